@@ -1,5 +1,6 @@
 """Test certificates: made once in a process, with `trustme`, which keeps everything in memory."""
 
+import datetime
 import functools
 import ssl
 
@@ -26,6 +27,13 @@ def authority(name="ca"):
 def of_broker(name="broker", ca="ca"):
     """A certificate for a broker at 127.0.0.1 and localhost."""
     return _issued(ca, name, ("127.0.0.1", "localhost"))
+
+
+@functools.cache
+def expired_broker(ca="ca"):
+    """A certificate for a broker that expired yesterday."""
+    yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    return _authority(ca).issue_cert("127.0.0.1", "localhost", common_name="broker", not_after=yesterday)
 
 
 def of_client(name="alice", ca="ca"):

@@ -43,6 +43,11 @@ cdef class ReplicaConnection(FetchedPartitions):
     cdef int32_t correlation_id
     cdef bint news                # a partition was activated after the request that is under way
     cdef bint nudged              # the response to a nudge has not arrived yet
+    cdef bint finishing           # no further Fetch is sent
+    cdef bint has_tls
+    cdef object tls               # replication.tls_socket.TlsSocket; None without TLS
+    cdef int16_t tls_wants        # what the last call of TLS waits for, if it is not the usual; 0
+    cdef bint tls_ready           # decrypted bytes wait, which poll does not report
     cdef readonly int error
     cdef int run_loop(self, int64_t until_ms) noexcept nogil
     cdef int build_nudge(self) noexcept nogil
@@ -52,6 +57,10 @@ cdef class ReplicaConnection(FetchedPartitions):
     cdef int lost(self, int error) noexcept nogil
     cdef int wait(self, int16_t wanted, int64_t now, int64_t until_ms) noexcept nogil
     cdef int receive(self) noexcept nogil
+    cdef ssize_t receive_some(self, uint8_t* room, int64_t size) noexcept nogil
+    cdef ssize_t tls_receive(self, uint8_t* room, int64_t size) noexcept with gil
+    cdef ssize_t tls_send(self, const uint8_t* data, int64_t size) noexcept with gil
+    cdef ssize_t tls_result(self, Py_ssize_t result) except *
     cdef int make_room(self, int64_t size) noexcept nogil
     cdef int take(self) noexcept nogil
     cdef int after_response(self, const FetchResponse* head) noexcept nogil

@@ -5,7 +5,9 @@ which works without the GIL until the thread must decide something. A request th
 response is received by a later call, and ignored for partitions that changed since.
 """
 
+from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport EAGAIN, EINTR, ENOMEM, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, realloc
@@ -55,6 +57,9 @@ cdef enum:
     SMALLEST_RESPONSE = 17
     SMALLEST_NUDGE_RESPONSE = 6
     NUDGE_CORRELATION = -1        # those of Fetch requests are positive
+    TLS_WANTS_READ = -1           # results of TlsSocket
+    TLS_WANTS_WRITE = -2
+    TLS_ERROR = 71                # EPROTO: the reason is in TlsSocket.lost_by
 
 
 cdef class ReplicaConnection(FetchedPartitions):
@@ -92,9 +97,10 @@ cdef class ReplicaConnection(FetchedPartitions):
         cdef uint64_t increment = 1
         write(self.wake_fd, &increment, 8)
 
-    def connected(self, int fd, int newest_version):
+    def connected(self, int fd, int newest_version, tls=None):
         """Use a connection to the leader, which stays the caller's. The next request begins a new fetch session.
 
+        :param tls: the TlsSocket of an encrypted connection.
         :param newest_version: of Fetch, which the leader serves; versions above the newest one of this fetcher are not used.
         :raises ValueError: the version is too old.
         """
@@ -103,6 +109,17 @@ cdef class ReplicaConnection(FetchedPartitions):
         self.disconnected()
         self.fd = fd
         self.version = <int16_t>min(newest_version, <int>FETCH_OF_REPLICA)
+        if tls is not None:
+            tls.begin()
+            self.tls = tls
+            self.has_tls = True
+
+    def finish(self):
+        """Let `run` return FETCH_IDLE when the response that is under way has arrived, instead of sending another request. The leader
+        is asked to answer soon."""
+        if not self.finishing:
+            self.finishing = True
+            self.news = True
 
     def disconnected(self):
         """Forget the connection, and the response that is under way."""
@@ -113,6 +130,10 @@ cdef class ReplicaConnection(FetchedPartitions):
         self.response_bytes = 0
         self.session.epoch = 0
         self.nudged = False
+        self.finishing = False
+        self.tls = None
+        self.has_tls = self.tls_ready = False
+        self.tls_wants = 0
         self.forget_session()
 
     def activate(self, uint32_t place, int64_t from_offset=-1):
@@ -181,15 +202,19 @@ cdef class ReplicaConnection(FetchedPartitions):
                 self.refresh_all()
                 continue
             if self.deadline_ms == 0:
-                if self.active_count == 0:
+                if self.active_count == 0 or self.finishing:
                     return FETCH_IDLE
+                if now >= until_ms:
+                    return FETCH_TIME           # also if responses follow each other without a pause
                 outcome = self.begin_request(now, until_ms)
             elif self.request_sent < self.request.size:
                 outcome = self.send_rest(now, until_ms)
             elif self.news and not self.nudged:
                 outcome = self.build_nudge()
+            elif self.tls_ready:
+                outcome = self.receive()
             else:
-                outcome = self.wait(<int16_t>POLLIN, now, min(until_ms, self.look_ms))
+                outcome = self.wait(self.tls_wants if self.tls_wants else <int16_t>POLLIN, now, min(until_ms, self.look_ms))
                 if outcome == FETCH_TIME and now < until_ms:
                     outcome = CONTINUE          # only to look
                 elif outcome == CONTINUE:
@@ -249,8 +274,16 @@ cdef class ReplicaConnection(FetchedPartitions):
         return CONTINUE
 
     cdef int send_rest(self, int64_t now, int64_t until_ms) noexcept nogil:
-        cdef ssize_t n = send(self.fd, self.request.data + self.request_sent, self.request.size - self.request_sent,
-                              MSG_DONTWAIT | MSG_NOSIGNAL)
+        cdef ssize_t n
+        if self.has_tls:
+            n = self.tls_send(<const uint8_t*>self.request.data + self.request_sent, self.request.size - self.request_sent)
+            if n == -EAGAIN:
+                return self.wait(self.tls_wants, now, until_ms)
+            if n < 0:
+                return self.lost(<int>-n)
+        else:
+            n = send(self.fd, self.request.data + self.request_sent, self.request.size - self.request_sent,
+                     MSG_DONTWAIT | MSG_NOSIGNAL)
         if n >= 0:
             self.request_sent += n
             return CONTINUE
@@ -300,9 +333,9 @@ cdef class ReplicaConnection(FetchedPartitions):
             return FETCH_NO_MEMORY
         if self.response_bytes < 4 and not self.nudged:
             size = self.response_room       # one call receives the length and the beginning, or a whole small response
-        n = recv(self.fd, self.response + self.response_bytes, min(size, self.response_room) - self.response_bytes, MSG_DONTWAIT)
+        n = self.receive_some(self.response + self.response_bytes, min(size, self.response_room) - self.response_bytes)
         if n < 0:
-            return CONTINUE if errno == EINTR or errno == EAGAIN else self.lost(errno)
+            return CONTINUE if n == -EINTR or n == -EAGAIN else self.lost(<int>-n)
         if n == 0:
             return self.lost(0)
         self.response_bytes += n
@@ -318,6 +351,41 @@ cdef class ReplicaConnection(FetchedPartitions):
             self.response_bytes = 0
             return CONTINUE
         return self.take()
+
+    cdef ssize_t receive_some(self, uint8_t* room, int64_t size) noexcept nogil:
+        """Returns the number of bytes, 0 at the end of the connection, or a negative errno."""
+        cdef ssize_t n
+        if self.has_tls:
+            return self.tls_receive(room, size)
+        n = recv(self.fd, room, <size_t>size, MSG_DONTWAIT)
+        return n if n >= 0 else -errno
+
+    cdef ssize_t tls_receive(self, uint8_t* room, int64_t size) noexcept with gil:
+        """As `receive_some`, through TLS: at most one record."""
+        cdef ssize_t n
+        try:
+            n = self.tls_result(self.tls.receive(PyMemoryView_FromMemory(<char*>room, <Py_ssize_t>size, PyBUF_WRITE)))
+            self.tls_ready = n > 0 and self.tls.has_more
+        except MemoryError:
+            return -ENOMEM
+        return n
+
+    cdef ssize_t tls_send(self, const uint8_t* data, int64_t size) noexcept with gil:
+        """Returns the number of bytes, or a negative errno. After -EAGAIN, `tls_wants` is what to wait for."""
+        try:
+            return self.tls_result(self.tls.send(PyMemoryView_FromMemory(<char*>data, <Py_ssize_t>size, PyBUF_READ)))
+        except MemoryError:
+            return -ENOMEM
+
+    cdef ssize_t tls_result(self, Py_ssize_t result) except *:
+        """The result of a call of TlsSocket with an errno instead of its own numbers; sets `tls_wants`."""
+        self.tls_wants = 0
+        if result >= 0:
+            return result
+        if result == TLS_WANTS_READ or result == TLS_WANTS_WRITE:
+            self.tls_wants = <int16_t>(POLLIN if result == TLS_WANTS_READ else POLLOUT)
+            return -EAGAIN
+        return -TLS_ERROR
 
     cdef int make_room(self, int64_t size) noexcept nogil:
         """Enlarge the buffer if it is full: so a wrong length does not allocate more than twice of what has arrived."""

@@ -67,6 +67,7 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     TLS_RELOADS = 29              # of key stores at run time, and failures of them; written by the coordinator
     TLS_RELOAD_FAILURES = 30
     TLS_1_2 = 31                  # completed handshakes with TLS 1.2; the others have TLS 1.3
+    FAILED_PEER_LOGINS = 32       # connections to other brokers whose TLS handshake or login failed
     TURNS = 33
     TURN_US = 34
     CPU_US = 35

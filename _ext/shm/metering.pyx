@@ -44,7 +44,7 @@ PROBE_NAMES = (
     "socket_bytes_in", "socket_bytes_out", "sendfile_bytes", "unsent_bytes", "unused_bytes_in", "frames", "bad_frames",
     "connections_accepted",
     "tls_handshakes", "tls_handshake_us", "tls_resumed", "failed_authentications", "unauthenticated_closed", "tls_reloads",
-    "tls_reload_failures", "tls_1_2", "",
+    "tls_reload_failures", "tls_1_2", "failed_peer_logins",
     "turns", "turn_us", "cpu_us", "busy_us", "bytes_rejected", "produce_failed", "fetch_failed", "folded", "retired_entries",
     "forwarded_requests", "forwarded_bytes_in", "forwarded_bytes_out",
     "cleaner_passes", "segments_removed", "bytes_removed", "compactions", "connections_refused", "connections_full",

@@ -106,14 +106,22 @@ class Peers:
         """The value of zookeeper.connect."""
         return f"127.0.0.1:{self.zookeeper.port}"
 
-    def start_kafka(self, broker_id: int, settings: Mapping[str, object] | None = None) -> JavaProcess:
-        """Start a Kafka broker and wait until it listens. In values of `settings`, "{port}" is its port."""
+    def start_kafka(
+        self, broker_id: int, settings: Mapping[str, object] | None = None, further_listener: str = ""
+    ) -> JavaProcess:
+        """Start a Kafka broker and wait until it listens. In values of `settings`, "{port}" is its port.
+
+        :param further_listener: the name of a second listener.
+        """
         directory = self._directory / f"kafka-{broker_id}"
         directory.mkdir()
         port = self._stack.enter_context(reserved())
+        listeners = f"PLAINTEXT://127.0.0.1:{port}"
+        if further_listener:
+            listeners += f",{further_listener}://127.0.0.1:{self._stack.enter_context(reserved())}"
         values: dict[str, object] = {
             "broker.id": broker_id,
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": listeners,
             "log.dirs": directory / "data",
             "zookeeper.connect": self.connect,
             "zookeeper.session.timeout.ms": 6000,

@@ -102,12 +102,13 @@ def test_the_listener_among_brokers_must_be_advertised():
         listen("PLAINTEXT://:1", "inter.broker.listener.name=PLAINTEXT", "security.inter.broker.protocol=PLAINTEXT")
 
 
-def test_brokers_of_a_cluster_cannot_use_tls_among_themselves_yet():
+def test_the_listener_among_brokers_has_any_protocol():
     cluster = ["zookeeper.connect=h:2181", "broker.id=1", "listeners=SSL://h:9093,PLAINTEXT://h:9092"]
     assert load(None, cluster).inter_broker_listener.name == "PLAINTEXT"
     for setting in ("security.inter.broker.protocol=SSL", "inter.broker.listener.name=SSL"):
-        with pytest.raises(ConfigError, match=f"{setting.partition('=')[0]}=SSL: .*not supported yet; .*PLAINTEXT"):
-            load(None, [*cluster, setting])
+        assert load(None, [*cluster, setting]).inter_broker_listener == Listener("SSL", "h", 9093, "SSL")
+    with pytest.raises(ConfigError, match="must be the protocol of an advertised listener"):
+        load(None, [*cluster, "security.inter.broker.protocol=SASL_SSL"])
     alone = load(None, ["listeners=SSL://h:9093"])
     assert alone.inter_broker_listener.name == "SSL", "there is no other broker"
 

@@ -230,7 +230,6 @@ def test_all_errors_of_the_file_of_a_secured_kafka_broker_are_reported_at_once(t
         load(path, to_start=True)
     lines = [str(error) for error in caught.value.errors]
     assert [(error.name, error.value) for error in caught.value.errors] == [
-        ("security.inter.broker.protocol", "SASL_PLAINTEXT"),
         ("num.partitions", "many"),
         ("log.dirs", "/a,/a"),
         ("ssl.client.auth", "yes"),
@@ -255,13 +254,6 @@ def test_a_wrong_value_causes_no_error_of_another_key():
         with pytest.raises(ConfigError) as caught:
             load(None, wrong)
         assert [error.name for error in caught.value.errors] == [name]
-
-
-def test_an_inter_broker_listener_without_support_is_reported_with_its_listener():
-    cluster = ["zookeeper.connect=zk:2181", "broker.id=1"]
-    with pytest.raises(ConfigError) as caught:
-        load(None, [*cluster, "inter.broker.listener.name=sasl_ssl", "listeners=SASL_SSL://:9093"])
-    assert [error.name for error in caught.value.errors] == ["inter.broker.listener.name"]
 
 
 def test_only_the_last_value_of_a_key_must_be_right(tmp_path):

@@ -6,8 +6,10 @@ protects the state. A test may replace `answer_fetch` to let the leader misbehav
 
 import contextlib
 import socket
+import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,10 +17,10 @@ from typing import Any
 from odradek.protocol import decode, encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
-from odradek.protocol.schemas import api_versions, fetch, list_offsets
+from odradek.protocol.schemas import api_versions, fetch, list_offsets, sasl_authenticate, sasl_handshake
 from odradek.protocol.schemas.header import decode_request_header, response_header_version
 
-FETCH, LIST_OFFSETS, API_VERSIONS = 1, 2, 18
+FETCH, LIST_OFFSETS, API_VERSIONS, HANDSHAKE, AUTHENTICATE = 1, 2, 18, 17, 36
 LATEST = -1
 BATCH_HEADER = struct.Struct(">q4xi7xi")
 """Base offset, leader epoch, last offset delta."""
@@ -107,9 +109,18 @@ class Session:
 
 class FakeLeader:
     """See the module. :ivar fetches: all Fetch requests, with their versions. :ivar behind_fetches: the number of requests that
-    followers sent behind a Fetch to end its wait."""
+    followers sent behind a Fetch to end its wait. :param context: of a listener with TLS. :param lifetime_ms: of the session of
+    a login; None: the listener does not use SASL."""
 
-    def __init__(self, fetch_versions: tuple[int, int] = (4, 17)) -> None:
+    def __init__(
+        self,
+        fetch_versions: tuple[int, int] = (4, 17),
+        context: ssl.SSLContext | None = None,
+        lifetime_ms: int | None = None,
+    ) -> None:
+        self.context = context
+        self.lifetime_ms = lifetime_ms
+        self.login_error = 0
         self.changed = threading.Condition()
         self.logs: dict[Key, Led] = {}
         self.complaints: list[str] = []
@@ -174,16 +185,23 @@ class FakeLeader:
                 return
             with self.changed:
                 self.connections += 1
+                if self.context is not None:
+                    connection = self.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
                 self._open.add(connection)
                 thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
                 self._threads.append(thread)
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
+        ends = float("inf")
         try:
             with connection, connection.makefile("rb") as stream:
                 while len(size := stream.read(4)) == 4:
                     frame = stream.read(struct.unpack(">i", size)[0])
+                    if time.monotonic() > ends:
+                        self.complain("a request in a session that has ended")
+                    if struct.unpack_from(">h", frame)[0] == AUTHENTICATE and self.lifetime_ms:
+                        ends = time.monotonic() + self.lifetime_ms / 1000
                     answer = self._answer(frame)
                     if answer is None:
                         return
@@ -207,6 +225,16 @@ class FakeLeader:
                 response: Any = self._versions()
             elif key == LIST_OFFSETS:
                 response = self._offsets(message)
+            elif key == HANDSHAKE:
+                response = sasl_handshake.Response(error_code=0, mechanisms=["PLAIN"])
+            elif key == AUTHENTICATE:
+                right = bytes(message.auth_bytes) == b"\0b\0secret" and not self.login_error
+                response = sasl_authenticate.Response(
+                    error_code=0 if right else int(ErrorCode.SASL_AUTHENTICATION_FAILED),
+                    error_message="" if right else "wrong password",
+                    auth_bytes=b"",
+                    session_lifetime_ms=self.lifetime_ms or 0,
+                )
             else:
                 self.fetches.append((version, message))
                 self.changed.notify_all()
@@ -221,6 +249,8 @@ class FakeLeader:
 
     def _versions(self) -> Any:
         rows = {FETCH: self.fetch_versions, LIST_OFFSETS: (1, 9), API_VERSIONS: (0, 3)}
+        if self.lifetime_ms is not None:
+            rows |= {HANDSHAKE: (0, 1), AUTHENTICATE: (0, 2)}
         return api_versions.Response(
             api_keys=[
                 api_versions.Response.ApiVersion(api_key=key, min_version=low, max_version=high)

@@ -45,7 +45,7 @@ def test_it_ends_when_the_controller_has_moved_everything():
     [
         (ConnectionError("the network is down"), "no response: the network is down"),
         (Response(error_code=ErrorCode.STALE_BROKER_EPOCH), "STALE_BROKER_EPOCH"),
-        (Response(error_code=12345), "error code 12345"),
+        (Response(error_code=12345), "error 12345"),
         (remaining(2), "still leads orders-0, orders-1: "),
         (remaining(7), "orders-4 and 2 more: "),
     ],

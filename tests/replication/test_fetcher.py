@@ -59,6 +59,7 @@ class Following:
         self.slots = FollowedSlots()
         self.fetcher: Fetcher
         self.port: int | None = leader.port
+        self.security: Any = None
 
     def create(self, topic: str = "t", partition: int = 0, *, epoch: int = 1, **settings: int) -> tuple[int, Led]:
         """A followed partition, and the leader's log of it."""
@@ -71,7 +72,9 @@ class Following:
     def start(self, **changes: Any) -> None:
         address: Callable[[], tuple[str, int] | None] = lambda: ("127.0.0.1", self.port) if self.port else None  # noqa: E731
         settings = FetcherSettings(**(vars(SETTINGS) | changes))
-        self.fetcher = Fetcher(LEADER, 0, FIRST_LANE, settings, self.broker.shm, [self.broker.path], address)
+        self.fetcher = Fetcher(
+            LEADER, 0, FIRST_LANE, settings, self.broker.shm, [self.broker.path], address, self.security
+        )
         self.fetcher.start()
         self.look()
 

@@ -70,14 +70,3 @@ def test_a_file_of_kafka_with_scram_needs_no_change():
         "sasl.enabled.mechanisms=SCRAM-SHA-256", f"listener.name.in.scram-sha-256.sasl.jaas.config={SCRAM_LINE}"
     )
     assert found.mechanisms == ("SCRAM-SHA-256",)
-
-
-def test_brokers_of_a_cluster_do_not_use_sasl_among_themselves_yet():
-    cluster = ["zookeeper.connect=localhost:2181", "broker.id=1", "sasl.enabled.mechanisms=SCRAM-SHA-256"]
-    with pytest.raises(
-        ConfigError, match=r"inter\.broker\.listener\.name=IN: has the security protocol SASL_PLAINTEXT"
-    ):
-        load(None, [*IN, *cluster], to_start=True)
-    listeners = "listeners=IN://:9092,BETWEEN://:9093"
-    protocols = "listener.security.protocol.map=IN:SASL_PLAINTEXT,BETWEEN:PLAINTEXT"
-    assert load(None, [listeners, protocols, "inter.broker.listener.name=BETWEEN", *cluster], to_start=True).clustered

@@ -1,19 +1,22 @@
-"""The SCRAM credentials in the embedded metadata store of a stopped broker, for ``odradek user --data-dir``.
+"""The SCRAM credentials in a metadata store, without a broker: ``odradek user --data-dir`` and ``--zookeeper``.
 
-Runs in the process of the command, which holds the lock of the log directory, so that no broker can start meanwhile.
+Runs in the process of the command. It holds the lock of the log directory of an embedded store, so that no broker can start
+meanwhile. The brokers of a cluster may run: they are notified of the change in ZooKeeper, as by Kafka 3.9.
 """
 
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from odradek.clients.users import UserCredential
 from odradek.controller import scram
 from odradek.metadata import sqlite, znodes
 from odradek.metadata.sqlite import SqliteStore
-from odradek.metadata.store import StoreError, ensure_path, parent_of
+from odradek.metadata.store import Store, StoreError, ensure_path, parent_of
+from odradek.metadata.zookeeper import ZookeeperStore
+from odradek.metadata.zookeeper_connection import ZookeeperOptions
 from odradek.security.sasl.scram_credential import SALT_BYTES, ScramMechanism, credential_of, salted_password
 from odradek.storage.log_directory import DIRECTORY_MODE, DirectoryInUseError, lock_directory
 
@@ -23,10 +26,11 @@ class StoppedUsersError(Exception):
 
 
 class StoppedUsers:
-    """See the module."""
+    """See the module. :param notifies: whether to notify the brokers of a cluster of changes."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store, notifies: bool = False) -> None:
         self._store = store
+        self._notifies = notifies
 
     def credentials(self, user: str | None) -> list[UserCredential]:
         """The credentials of a user, or of all users. Raises StoreError."""
@@ -73,7 +77,34 @@ class StoppedUsers:
         else:
             ensure_path(self._store, parent_of(path))
             transaction.create(path, znodes.encode_config(settings))
+        if self._notifies:
+            ensure_path(self._store, znodes.CONFIG_CHANGE.rpartition("/")[0])
+            entity = path.removeprefix(f"{znodes.CONFIG}/")
+            transaction.create(znodes.CONFIG_CHANGE, znodes.encode_config_change(entity), sequential=True)
         transaction.commit()
+
+
+@contextmanager
+def users_in_zookeeper(options: ZookeeperOptions, create: bool) -> Iterator[StoppedUsers]:
+    """The users of a cluster, whose brokers need not run. Raises StoppedUsersError.
+
+    :param create: whether to create the root of the cluster's nodes if it does not exist.
+    """
+    try:
+        if not create:
+            with closing(ZookeeperStore(options._replace(servers=options.hosts))) as store:
+                store.start_session()
+                exists = not options.chroot or store.exists(options.chroot) is not None
+                store.end_session()
+            if not exists:
+                raise StoppedUsersError(f"ZooKeeper at {options.hosts} has no node {options.chroot}")
+        with closing(ZookeeperStore(options)) as store:
+            store.start_session()
+            store.sync()
+            yield StoppedUsers(store, notifies=True)
+            store.end_session()
+    except StoreError as error:
+        raise StoppedUsersError(f"ZooKeeper at {options.servers}: {error}") from None
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """``odradek user``: list, describe, add, remove. Runs in the process of the command.
 
-With --data-dir, the commands use the metadata store of a stopped broker: this is how the first user of a broker is created on
-which every listener requires a login.
+With --data-dir, the commands use the metadata store of a stopped broker, with --zookeeper and --config that of a cluster: this
+is how the first user is created if every listener requires a login, and the user with which brokers log in to each other.
 """
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,6 +19,7 @@ from odradek.cli.options import YES_OPTION, confirm, on_cluster
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
     from odradek.clients.users import UserCredential
+    from odradek.metadata.zookeeper_connection import ZookeeperOptions
     from odradek.security.sasl.scram_credential import ScramMechanism
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -35,6 +37,47 @@ DATA_DIR_OPTION = click.option(
     help="Act on the embedded metadata store of a stopped broker with this first log directory, instead of a running broker. "
     "`add` creates the directory and the store if they do not exist.",
 )
+ZOOKEEPER_OPTION = click.option(
+    "-z",
+    "--zookeeper",
+    metavar="HOST:PORT,.../CHROOT",
+    help="Act on the ZooKeeper of a cluster, as in zookeeper.connect, instead of on a running broker. No broker needs to run; "
+    "those that run are notified. `add` creates the root of the cluster's nodes.",
+)
+CONFIG_OPTION = click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="As --zookeeper, with the zookeeper.* keys of a broker's configuration: address, passwords and certificates.",
+)
+
+
+class Place(NamedTuple):
+    """Which metadata store to use without a broker; all None: ask a running broker."""
+
+    data_dir: str | None
+    zookeeper: str | None
+    config_file: str | None
+
+    @property
+    def is_broker(self) -> bool:
+        return self == Place(None, None, None)
+
+
+def on_store(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that select a store; the function receives `place`."""
+
+    @wraps(function)
+    def run(*args: Any, data_dir: str | None, zookeeper: str | None, config_file: str | None, **options: Any) -> Any:
+        if data_dir is not None and (zookeeper is not None or config_file is not None):
+            fail(
+                "give either --data-dir, for an embedded metadata store, or --zookeeper and --config, for that of a cluster"
+            )
+        return function(*args, place=Place(data_dir, zookeeper, config_file), **options)
+
+    return DATA_DIR_OPTION(ZOOKEEPER_OPTION(CONFIG_OPTION(run)))
+
+
 USER_ARGUMENT = click.argument("name", metavar="USER")
 
 
@@ -48,24 +91,24 @@ def user() -> None:
 
 @user.command("list")
 @on_cluster
-@DATA_DIR_OPTION
-def list_users(cluster: "Cluster", as_json: bool, data_dir: str | None) -> None:
+@on_store
+def list_users(cluster: "Cluster", as_json: bool, place: Place) -> None:
     """List users and their credentials."""
-    _show(cluster, as_json, data_dir, None)
+    _show(cluster, as_json, place, None)
 
 
 @user.command("describe")
 @on_cluster
-@DATA_DIR_OPTION
+@on_store
 @USER_ARGUMENT
-def describe(cluster: "Cluster", as_json: bool, data_dir: str | None, name: str) -> None:
+def describe(cluster: "Cluster", as_json: bool, place: Place, name: str) -> None:
     """Show the credentials of a user: mechanisms and iterations. Nobody can read passwords or keys."""
-    _show(cluster, as_json, data_dir, name)
+    _show(cluster, as_json, place, name)
 
 
 @user.command("add")
 @on_cluster
-@DATA_DIR_OPTION
+@on_store
 @MECHANISM_OPTION
 @click.option(
     "--iterations",
@@ -85,7 +128,7 @@ def describe(cluster: "Cluster", as_json: bool, data_dir: str | None, name: str)
 def add(
     cluster: "Cluster",
     as_json: bool,
-    data_dir: str | None,
+    place: Place,
     names: tuple[str, ...],
     iterations: int,
     password_file: Any,
@@ -100,10 +143,10 @@ def add(
 
     mechanisms = _mechanisms(names)
     password = _password(name, password_file)
-    if data_dir is None:
+    if place.is_broker:
         users.set_password(cluster, name, password, mechanisms, iterations)
     else:
-        _in_store(data_dir, lambda store: store.set_password(name, password, mechanisms, iterations), create=True)
+        _in_store(place, lambda store: store.set_password(name, password, mechanisms, iterations), create=True)
     chosen = [mechanism.name for mechanism in mechanisms]
     if as_json:
         echo_json({"user": name, "mechanisms": chosen, "iterations": iterations})
@@ -113,13 +156,11 @@ def add(
 
 @user.command("remove")
 @on_cluster
-@DATA_DIR_OPTION
+@on_store
 @MECHANISM_OPTION
 @YES_OPTION
 @USER_ARGUMENT
-def remove(
-    cluster: "Cluster", as_json: bool, data_dir: str | None, names: tuple[str, ...], yes: bool, name: str
-) -> None:
+def remove(cluster: "Cluster", as_json: bool, place: Place, names: tuple[str, ...], yes: bool, name: str) -> None:
     """Remove the credentials of a user. Connections on which the user has logged in stay open."""
     from odradek.cli.output import echo_json
     from odradek.clients import users
@@ -127,13 +168,13 @@ def remove(
     mechanisms = [
         mechanism
         for mechanism in _mechanisms(names)
-        if names or any(known.mechanism == mechanism.name for known in _credentials(cluster, data_dir, name))
+        if names or any(known.mechanism == mechanism.name for known in _credentials(cluster, place, name))
     ]
     confirm(f"This removes the login of user '{name}' with {' and '.join(one.name for one in mechanisms)}.", yes)
-    if data_dir is None:
+    if place.is_broker:
         users.remove(cluster, name, mechanisms)
     else:
-        _in_store(data_dir, lambda store: store.remove(name, mechanisms))
+        _in_store(place, lambda store: store.remove(name, mechanisms))
     removed = [mechanism.name for mechanism in mechanisms]
     if as_json:
         echo_json({"user": name, "removed": removed})
@@ -141,23 +182,23 @@ def remove(
         click.echo(f"removed the login of user '{name}' with {' and '.join(removed)}")
 
 
-def _show(cluster: "Cluster", as_json: bool, data_dir: str | None, name: str | None) -> None:
+def _show(cluster: "Cluster", as_json: bool, place: Place, name: str | None) -> None:
     from odradek.cli.output import echo_json, print_table
 
-    credentials = _credentials(cluster, data_dir, name)
+    credentials = _credentials(cluster, place, name)
     if as_json:
         echo_json([credential._asdict() for credential in credentials])
         return
     print_table(("user", "mechanism", "iterations"), credentials, "no user has a SCRAM credential")
 
 
-def _credentials(cluster: "Cluster", data_dir: str | None, name: str | None) -> "list[UserCredential]":
+def _credentials(cluster: "Cluster", place: Place, name: str | None) -> "list[UserCredential]":
     """The credentials of a user, or of all users. The command fails if the user has none."""
     from odradek.clients import users
 
-    if data_dir is None:
+    if place.is_broker:
         return users.describe(cluster, None if name is None else [name])
-    found: list[UserCredential] = _in_store(data_dir, lambda store: store.credentials(name))
+    found: list[UserCredential] = _in_store(place, lambda store: store.credentials(name))
     if name is not None and not found:
         fail(f"user '{name}' has no SCRAM credential")
     return found
@@ -184,12 +225,34 @@ def _password(name: str, file: Any) -> str:
     return entered
 
 
-def _in_store(data_dir: str, work: Callable[[Any], Any], create: bool = False) -> Any:
-    """Call `work` with the users in the store of a stopped broker; the command fails if that is not possible."""
-    from odradek.cli.stopped_users import StoppedUsersError, stopped_users
+def _in_store(place: Place, work: Callable[[Any], Any], create: bool = False) -> Any:
+    """Call `work` with the users in a metadata store; the command fails if that is not possible."""
+    from odradek.cli.stopped_users import StoppedUsersError, stopped_users, users_in_zookeeper
 
     try:
-        with stopped_users(Path(data_dir), create) as store:
+        if place.data_dir is not None:
+            with stopped_users(Path(place.data_dir), create) as store:
+                return work(store)
+        with users_in_zookeeper(_zookeeper(place), create) as store:
             return work(store)
     except StoppedUsersError as error:
         fail(error)
+
+
+def _zookeeper(place: Place) -> "ZookeeperOptions":
+    """How to connect to the ZooKeeper that the options name; the command fails if they name none."""
+    from odradek.config import ConfigError, load
+    from odradek.metadata.zookeeper import zookeeper_options
+    from odradek.metadata.zookeeper_connection import ZookeeperOptions
+
+    if place.config_file is None:
+        return ZookeeperOptions(place.zookeeper or "")
+    try:
+        options = zookeeper_options(load(place.config_file, []))
+    except ConfigError as error:
+        fail(error)
+    if place.zookeeper is not None:
+        options = options._replace(servers=place.zookeeper)
+    if not options.servers:
+        fail(f"{place.config_file} does not set zookeeper.connect: add --zookeeper HOST:PORT/CHROOT")
+    return options

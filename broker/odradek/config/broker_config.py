@@ -14,8 +14,6 @@ from odradek.config import properties, providers
 from odradek.config.errors import ConfigError, combined, raise_all
 from odradek.config.key import NONE, NONE_YET, ConfigKey, Value, show
 from odradek.config.listeners import (
-    BETWEEN_BROKERS,
-    SUPPORTED_PROTOCOLS,
     Listener,
     advertise,
     check_advertised,
@@ -368,17 +366,8 @@ class BrokerConfig:
         name, key = self._values["inter.broker.listener.name"], "security.inter.broker.protocol"
         protocol = self._values[key]
         store = self._values["metadata.store"] or ("zookeeper" if self._values["zookeeper.connect"] else "embedded")
-        supported = BETWEEN_BROKERS if store == "zookeeper" else SUPPORTED_PROTOCOLS
-        if protocol not in supported:
-            yield self._error(key, f"is not supported yet; must be {' or '.join(supported)}")
-        elif name is not None and self.is_set(key):
+        if name is not None and self.is_set(key):
             yield self._error("inter.broker.listener.name", f"must not be set together with {key}")
-        elif protocols.get(str(name).upper(), supported[0]) not in supported:
-            yield self._error(
-                "inter.broker.listener.name",
-                f"has the security protocol {protocols[str(name).upper()]}, which is not supported yet; "
-                f"must be a listener with {' or '.join(supported)}",
-            )
         elif not listeners_known:
             return
         elif name is None:

@@ -12,9 +12,7 @@ from odradek.config.errors import ConfigError, raise_all
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """In the order of their numbers in requests between brokers."""
 SUPPORTED_PROTOCOLS = SECURITY_PROTOCOLS
-"""Of listeners for clients."""
-BETWEEN_BROKERS = ("PLAINTEXT",)
-"""Of the inter-broker listener in a cluster: brokers cannot use the others as clients yet."""
+"""Of listeners for clients and for other brokers."""
 ENCRYPTED = ("SSL", "SASL_SSL")
 _ALL_INTERFACES = ("", "0.0.0.0", "::")
 _FORM = "must be NAME://host:port, with an IPv6 host in [brackets], or an empty host for all interfaces"

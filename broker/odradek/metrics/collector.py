@@ -289,6 +289,7 @@ class Collector:
         yield from of_traffic.login_families(self.shm, workers, self._settings.listeners)
         for name in ("tls_reloads", "tls_reload_failures"):
             yield single(f"odradek_{name}_total", sum(counters[name] for counters in words))
+        yield single("odradek_failed_broker_logins_total", sum(counters["failed_peer_logins"] for counters in words))
         yield Family(
             METRICS["odradek_tls_certificate_expiry_timestamp_seconds"],
             [("", Labels(listener=name), ends_ms / 1000) for name, ends_ms in self.certificate_ends().items()],

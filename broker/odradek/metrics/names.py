@@ -495,6 +495,8 @@ PROCESSES = (
             "odradek_tls_reloads_total": "Number of times that the broker replaced certificates of listeners while it ran.",
             "odradek_tls_reload_failures_total": "Number of times that the broker could not use changed key stores or trust "
             "stores. The former certificates stay in use.",
+            "odradek_failed_broker_logins_total": "Number of times that this broker could not authenticate a connection to "
+            "another broker: the TLS handshake or the login failed.",
         },
     ),
     *rows(

@@ -1,7 +1,8 @@
 """A connection to another broker, for requests of this broker: to the controller, or from the controller to the other brokers.
 
 Runs on the event loop of the coordinator, which protects it. Requests are sent in the order of `Peer.send`, one at a time:
-the next one is sent after the response to the one before. Plain text only.
+the next one is sent after the response to the one before. With `PeerSecurity`, a connection is encrypted and logged in before
+the first request; before the session of its login ends, it is replaced between two requests.
 """
 
 import asyncio
@@ -10,26 +11,48 @@ import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from odradek import __version__
+from odradek.config.broker_config import BrokerConfig
 from odradek.protocol import ProtocolError, decode, encode_frame
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import api_versions
 from odradek.protocol.schemas.header import RequestHeader, request_header_version, response_header_version
+from odradek.replication.backoff import GrowingBackoff, SetupTimeout
+from odradek.security.opening import RETRY_MS, Opened, Opening, PeerRefused, opening
+from odradek.security.sasl.client import LoginError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from odradek.security.peers import PeerSecurity
 
 log = logging.getLogger("odradek.replication")
 
 RETRY_S = 0.1
 """The time in seconds between two attempts to connect, and before a request is repeated."""
 MAX_RESPONSE_BYTES = 64 << 20
+MAX_OPENING_BYTES = 1 << 20
+"""The largest response of a broker that has not been authenticated yet."""
+RENEWED_AFTER = 0.8
+"""A connection is replaced after this part of the lifetime of its session."""
+LONGEST_RETRY_MS = 4 * RETRY_MS
+SETUP_TIMEOUT_MS = 10_000, 30_000
 API_VERSIONS_VERSION = 3
 SOFTWARE = "odradek"
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 
 Address = tuple[str, int]
+
+
+def setup_ms(config: BrokerConfig) -> tuple[int, int]:
+    """See `Peer`."""
+    return config.integer("socket.connection.setup.timeout.ms"), config.integer(
+        "socket.connection.setup.timeout.max.ms"
+    )
 
 
 class PeerError(Exception):
@@ -70,8 +93,10 @@ class Peer:
 
     :param address: returns the present address of the broker; None if it is not known now. It is called before each
         request: if the address has changed, the connection to the former address is closed.
-    :param timeout_s: for connecting, and for each response. After it, the connection is closed.
+    :param timeout_s: for each response. After it, the connection is closed.
     :param name: of the broker, for log messages.
+    :param security: None: the inter-broker listener is PLAINTEXT. :param setup_ms: the keys
+        `socket.connection.setup.timeout.ms` and `.max.ms`: for connecting, the handshake and the login together.
     """
 
     def __init__(
@@ -81,8 +106,16 @@ class Peer:
         address: Callable[[], Address | None],
         client_id: str,
         timeout_s: float,
+        security: "PeerSecurity | None" = None,
+        setup_ms: tuple[int, int] = SETUP_TIMEOUT_MS,
     ) -> None:
         self.name = name
+        self._security = security
+        self._setup = SetupTimeout(*setup_ms)
+        self._refusals = GrowingBackoff(LONGEST_RETRY_MS)
+        self._phase = ""  # of a connection that is being opened and is connected
+        self._used = False  # whether a request was sent on the connection
+        self._renew_at: float | None = None  # in the time of the loop: when the session of the login ends soon
         self._loop = loop
         self._address = address
         self._client_id = client_id
@@ -152,7 +185,7 @@ class Peer:
         if self._connecting is not None:
             return
         address = self._address()
-        if self._stream is not None and self._connected_to != address:
+        if self._stream is not None and (self._connected_to != address or self._expires):
             self._drop()
         if self._stream is None:
             if address is None:
@@ -166,6 +199,7 @@ class Peer:
             self._ask_versions()
             return
         self._queue.popleft()
+        self._used = True
         self._write_request(request)
 
     def _fail_waiting(self, error: PeerError) -> None:
@@ -175,10 +209,15 @@ class Peer:
         for request in failed:
             self._loop.call_soon(request.then, error)
 
-    def _retry(self) -> None:
-        """Continue after `RETRY_S`, if a request waits."""
+    @property
+    def _expires(self) -> bool:
+        """Whether the session of the login ends soon. A connection serves at least one request, however short the session."""
+        return self._renew_at is not None and self._used and self._loop.time() >= self._renew_at
+
+    def _retry(self, after_s: float = RETRY_S) -> None:
+        """Continue after a time, if a request waits."""
         if self._timer is None and self._queue and not self._closed:
-            self._timer = self._loop.call_later(RETRY_S, self._retried)
+            self._timer = self._loop.call_later(after_s, self._retried)
 
     def _retried(self) -> None:
         self._timer = None
@@ -186,24 +225,93 @@ class Peer:
 
     async def _connect(self, address: Address) -> None:
         host, port = address
+        began = self._loop.time()
+        limit_s = self._setup.seconds
+        self._phase = ""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                _, stream = await self._loop.create_connection(lambda: _Stream(self), host, port)
-        except (OSError, UnicodeError) as error:  # TimeoutError is an OSError; UnicodeError: the host name is malformed
-            self._connecting = None
-            reason = str(error) or f"no connection within {self._timeout_s:g} s"
-            if not self._unreachable:
-                log.warning("cannot connect to %s at %s:%d: %s; retrying", self.name, host, port, reason)
-                self._unreachable = True
-            self._fail_waiting(PeerError(f"cannot connect to {self.name} at {host}:{port}: {reason}"))
-            self._retry()
+            async with asyncio.timeout(limit_s):
+                stream, opened = await self._open(address)
+        except (LoginError, PeerRefused) as error:
+            self._refused(address, str(error))
+            return
+        except ProtocolError as error:
+            self._refused(address, f"it sent a malformed response in {self._phase}: {error}")
+            return
+        except TimeoutError:
+            self._setup.timed_out()
+            if self._phase:
+                self._refused(address, f"no end of {self._phase} within {limit_s:g} s")
+            else:
+                self._not_connected(address, f"no connection within {limit_s:g} s")
+            return
+        except (OSError, UnicodeError) as error:  # UnicodeError: the host name is malformed
+            reason = self._security.reason_of(error, host) if self._security and isinstance(error, OSError) else None
+            if reason is not None:
+                self._refused(address, reason)
+            else:
+                text = str(error) or "the other broker closed the connection"
+                self._not_connected(address, f"{text} in {self._phase}" if self._phase else text)
             return
         self._connecting = None
+        self._setup.succeeded()
+        if self._security is not None:
+            self._security.succeeded(address)
         if self._unreachable:
             log.info("connected to %s at %s:%d", self.name, host, port)
             self._unreachable = False
-        self._stream, self._connected_to, self._ranges = stream, address, None
+        self._stream, self._connected_to, self._ranges, self._renew_at = stream, address, None, None
+        self._used = False
+        stream.serve(self)
+        if opened is not None:
+            self._ranges, self._correlation_id = opened.ranges, opened.correlation_id
+            if opened.lifetime_ms > 0:
+                self._renew_at = began + opened.lifetime_ms / 1000 * RENEWED_AFTER
         self._proceed()
+
+    async def _open(self, address: Address) -> "tuple[_Stream, Opened | None]":
+        """Connect, and log in if the listener requires it. Raises OSError, UnicodeError, LoginError, PeerRefused,
+        ProtocolError."""
+        host, port = address
+        if self._security is None:
+            _, stream = await self._loop.create_connection(lambda: _Stream(self.name), host, port)
+            return stream, None
+        context = self._security.context()
+        _, stream = await self._loop.create_connection(lambda: _Stream(self.name), host, port)
+        try:
+            self._phase = "the TLS handshake"
+            if context is not None:
+                await stream.encrypt(context, host, 2 * self._setup.seconds)
+            self._phase = "the first response" if self._security.credentials is None else "the login"
+            steps = opening(self._client_id, self._security.credentials)
+            frame = next(steps)
+            while True:
+                stream.write(frame)
+                response = await stream.next_frame()
+                # In a thread, because a login may compute for long: the other broker chooses how long.
+                step = await self._loop.run_in_executor(None, _step, steps, response)
+                if isinstance(step, Opened):
+                    return stream, step
+                frame = step
+        except BaseException:
+            stream.abort("the connection was not opened")
+            raise
+
+    def _refused(self, address: Address, reason: str) -> None:
+        """The handshake or the login failed."""
+        self._connecting = None
+        if self._security is not None:
+            self._security.failed(self.name, address, reason)
+        self._unreachable = True
+        self._fail_waiting(PeerError(f"cannot authenticate a connection to {self.name} at {_text(address)}: {reason}"))
+        self._retry(max(RETRY_MS, self._refusals.next(int(self._loop.time() * 1000))) / 1000)
+
+    def _not_connected(self, address: Address, reason: str) -> None:
+        self._connecting = None
+        if not self._unreachable:
+            log.warning("cannot connect to %s at %s: %s; retrying", self.name, _text(address), reason)
+            self._unreachable = True
+        self._fail_waiting(PeerError(f"cannot connect to {self.name} at {_text(address)}: {reason}"))
+        self._retry()
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -317,6 +425,19 @@ class Peer:
             stream.abort("closed")
 
 
+def _text(address: Address) -> str:
+    return f"{address[0]}:{address[1]}"
+
+
+def _step(steps: Opening, response: bytes) -> bytes | Opened:
+    """The next request of the opening, or its result. Executed in a thread."""
+    try:
+        return steps.send(response)
+    except StopIteration as end:
+        opened: Opened = end.value
+        return opened
+
+
 def _decode(api: ApiSchema, version: int, frame: bytes) -> Any:
     """The response in a frame. Raises ProtocolError."""
     start = 4
@@ -349,16 +470,49 @@ def _after_tags(frame: bytes, at: int) -> int:
 
 
 class _Stream(asyncio.Protocol):
-    """The bytes of one connection: cuts the received data into frames."""
+    """The bytes of one connection: cuts the received data into frames. While the connection is opened, `next_frame` returns
+    them; then they are passed to the peer.
 
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
+    :param name: of the other broker, for log messages.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._peer: Peer | None = None
         self._transport: asyncio.Transport | None = None
         self._data = bytearray()
         self._reason = ""
+        self._ended: Exception | None = None
+        self._frame: asyncio.Future[bytes] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from it
+
+    def serve(self, peer: Peer) -> None:
+        """The connection is open: pass frames, and its end, to the peer."""
+        self._peer = peer
+        if self._ended is not None:
+            asyncio.get_running_loop().call_soon(peer.lost, self, self._why_ended())
+
+    async def encrypt(self, context: "ssl.SSLContext", host: str, limit_s: float) -> None:
+        """Do the TLS handshake, before the first request. Raises OSError."""
+        assert self._transport is not None
+        encrypted = await asyncio.get_running_loop().start_tls(
+            self._transport, self, context, server_hostname=host, ssl_handshake_timeout=limit_s
+        )
+        if encrypted is None:
+            raise ConnectionError("the other broker closed the connection")
+        self._transport = encrypted
+
+    async def next_frame(self) -> bytes:
+        """The next response, while the connection is opened. Raises OSError, ProtocolError."""
+        if self._ended is not None:
+            raise self._ended
+        self._frame = asyncio.get_running_loop().create_future()
+        try:
+            return await self._frame
+        finally:
+            self._frame = None
 
     def write(self, data: bytes) -> None:
         """Send a request."""
@@ -372,22 +526,43 @@ class _Stream(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Pass each complete frame to the peer. A malformed one closes the connection."""
+        """Pass on each complete frame. A malformed one closes the connection."""
         self._data += data
         try:
             while len(self._data) >= 4:
                 (size,) = _INT32.unpack_from(self._data)
-                if not 4 <= size <= MAX_RESPONSE_BYTES:
-                    raise ProtocolError(f"a response of {size} bytes")
+                if not 4 <= size <= (MAX_RESPONSE_BYTES if self._peer is not None else MAX_OPENING_BYTES):
+                    raise ProtocolError(f"its size is {size} bytes", message="response")
                 if len(self._data) < 4 + size:
                     return
                 frame = bytes(self._data[4 : 4 + size])
                 del self._data[: 4 + size]
-                self._peer.received(self, frame)
+                self._take(frame)
         except ProtocolError as error:
-            log.error("%s sent a malformed response: %s; closing the connection", self._peer.name, error)
             self._data.clear()
+            if self._peer is None:
+                self._end(error)
+            else:
+                log.error("%s sent a malformed response: %s; closing the connection", self._name, error)
             self.abort(f"malformed response: {error}")
 
+    def _take(self, frame: bytes) -> None:
+        if self._peer is not None:
+            self._peer.received(self, frame)
+        elif self._frame is not None and not self._frame.done():
+            self._frame.set_result(frame)
+        else:
+            raise ProtocolError("a response without a request")
+
     def connection_lost(self, error: Exception | None) -> None:
-        self._peer.lost(self, self._reason or (str(error) if error else "the other broker closed it"))
+        self._end(error or ConnectionError("the other broker closed the connection"))
+        if self._peer is not None:
+            self._peer.lost(self, self._why_ended())
+
+    def _end(self, error: Exception) -> None:
+        self._ended = self._ended or error
+        if self._frame is not None and not self._frame.done():
+            self._frame.set_exception(error)
+
+    def _why_ended(self) -> str:
+        return self._reason or str(self._ended) or "the other broker closed it"

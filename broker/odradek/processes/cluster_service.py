@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.net.arrivals import Arrival
@@ -44,17 +44,23 @@ READ_WITHIN_S = 20.0
 """The time in seconds within which a request of the controller must get what it needs from ZooKeeper. The controller waits
 30 s for the response."""
 
+if TYPE_CHECKING:
+    from odradek.security.peers import PeerSecurity
+
 Result = TypeVar("Result")
 
 
 class ClusterService:
     """See the module.
 
-    :param store_thread: executes everything that uses the metadata store.
+    :param store_thread: executes everything that uses the metadata store. :param security: of the connections to other brokers.
     """
 
-    def __init__(self, context: ProcessContext, store_thread: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, context: ProcessContext, store_thread: ThreadPoolExecutor, security: "PeerSecurity | None" = None
+    ) -> None:
         self._context = context
+        self._security = security
         self._loop = asyncio.get_running_loop()
         self._store_thread = store_thread
         self._replicas_thread = ThreadPoolExecutor(1, "replicas", enter_lane, (Lane.LANE_LOOK_UPS,))
@@ -74,7 +80,7 @@ class ClusterService:
             self._has_partitions,
             permits_by(authorization_of(context.config, context.acls)),
         )
-        self._channel = ControllerChannel(self._loop, context.config)
+        self._channel = ControllerChannel(self._loop, context.config, security)
         self._in_sync = InSyncService(self._loop, context.config, self._channel, self._submit)
         self._noted: SessionState | None = None
         self._keeper = SessionKeeper(
@@ -249,7 +255,7 @@ class ClusterService:
 
     def _make_controller(self, store: Store) -> ControllerService:
         """Called in the store thread."""
-        return ControllerService(self._loop, self._context.config, store, self._store_thread)
+        return ControllerService(self._loop, self._context.config, store, self._store_thread, self._security)
 
     # -- requests -------------------------------------------------------------------------------------------------
 

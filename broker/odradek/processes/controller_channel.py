@@ -5,13 +5,16 @@ If this broker is the controller, the requests take the same way: through a conn
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import odradek._ext.shm.brokers as brokers
 from odradek.config.broker_config import BrokerConfig
-from odradek.net.peers import Address, Peer
+from odradek.net.peers import Address, Peer, setup_ms
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import controlled_shutdown
+
+if TYPE_CHECKING:
+    from odradek.security.peers import PeerSecurity
 
 CONTROLLED_SHUTDOWN_VERSION = 3
 """ControlledShutdown is sent without asking for API versions, as Kafka does."""
@@ -20,11 +23,15 @@ CONTROLLED_SHUTDOWN_VERSION = 3
 class ControllerChannel:
     """A connection to the broker that is the controller now, according to the last request of a controller."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, config: BrokerConfig) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, config: BrokerConfig, security: "PeerSecurity | None" = None
+    ) -> None:
         self._loop = loop
         self._listener = config.inter_broker_listener.name
         timeout_s = config.integer("controller.socket.timeout.ms") / 1000
-        self._peer = Peer(loop, "the controller", self._address, str(config.node_id), timeout_s)
+        self._peer = Peer(
+            loop, "the controller", self._address, str(config.node_id), timeout_s, security, setup_ms(config)
+        )
 
     def _address(self) -> Address | None:
         controller_id, _ = brokers.controller()

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek._ext.shm.metering import count
 from odradek.config.broker_config import BrokerConfig
@@ -17,8 +17,11 @@ from odradek.controller.cluster.cluster_controller import ClusterController, Con
 from odradek.controller.cluster.context import LiveBroker
 from odradek.controller.cluster.requests import VERSIONS
 from odradek.metadata.store import Store, StoreError
-from odradek.net.peers import Address, Peer, PeerClosed
+from odradek.net.peers import Address, Peer, PeerClosed, setup_ms
 from odradek.protocol.registry import by_key
+
+if TYPE_CHECKING:
+    from odradek.security.peers import PeerSecurity
 
 log = logging.getLogger("odradek.controller")
 
@@ -29,8 +32,12 @@ RETRY_S = 1.0
 class BrokerChannels:
     """The controller's connections to brokers, see `executor.Channels`. The connections live in the event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, config: BrokerConfig) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, config: BrokerConfig, security: "PeerSecurity | None" = None
+    ) -> None:
         self._loop = loop
+        self._security = security
+        self._setup_ms = setup_ms(config)
         self._listener = config.inter_broker_listener.name
         self._client_id = str(config.node_id)
         self._timeout_s = config.integer("controller.socket.timeout.ms") / 1000
@@ -60,7 +67,13 @@ class BrokerChannels:
             )  # fmt: skip
         address: Address | None = None if endpoint is None else (endpoint.host, endpoint.port)
         self._peers[broker.id] = Peer(
-            self._loop, f"broker {broker.id}", lambda: address, self._client_id, self._timeout_s
+            self._loop,
+            f"broker {broker.id}",
+            lambda: address,
+            self._client_id,
+            self._timeout_s,
+            self._security,
+            self._setup_ms,
         )
 
     def _close(self, broker_id: int) -> None:
@@ -87,16 +100,21 @@ class ControllerService:
     """See the module.
 
     :param store: a store with an open session.
-    :param store_thread: executes everything that uses the store.
+    :param store_thread: executes everything that uses the store. :param security: of the connections to brokers.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, config: BrokerConfig, store: Store, store_thread: ThreadPoolExecutor
+        self,
+        loop: asyncio.AbstractEventLoop,
+        config: BrokerConfig,
+        store: Store,
+        store_thread: ThreadPoolExecutor,
+        security: "PeerSecurity | None" = None,
     ) -> None:
         self._loop = loop
         self._config = config
         self._store_thread = store_thread
-        self._channels = BrokerChannels(loop, config)
+        self._channels = BrokerChannels(loop, config, security)
         self._woken = False  # whether `_process` is queued in the loop
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._closed = False

@@ -53,6 +53,7 @@ from odradek.processes.embedded_membership import EmbeddedMembership
 from odradek.processes.group_service import GroupService
 from odradek.processes.jwks_reader import jwks_reader
 from odradek.processes.metering import BusyTime, UncountedErrors, count_errors_of_response
+from odradek.processes.peer_security import peer_security_of
 from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.processes.store_service import SWEEP_RETRY_S, StoreService, Unfinished
 from odradek.processes.token_credentials import Derivation, TokenCredentials
@@ -83,7 +84,8 @@ class Coordinator:
         self._tls = context.tls_reload = _tls_reload(context)
         self._jwks = jwks_reader(self._loop, context.config, context.jwks, context.shm.wake_all)
         self._looking: asyncio.Future[None] | None = None
-        self._cluster = ClusterService(context, self._thread) if context.config.clustered else None
+        self._security = peer_security_of(context)
+        self._cluster = ClusterService(context, self._thread, self._security) if context.config.clustered else None
         membership = EmbeddedMembership(context) if self._cluster is None else self._cluster.membership
         self._store_service = StoreService(
             context, membership, permits_by(authorization_of(context.config, context.acls))
@@ -111,6 +113,7 @@ class Coordinator:
             self._turn,
             self._flusher,
             permits_by(self._authorization),
+            self._security,
         )
         self._groups.transactions = self._transactions
         self._server = ForwardServer(self._serve, self._at_once, self._end_of_read)
@@ -335,6 +338,8 @@ class Coordinator:
             count_loop_delay(max(0, int((self._loop.time() - self._tick_due) * 1e6)))
         self._busy.tick()
         self._look_at_key_stores()
+        if self._security is not None:
+            self._security.refresh()
         if self._cluster is not None:
             self._deletions.look_at_all()
             self._cluster.upkeep()

@@ -55,6 +55,7 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
     _check_policies(config)
     tls = _begin_tls(config)
     _check_logins(config)
+    _check_peers(config)
     _check_metrics_access(config)
     limit_core_dumps(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -106,6 +107,21 @@ def _begin_tls(config: BrokerConfig) -> "TlsListeners | None":
     from odradek.processes.tls_listeners import begin_tls
 
     return begin_tls(config)
+
+
+def _check_peers(config: BrokerConfig) -> None:
+    """Check how this broker connects to others.
+
+    :raises StartError: the settings of the inter-broker listener cannot be used.
+    """
+    if not config.clustered or config.inter_broker_listener.protocol == "PLAINTEXT":
+        return
+    from odradek.security.peers import settings_of
+
+    try:
+        settings_of(config)
+    except ConfigError as error:
+        raise StartError(str(error)) from None
 
 
 def _check_logins(config: BrokerConfig) -> None:

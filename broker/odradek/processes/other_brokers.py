@@ -10,15 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import odradek._ext.shm.brokers as brokers
 from odradek.config.broker_config import BrokerConfig
-from odradek.net.peers import Address, Peer
+from odradek.net.peers import Address, Peer, setup_ms
 from odradek.protocol.errors import ErrorCode, error_of
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import add_partitions_to_txn, write_txn_markers
 from odradek.transactions.environment import Marker, Place
+
+if TYPE_CHECKING:
+    from odradek.security.peers import PeerSecurity
 
 log = logging.getLogger("odradek.transactions")
 
@@ -38,8 +41,12 @@ CodeCallback = Callable[[ErrorCode], None]
 class BrokerPeers:
     """The connections to other brokers, by broker id. A connection is made with the first request."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, config: BrokerConfig) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, config: BrokerConfig, security: PeerSecurity | None = None
+    ) -> None:
         self._loop = loop
+        self._security = security
+        self._setup_ms = setup_ms(config)
         self._listener = config.inter_broker_listener.name
         self._client_id = str(config.node_id)
         self._timeout_s = config.integer("request.timeout.ms") / 1000
@@ -57,7 +64,15 @@ class BrokerPeers:
         peer = self._peers.get(broker_id)
         if peer is None:
             name = f"broker {broker_id}"
-            peer = Peer(self._loop, name, lambda: self._address(broker_id), self._client_id, self._timeout_s)
+            peer = Peer(
+                self._loop,
+                name,
+                lambda: self._address(broker_id),
+                self._client_id,
+                self._timeout_s,
+                self._security,
+                self._setup_ms,
+            )
             self._peers[broker_id] = peer
         peer.send(api, message, then)
 

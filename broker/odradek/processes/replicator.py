@@ -26,6 +26,7 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.processes import logs
 from odradek.processes.context import ProcessContext
 from odradek.processes.metering import BusyTime
+from odradek.processes.peer_security import peer_security_of
 from odradek.replication.fetcher import Fetcher, FetcherSettings
 from odradek.replication.fetchers import Fetchers
 from odradek.replication.leader_connection import Address
@@ -49,6 +50,8 @@ def settings_of(config: BrokerConfig) -> FetcherSettings:
         backoff_ms=config.integer("replica.fetch.backoff.ms"),
         socket_timeout_ms=config.integer("replica.socket.timeout.ms"),
         receive_buffer_bytes=config.integer("replica.socket.receive.buffer.bytes"),
+        setup_timeout_ms=config.integer("socket.connection.setup.timeout.ms"),
+        setup_timeout_max_ms=config.integer("socket.connection.setup.timeout.max.ms"),
     )
 
 
@@ -70,6 +73,7 @@ class Replicator:
         self._shm = context.shm
         self._settings = settings_of(config)
         self._listener = config.inter_broker_listener.name
+        self._security = peer_security_of(context)
         self._slots = FollowedSlots()
         self._fetchers = Fetchers(self._make, config.node_id, config.integer("num.replica.fetchers"))
         self._brokers_version = brokers.version()
@@ -92,6 +96,7 @@ class Replicator:
             self._shm,
             self._context.log_dirs,
             lambda: address_of(leader_id, self._listener),
+            self._security,
         )
 
     def _stop(self, *_: object) -> None:
@@ -120,6 +125,8 @@ class Replicator:
         if self._context.running.changed:
             self._context.running.take_over(self._context.config)
             self._fetchers.set_wanted(self._context.config.integer("num.replica.fetchers"))
+            if self._security is not None:
+                self._security.refresh()
         changes = self._slots.look(at_all)
         if changes:
             self._fetchers.change(changes)

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 from odradek._ext.net.tls import TlsListener
 from odradek.config.broker_config import BrokerConfig
-from odradek.config.errors import ConfigError
+from odradek.config.errors import ConfigError, raise_all
 from odradek.config.listeners import ENCRYPTED, Listener
 from odradek.processes.log_dirs import StartError
 from odradek.security.contexts import ListenerMaterial, load_listeners, server_context, warnings
+from odradek.security.peers import wrong_between_brokers
 from odradek.security.principal import mapper
 from odradek.shm.published_tls import PublishedTls, TooMuchMaterial
 
@@ -69,6 +70,7 @@ def begin_tls(config: BrokerConfig) -> TlsListeners | None:
     tls = TlsListeners(PublishedTls())
     try:
         material = load_listeners(config)
+        raise_all([*wrong_between_brokers(config, material)])
         tls.published.publish(material)
     except (ConfigError, TooMuchMaterial) as error:
         raise StartError(str(error)) from None

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 
 from odradek._ext.shm.metering import count
 from odradek.config.broker_config import BrokerConfig
-from odradek.config.errors import ConfigError
+from odradek.config.errors import ConfigError, raise_all
 from odradek.security.contexts import ListenerMaterial, load_listeners, why_not_replaced
+from odradek.security.peers import wrong_between_brokers
 from odradek.security.store_files import Signature, signature
 from odradek.shm.published_tls import PublishedTls, TooMuchMaterial, encoded
 
@@ -50,6 +51,7 @@ class TlsReload:
         refusal = why_not_replaced(present, material, config)
         if refusal is not None:
             raise refusal
+        raise_all([*wrong_between_brokers(config, material)])
         try:
             encoded(material)
         except TooMuchMaterial as error:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import odradek._ext.partition.slots as slots
 import odradek._ext.shm.owners as owners
@@ -55,6 +55,9 @@ from odradek.protocol.errors import ErrorCode
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Environment, Marker, Owner, Settings
 from odradek.transactions.environment import Place as TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.security.peers import PeerSecurity
 
 log = logging.getLogger("odradek.transactions")
 
@@ -144,7 +147,7 @@ class TransactionService:
     """The transactional ids of a coordinator process.
 
     :param groups: the groups of the same process: the service uses their mirror of the topics and their pending offsets.
-    :param permits_of: see `PermitsOf`.
+    :param permits_of: see `PermitsOf`. :param security: of the connections to other brokers.
     """
 
     def __init__(
@@ -156,6 +159,7 @@ class TransactionService:
         turn: AppendTurn,
         flusher: Flusher,
         permits_of: PermitsOf = unrestricted,
+        security: PeerSecurity | None = None,
     ) -> None:
         self._permits_of = permits_of
         self._config = config
@@ -188,7 +192,7 @@ class TransactionService:
         self._remote_transactions: RemoteTransactions | None = None
         if config.clustered:
             # Connections of their own: a question need not wait for the response to markers, which waits for replicas.
-            self._peers = [BrokerPeers(self._loop, config) for _ in range(2)]
+            self._peers = [BrokerPeers(self._loop, config, security) for _ in range(2)]
             self._remote_markers = RemoteMarkers(
                 self._peers[0], lambda: self._turn.add(FlushAtEnd(self._remote_markers))
             )

@@ -202,6 +202,16 @@ def error_of(code: int) -> ErrorCode:
     return _BY_NUMBER.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
+def peer_error_text(code: int) -> str:
+    """The name of an error that another broker returned to this one, with what to do if it may not act as a broker."""
+    if code in (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+        return (
+            f"{error_text(code)} (the principal of this broker must be one of super.users of the other broker, or have an ACL "
+            "for CLUSTER_ACTION on the cluster)"
+        )
+    return error_text(code)
+
+
 def error_text(code: int) -> str:
     """The name of an error, for log messages; "error N" if it has none here."""
     error = known_error(code)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from odradek.protocol.errors import ErrorCode, known_error
+from odradek.protocol.errors import ErrorCode, peer_error_text
 from odradek.protocol.schemas import controlled_shutdown
 
 log = logging.getLogger("odradek.replication")
@@ -47,8 +47,7 @@ async def shut_down(ask: Ask, broker_id: int, broker_epoch: Callable[[], int], r
 def _reason(code: int, remaining: Sequence[Any]) -> str:
     """The meaning of a response that is no success."""
     if code:
-        error = known_error(code)
-        return f"the controller responded with {f'error code {code}' if error is None else error.name}"
+        return f"the controller responded with {peer_error_text(code)}"
     names = [f"{entry.topic_name}-{entry.partition_index}" for entry in remaining[:NAMED]]
     more = f" and {len(remaining) - NAMED} more" if len(remaining) > NAMED else ""
     return f"this broker still leads {', '.join(names)}{more}: no other replica is in sync and alive"

@@ -5,7 +5,8 @@ GIL; this module connects, and decides about partitions whose fetch cannot simpl
 Other threads only call `add`, `remove`, `look`, `stop`, `join` and the properties.
 
 A partition that fails is delayed or stopped alone. If the connection is lost, the fetcher connects again after
-20 ms, and after longer times up to `replica.fetch.backoff.ms` if that fails.
+20 ms, and after longer times up to `replica.fetch.backoff.ms` if that fails. Before the session of its login ends, the fetcher
+connects again: the last response arrives first, and the in-sync replicas do not change.
 """
 
 import heapq
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 from odradek._ext.partition.slot_access import AppendResult
@@ -26,13 +28,23 @@ from odradek._ext.replication.followed_slots import Followed, note_fetch_error, 
 from odradek._ext.replication.replica_connection import FetchOutcome, ReplicaConnection
 from odradek._ext.shm.locks import enter_lane
 from odradek._ext.shm.shared_memory import SharedMemory
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, peer_error_text
 from odradek.replication import follow
-from odradek.replication.backoff import GrowingBackoff
+from odradek.replication.backoff import GrowingBackoff, SetupTimeout
 from odradek.replication.follow import Action, Event, Follow, Position
-from odradek.replication.leader_connection import Address, LeaderConnection, LeaderError
+from odradek.replication.leader_connection import (
+    Address,
+    LeaderConnection,
+    LeaderError,
+    LeaderRefused,
+    LeaderTimeout,
+)
+from odradek.security.opening import RETRY_MS
 from odradek.shm import epochs, truncation
 from odradek.storage.checkpoints import CorruptCheckpointError
+
+if TYPE_CHECKING:
+    from odradek.security.peers import PeerSecurity
 
 log = logging.getLogger("odradek.replication")
 
@@ -71,6 +83,8 @@ class FetcherSettings:
     backoff_ms: int
     socket_timeout_ms: int
     receive_buffer_bytes: int
+    setup_timeout_ms: int = 10_000
+    setup_timeout_max_ms: int = 30_000
 
 
 @dataclass
@@ -103,6 +117,7 @@ class Fetcher:
     :param leader_id: the broker to fetch from. :param number: of this fetcher among those of the leader, from 0.
     :param lane: the lock lane of its thread.
     :param address: returns the present address of the leader; None if it is not known. Called in the thread.
+    :param security: None: the inter-broker listener is PLAINTEXT.
     """
 
     leader_id: int
@@ -112,6 +127,7 @@ class Fetcher:
     shm: SharedMemory
     log_dirs: Sequence[Path]
     address: Callable[[], Address | None]
+    security: "PeerSecurity | None" = None
     _commands: "queue.SimpleQueue[Callable[[], None]]" = field(default_factory=queue.SimpleQueue)
 
     def __post_init__(self) -> None:
@@ -136,6 +152,8 @@ class Fetcher:
         self._last_address: Address | None = None
         self._connect_at_ms = 0
         self._reconnects = GrowingBackoff(settings.backoff_ms)
+        self._setup = SetupTimeout(settings.setup_timeout_ms, settings.setup_timeout_max_ms)
+        self._renew_at_ms: int | None = None  # when the session of the login ends soon
         self._unreachable = ""  # why, as it was logged
         self._refused_at = -1  # the number of the response with which the leader last refused the whole request
         self._failed = 0
@@ -216,12 +234,28 @@ class Fetcher:
         now = monotonic_ms()
         self._end_delays(now)
         until = self._delayed[0][0] if self._delayed else now + REPORT_AGAIN_MS
+        if self._renew_at_ms is not None:
+            until = self._renew(now, until)
         if not self._native.active and not self._native.under_way:
             self._native.rest(until)
         elif now < self._connect_at_ms:
             self._native.rest(min(until, self._connect_at_ms))
-        elif self._connection is not None or self._connect():
+        elif self._connection is None:
+            self._connect()  # the next step knows until when its session lasts
+        else:
             self._handle(self._native.run(until))
+
+    def _renew(self, now: int, until: int) -> int:
+        """If the session of the login ends soon, receive what is under way and close the connection: the next step connects
+        again. Returns until when to fetch."""
+        assert self._renew_at_ms is not None
+        if now < self._renew_at_ms:
+            return min(until, self._renew_at_ms)
+        if self._native.under_way:
+            self._native.finish()
+        else:
+            self._disconnect()
+        return until
 
     def _handle(self, outcome: int) -> None:
         """Handle the end of a native run. Events may precede any end; they do not wait: a partition may be removed next."""
@@ -229,18 +263,25 @@ class Fetcher:
             self._advance(self._by_place[place], _event_of(kind, first, second))
         match outcome:
             case FetchOutcome.FETCH_LOST:
-                self._lost(os.strerror(self._native.error) if self._native.error else "it closed the connection")
+                self._lost(self._why_lost())
             case FetchOutcome.FETCH_REFUSED:
                 self._on_refusal(self._native.error)
             case _ if outcome in LOST:
                 self._lost(LOST[FetchOutcome(outcome)])
+
+    def _why_lost(self) -> str:
+        tls = None if self._connection is None else self._connection.tls
+        if tls is not None and tls.lost_by is not None and self._connected_to is not None and self.security is not None:
+            reason = self.security.reason_of(tls.lost_by, self._connected_to[0])
+            return reason or tls.lost_by.strerror or "it closed the connection"
+        return os.strerror(self._native.error) if self._native.error else "it closed the connection"
 
     def _on_refusal(self, code: int) -> None:
         """Begin a new session at once, but after the backoff if the leader refuses the new session, too."""
         again = self._native.responses == self._refused_at + 1
         self._refused_at = self._native.responses
         if code not in NEW_SESSION:
-            self._lost(f"it refused the fetch with error code {code}")
+            self._lost(f"it refused the fetch with {peer_error_text(code)}", RETRY_MS)
         elif again:
             self._connect_at_ms = monotonic_ms() + self.settings.backoff_ms
 
@@ -433,37 +474,62 @@ class Fetcher:
         return self._last_address
 
     def _open(self, address: Address) -> LeaderConnection:
-        timeout_s = self.settings.socket_timeout_ms / 1000
-        return LeaderConnection(address, self._client_id, timeout_s, self.settings.receive_buffer_bytes)
+        """Raises LeaderError."""
+        settings = self.settings
+        try:
+            connection = LeaderConnection(
+                address, self._client_id, settings.socket_timeout_ms / 1000, settings.receive_buffer_bytes,
+                setup_s=self._setup.seconds, security=self.security,
+            )  # fmt: skip
+        except LeaderTimeout:
+            self._setup.timed_out()
+            raise
+        except LeaderRefused as error:
+            if self.security is not None:
+                self.security.failed(f"broker {self.leader_id}", address, str(error))
+            raise
+        self._setup.succeeded()
+        if self.security is not None:
+            self.security.succeeded(address)
+        return connection
 
-    def _connect(self) -> bool:
-        """Connect to the leader. Returns False, and sets the time of the next attempt, if this fails."""
+    def _connect(self) -> None:
+        """Connect to the leader; sets the time of the next attempt if this fails."""
         address = self._leader_address()
         if address is None:
             self._lost("its address is not known")
-            return False
+            return
         try:
             connection = self._open(address)
+        except LeaderRefused as error:
+            self._lost(str(error), RETRY_MS, logged=True)
+            return
         except LeaderError as error:
             self._lost(f"{address[0]}:{address[1]}: {error}")
-            return False
+            return
         try:
-            self._native.connected(connection.fileno(), connection.fetch_version)
+            self._native.connected(connection.fileno(), connection.fetch_version, connection.tls)
         except ValueError as error:
             connection.close()
             self._lost(str(error))
-            return False
+            return
         self._connection, self._connected_to = connection, address
+        if connection.renew_at is not None:  # however short the session is, something is fetched in it
+            self._renew_at_ms = max(int(connection.renew_at * 1000), monotonic_ms() + RETRY_MS)
         if self._unreachable:
             log.info("replica fetcher %d is connected to broker %d at %s:%d", self.number, self.leader_id, *address)
             self._unreachable = ""
-        return True
 
-    def _lost(self, reason: str) -> None:
-        """Connect again, at first soon, later after the backoff. Logs a reason once, until the connection succeeds."""
+    def _lost(self, reason: str, least_ms: int = 0, *, logged: bool = False) -> None:
+        """Connect again, at first soon, later after the backoff. Logs a reason once, until the connection succeeds.
+
+        :param least_ms: the least time until the next attempt. :param logged: the reason is in the log already.
+        """
         self._disconnect()
         now = monotonic_ms()
-        self._connect_at_ms = now + self._reconnects.next(now)
+        self._connect_at_ms = now + max(least_ms, self._reconnects.next(now))
+        if logged:
+            self._unreachable = reason
         if reason != self._unreachable:
             self._unreachable = reason
             log.warning(
@@ -476,6 +542,7 @@ class Fetcher:
         if self._connection is not None:
             self._connection.close()
         self._connection = self._connected_to = None
+        self._renew_at_ms = None
 
     def _check_address(self) -> None:
         address = self._leader_address()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek._ext.partition.slot_access import AppendResult
-from odradek.protocol.errors import ErrorCode, error_text
+from odradek.protocol.errors import ErrorCode, peer_error_text
 from odradek.replication.backoff import GrowingBackoff
 
 UNDEFINED = -1
@@ -298,7 +298,7 @@ class Follow:
             return self._stop(event.code, STOPPING[event.code])
         if event.code == ErrorCode.OFFSET_OUT_OF_RANGE and isinstance(self.state, Fetching):
             return self._change(AskLatest())
-        return self._wait(now_ms, Fetch(), f"the leader returned {error_text(event.code)}", event.code in USUAL)
+        return self._wait(now_ms, Fetch(), f"the leader returned {peer_error_text(event.code)}", event.code in USUAL)
 
     def _append_failed(self, event: AppendFailed, log: Position, now_ms: int) -> Action:
         if event.result == AppendResult.APPEND_BEFORE_LOG:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from odradek.protocol.errors import ErrorCode, error_text
+from odradek.protocol.errors import ErrorCode, error_text, peer_error_text
 from odradek.protocol.schemas import alter_partition
 
 log = logging.getLogger("odradek.replication")
@@ -303,7 +303,7 @@ class InSyncKeeper:
             return
         if outcome.error_code:
             self.failed += len(sent)
-            self._again(sent, error_text(outcome.error_code))
+            self._again(sent, peer_error_text(outcome.error_code))
             return
         self._reported = None
         answers = {}

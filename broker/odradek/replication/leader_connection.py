@@ -1,24 +1,29 @@
 """A blocking connection of a replica fetcher to the leader, for the requests that are not on the data path.
 
-Owned by one thread of the replicator. Plain text only.
+Owned by one thread of the replicator. With `PeerSecurity`, the connection is encrypted and logged in before the first request.
 """
 
 import socket
 import struct
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
-from odradek import __version__
 from odradek._ext.protocol.messages import ProtocolError
 from odradek.protocol import decode, encode_frame
-from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ApiSchema
-from odradek.protocol.schemas import api_versions, fetch, list_offsets
+from odradek.protocol.schemas import fetch, list_offsets
 from odradek.protocol.schemas.header import (
     RequestHeader,
     ResponseHeader,
     request_header_version,
     response_header_version,
 )
+from odradek.security.opening import Opened, PeerRefused, opening
+from odradek.security.sasl.client import LoginError
+
+if TYPE_CHECKING:
+    from odradek.security.peers import PeerSecurity
+    from odradek.security.tls_socket import TlsSocket
 
 Address = tuple[str, int]
 
@@ -26,36 +31,66 @@ LATEST, EARLIEST_LOCAL, EARLIEST = -1, -4, -2
 FIRST_WITH_EPOCH = 4
 FIRST_WITH_LOCAL_START = 8
 NEWEST_LIST_OFFSETS = 9
-SOFTWARE = "odradek"
-_VERSIONS_VERSION = 3
+RENEWED_AFTER = 0.8
+"""A connection is replaced after this part of the lifetime of its session."""
+HINT = "; its log says why, if it refused the certificate of this broker"
 _MAX_RESPONSE_BYTES = 1 << 20
 _SIZE = struct.Struct(">i")
-_ERROR = struct.Struct(">h")
 
 
 class LeaderError(Exception):
     """The leader did not answer, or answered with something that cannot be used."""
 
 
-class LeaderConnection:
-    """Connects, and asks for the versions that the leader serves.
+class LeaderTimeout(LeaderError):
+    """The connection was not set up in time."""
 
-    :param timeout_s: for connecting, and for each response. :param receive_buffer: SO_RCVBUF in bytes; -1: the system decides.
-    :raises LeaderError: no connection, or no usable response.
+
+class LeaderRefused(LeaderError):
+    """The TLS handshake or the login failed."""
+
+
+class LeaderConnection:
+    """Connects, logs in, and asks for the versions that the leader serves.
+
+    :param timeout_s: for each response. :param receive_buffer: SO_RCVBUF in bytes; -1: the system decides.
+    :param setup_s: for the whole set-up; None: as `timeout_s`. :param security: None: the listener is PLAINTEXT.
+    :ivar tls: for the native part; None without TLS. :ivar renew_at: when the connection must be replaced, because the session
+        of its login ends soon: a monotonic time in seconds; None: never.
+    :raises LeaderError: no connection, or no usable response; LeaderRefused: the handshake or the login failed.
     """
 
-    def __init__(self, address: Address, client_id: str, timeout_s: float, receive_buffer: int = -1) -> None:
+    def __init__(
+        self,
+        address: Address,
+        client_id: str,
+        timeout_s: float,
+        receive_buffer: int = -1,
+        *,
+        setup_s: float | None = None,
+        security: "PeerSecurity | None" = None,
+    ) -> None:
         self._client_id = client_id
-        self._correlation_id = 0
+        self._timeout_s = timeout_s
+        self.tls: TlsSocket | None = None
+        self.renew_at: float | None = None
+        setup_s = timeout_s if setup_s is None else setup_s
+        self._began = time.monotonic()
+        self._deadline = self._began + setup_s
         try:
-            self._socket = socket.create_connection(address, timeout_s)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if receive_buffer > 0:
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            self._socket = socket.create_connection(address, setup_s)
+        except TimeoutError as error:
+            raise LeaderTimeout(f"cannot connect within {setup_s:g} s") from error
         except OSError as error:
             raise LeaderError(f"cannot connect: {error.strerror or error}") from error
         try:
-            self._ranges = self._ask_versions()
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if receive_buffer > 0:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            self._set_up(address[0], setup_s, security)
+        except OSError as error:
+            self.close()
+            raise LeaderError(f"cannot connect: {error.strerror or error}") from error
         except BaseException:
             self.close()
             raise
@@ -101,12 +136,55 @@ class LeaderConnection:
                     return found.error_code, found.offset
         raise LeaderError("its response to ListOffsets does not contain the partition")
 
-    def _ask_versions(self) -> dict[int, tuple[int, int]]:
-        message = api_versions.Request(client_software_name=SOFTWARE, client_software_version=__version__)
-        response = self._ask(api_versions.SCHEMA, message, _VERSIONS_VERSION)
-        if response.error_code not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
-            raise LeaderError(f"it refused ApiVersions with error code {response.error_code}")
-        return {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+    # -- setting up ---------------------------------------------------------------------------------------------------
+
+    def _set_up(self, host: str, setup_s: float, security: "PeerSecurity | None") -> None:
+        """Handshake, versions, login. All together end at the deadline, however slowly the leader sends. Raises LeaderError."""
+        phase = "the TLS handshake"
+        try:
+            context = security.context() if security is not None else None
+            if context is not None:
+                from odradek.security.tls_socket import (
+                    TlsSocket,  # with the TLS library, which plain connections do not need
+                )
+
+                self._socket.settimeout(self._time_left())
+                self._socket = wrapped = context.wrap_socket(self._socket, server_hostname=host)
+                self.tls = TlsSocket(wrapped)
+            phase = "the login" if security is not None and security.credentials is not None else "the first response"
+            opened = self._open(security)
+        except (LoginError, PeerRefused) as error:
+            raise LeaderRefused(str(error)) from error
+        except ProtocolError as error:
+            if security is None:
+                raise LeaderError(f"it sent a malformed response to ApiVersions: {error}") from error
+            raise LeaderRefused(f"it sent a malformed response in {phase}: {error}") from error
+        except TimeoutError as error:
+            text = f"no end of {phase} within {setup_s:g} s"
+            raise (LeaderTimeout if security is None else LeaderRefused)(text) from error
+        except OSError as error:
+            reason = None if security is None else security.reason_of(error, host)
+            if reason is not None:
+                raise LeaderRefused(reason) from error
+            raise LeaderError(f"it closed the connection in {phase}{HINT if self.tls else ''}") from error
+        except UnicodeError as error:  # the host name cannot be sent as a server name
+            raise LeaderRefused(f"the host {host} is not a valid name: {error}") from error
+        self._ranges, self._correlation_id = opened.ranges, opened.correlation_id
+        if opened.lifetime_ms > 0:
+            self.renew_at = self._began + opened.lifetime_ms / 1000 * RENEWED_AFTER
+
+    def _open(self, security: "PeerSecurity | None") -> Opened:
+        steps = opening(self._client_id, None if security is None else security.credentials)
+        frame = next(steps)
+        while True:
+            self._send(frame)
+            try:
+                frame = steps.send(self._receive_frame("response to ApiVersions or a login"))
+            except StopIteration as end:
+                opened: Opened = end.value
+                return opened
+
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def _ask(self, api: ApiSchema, message: Any, version: int) -> Any:
         """Send a request and wait for the response."""
@@ -117,16 +195,12 @@ class LeaderConnection:
             correlation_id=self._correlation_id,
             client_id=self._client_id,
         )
+        self._deadline = time.monotonic() + self._timeout_s
         try:
-            self._socket.sendall(encode_frame(header, request_header_version(api.key, version), message, version))
-            (size,) = _SIZE.unpack(self._receive(_SIZE.size))
-            if not _SIZE.size <= size <= _MAX_RESPONSE_BYTES:
-                raise LeaderError(f"it sent a response of {size} bytes to {api.name}")
-            frame = self._receive(size)
+            self._send(encode_frame(header, request_header_version(api.key, version), message, version))
+            return self._decode(api, version, self._receive_frame(f"response to {api.name}"))
         except OSError as error:
             raise LeaderError(f"no response to {api.name}: {error.strerror or error}") from error
-        try:
-            return self._decode(api, version, frame)
         except ProtocolError as error:
             raise LeaderError(f"it sent a malformed response to {api.name}: {error}") from error
 
@@ -134,15 +208,31 @@ class LeaderConnection:
         header, start = decode(ResponseHeader, response_header_version(api.key, version), frame)
         if header.correlation_id != self._correlation_id:
             raise LeaderError(f"it sent a response with another correlation id to {api.name}")
-        if api is api_versions.SCHEMA and frame[start : start + 2] == _ERROR.pack(ErrorCode.UNSUPPORTED_VERSION):
-            version = 0
         return decode(api.response, version, frame, start)[0]
+
+    def _time_left(self) -> float:
+        """Raises TimeoutError."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        return left
+
+    def _send(self, frame: bytes) -> None:
+        self._socket.settimeout(self._time_left())
+        self._socket.sendall(frame)
+
+    def _receive_frame(self, what: str) -> bytes:
+        (size,) = _SIZE.unpack(self._receive(_SIZE.size))
+        if not _SIZE.size <= size <= _MAX_RESPONSE_BYTES:
+            raise ProtocolError(f"its size is {size} bytes", message=what)
+        return self._receive(size)
 
     def _receive(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
+            self._socket.settimeout(self._time_left())
             part = self._socket.recv(size - len(data))
             if not part:
-                raise LeaderError("it closed the connection")
+                raise ConnectionError("it closed the connection")
             data += part
         return bytes(data)

@@ -308,6 +308,11 @@ def handshake_with_itself(material: ListenerMaterial) -> str:
     client.verify_mode = ssl.CERT_NONE
     client.minimum_version, client.maximum_version = VERSIONS["TLSv1.2"], VERSIONS["TLSv1.3"]
     client.set_ciphers("ALL:@SECLEVEL=0")
+    return handshake(client, server)
+
+
+def handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
+    """Let a client connect to a server, all in memory. Returns the negotiated version. Raises ssl.SSLError, OSError."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends_of = (client.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, server_side=True))
     open_ends = set(ends_of)

@@ -33,12 +33,15 @@ KEYS = (
     ConfigKey("sasl.enabled.mechanisms", LIST, ("GSSAPI",), None, MEDIUM, PER_BROKER, NOW,
         "The SASL mechanisms that clients can use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. A listener with SASL must "
         "have at least one of them; GSSAPI is not supported yet, and is left out."),
-    ConfigKey("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, MEDIUM, PER_BROKER, NONE_YET,
-        "The SASL mechanism that brokers use among themselves."),
+    ConfigKey("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, MEDIUM, PER_BROKER, NOW,
+        "The SASL mechanism with which this broker logs in at other brokers: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. It must be "
+        "one of sasl.enabled.mechanisms of the inter-broker listener. GSSAPI and OAUTHBEARER are not supported between "
+        "brokers yet."),
     ConfigKey("sasl.mechanism.controller.protocol", STRING, "GSSAPI", None, HIGH, READ_ONLY, NONE,
         "The SASL mechanism for connections to KRaft controllers."),
     ConfigKey("sasl.jaas.config", PASSWORD, None, None, MEDIUM, PER_BROKER, NOW,
-        "The login module of a listener and mechanism, with the users of PLAIN. Only the key "
+        "The login module of a listener and mechanism, with the users of PLAIN. For the inter-broker listener, it also has "
+        "the username and the password with which this broker logs in at other brokers. Only the key "
         "listener.name.LISTENER.MECHANISM.sasl.jaas.config is used, with both names in lower case."),
     ConfigKey("sasl.client.callback.handler.class", CLASS, None, None, MEDIUM, READ_ONLY, NONE,
         "A Java class that handles SASL callbacks of the broker as a client."),

@@ -35,9 +35,8 @@ TITLE = "TLS, SASL, authorisation and delegation tokens."
 # fmt: off
 KEYS = (
     ConfigKey("security.inter.broker.protocol", STRING, "PLAINTEXT",
-        OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")), MEDIUM, READ_ONLY, NONE_YET,
-        "The security protocol among brokers. Used if inter.broker.listener.name is not set. This version supports "
-        "PLAINTEXT only."),
+        OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")), MEDIUM, READ_ONLY, NOW,
+        "The security protocol among brokers. Used if inter.broker.listener.name is not set."),
     ConfigKey("security.providers", STRING, None, None, LOW, READ_ONLY, NONE,
         "Java classes that provide cryptography."),
     ConfigKey("authorizer.class.name", STRING, "", OneOf(("", *AUTHORIZERS)), LOW, READ_ONLY, NOW,

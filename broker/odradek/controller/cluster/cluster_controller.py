@@ -31,7 +31,7 @@ from odradek.controller.controller import NotController
 from odradek.metadata import znodes
 from odradek.metadata.election import Reign, is_own, run_for_controller, still_reigns
 from odradek.metadata.store import CHILDREN, Event, Store, StoreError
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, peer_error_text
 
 log = logging.getLogger("odradek.controller")
 
@@ -282,8 +282,8 @@ class ClusterController:
         if outgoing.api_key == UPDATE_METADATA or response.error_code != ErrorCode.NONE:
             if response.error_code != ErrorCode.NONE:
                 log.warning(
-                    "broker %d refused a request (api key %d) of controller epoch %d: error code %d",
-                    broker.id, outgoing.api_key, context.epoch, response.error_code,
+                    "broker %d refused a request (api key %d) of controller epoch %d: %s",
+                    broker.id, outgoing.api_key, context.epoch, peer_error_text(response.error_code),
                 )  # fmt: skip
             if outgoing.api_key != STOP_REPLICA:
                 return None

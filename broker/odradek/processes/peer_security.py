@@ -1,0 +1,20 @@
+"""Makes the `PeerSecurity` of a process that connects to other brokers."""
+
+from typing import TYPE_CHECKING
+
+from odradek._ext.shm.metering import count
+from odradek.processes.context import ProcessContext
+
+if TYPE_CHECKING:
+    from odradek.security.peers import PeerSecurity
+
+
+def peer_security_of(context: ProcessContext) -> "PeerSecurity | None":
+    """How this process connects to other brokers; None if there is no cluster, or the inter-broker listener is PLAINTEXT."""
+    config = context.config
+    if not config.clustered or config.inter_broker_listener.protocol == "PLAINTEXT":
+        return None
+    from odradek.security.peers import PeerSecurity
+
+    published = None if context.tls is None else context.tls.published
+    return PeerSecurity(config, published, lambda: count("failed_peer_logins"))

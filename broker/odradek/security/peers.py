@@ -1,0 +1,283 @@
+"""How this broker connects to other brokers: the client's side of the inter-broker listener.
+
+A process that connects to brokers (the coordinator, the replicator) has one `PeerSecurity`, which its threads share. A broker
+is a client with the key store, the trust store and the JAAS line of its own inter-broker listener. A process without one
+connects to PLAINTEXT listeners.
+"""
+
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from odradek.config.broker_config import BrokerConfig
+from odradek.config.errors import ConfigError
+from odradek.config.listeners import ENCRYPTED
+from odradek.config.table import LISTENER_PREFIX
+from odradek.security import jaas
+from odradek.security.contexts import (
+    DEFAULT_SUITES,
+    ListenerMaterial,
+    configure,
+    handshake,
+    load_key,
+    server_context,
+    trust,
+)
+from odradek.security.opening import PeerRefused
+from odradek.security.sasl.client import MECHANISMS, PLAIN, Credentials
+
+log = logging.getLogger("odradek.security")
+
+MECHANISM, JAAS, ENABLED = "sasl.mechanism.inter.broker.protocol", "sasl.jaas.config", "sasl.enabled.mechanisms"
+HOST_CHECK, TRUST_STORE = "ssl.endpoint.identification.algorithm", "ssl.truststore.location"
+PERIOD_S = 60.0
+"""A failure is logged once in this time for each address."""
+MOST_ADDRESSES = 256
+_NOT_YET = ("GSSAPI", "OAUTHBEARER")
+_MODULES = {PLAIN: "PlainLoginModule"}
+_UNKNOWN_AUTHORITY = (18, 19, 20, 21)
+_HOST_MISMATCH, _ADDRESS_MISMATCH, _EXPIRED, _NOT_YET_VALID = 62, 64, 10, 9  # X509_V_ERR_*
+
+Address = tuple[str, int]
+
+
+class PublishedMaterial(Protocol):
+    """The present key stores and trust stores of this broker's listeners; see `shm.published_tls`."""
+
+    @property
+    def version(self) -> int: ...
+    def read(self) -> tuple[int, dict[str, ListenerMaterial]]: ...
+
+
+class PeerSettings(NamedTuple):
+    """:param listener: the name of the inter-broker listener. :param verifies_host: whether the certificate of another broker
+    must contain the host or address to which this broker connects. :param credentials: None without SASL."""
+
+    listener: str
+    protocol: str
+    verifies_host: bool
+    credentials: Credentials | None
+
+
+def settings_of(config: BrokerConfig) -> PeerSettings:
+    """The settings of the inter-broker listener. Raises ConfigError."""
+    listener = config.inter_broker_listener
+    credentials = _credentials(config, listener.name) if listener.protocol.startswith("SASL_") else None
+    verifies_host = True
+    if listener.protocol in ENCRYPTED:
+        name = config.listener_key(listener.name, HOST_CHECK)
+        algorithm = str(config.listener_value(listener.name, HOST_CHECK) or "")
+        if algorithm.lower() not in ("https", ""):
+            raise _error(config, name, algorithm, "must be https, or empty for no check of the host name")
+        verifies_host = bool(algorithm)
+    return PeerSettings(listener.name, listener.protocol, verifies_host, credentials)
+
+
+def _error(config: BrokerConfig, name: str, value: str | None, reason: str) -> ConfigError:
+    return ConfigError(name, value, reason, config.where(name) if config.is_set(name) else "")
+
+
+def _credentials(config: BrokerConfig, listener: str) -> Credentials:
+    mechanism = str(config[MECHANISM])
+    if mechanism in _NOT_YET:
+        default = "" if config.is_set(MECHANISM) else " (the default)"
+        reason = f"is not supported between brokers yet; must be one of {', '.join(MECHANISMS)}"
+        raise _error(config, MECHANISM, mechanism + default, reason)
+    if mechanism not in MECHANISMS:
+        raise _error(config, MECHANISM, mechanism, f"must be one of {', '.join(MECHANISMS)}")
+    enabled = config.listener_value(listener, ENABLED)
+    if not isinstance(enabled, tuple) or mechanism not in enabled:
+        name = config.listener_key(listener, ENABLED)
+        shown = ",".join(enabled) if isinstance(enabled, tuple) else None
+        reason = (
+            f"must contain {mechanism}, because {MECHANISM} names it, and other brokers log in at listener {listener}"
+        )
+        raise _error(config, name, shown, reason)
+    name = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{JAAS}"
+    expected = _MODULES.get(mechanism, "ScramLoginModule")
+    text = config.get(name)
+    if text is None:
+        form = f'{expected} required username="..." password="...";'
+        raise _error(config, name, None, f"must be set: this broker logs in at other brokers with it: ...{form}")
+    try:
+        module = jaas.parse(str(text))
+    except jaas.JaasError as error:
+        raise _error(config, name, "[hidden]", str(error)) from None
+    if module.simple_name != expected:
+        reason = f"must name the login module {expected}, not {module.simple_name}"
+        raise _error(config, name, "[hidden]", reason)
+    missing = [option for option in ("username", "password") if option not in module.options]
+    if missing:
+        reason = f"must have the option {missing[0]}: this broker logs in at other brokers with username and password"
+        raise _error(config, name, "[hidden]", reason)
+    return Credentials(mechanism, module.options["username"], module.options["password"])
+
+
+def client_context(material: ListenerMaterial, verifies_host: bool) -> ssl.SSLContext:
+    """The context of a connection to another broker: the listener's key store is the client's certificate. Raises ssl.SSLError,
+    OSError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = verifies_host
+    configure(context, material.versions, material.ciphers or DEFAULT_SUITES)
+    load_key(context, material.key.encode(), material.chain.encode())
+    if material.trust:
+        trust(context, material.trust)
+    else:
+        context.load_default_certs()
+    return context
+
+
+class PeerSecurity:
+    """See the module.
+
+    :param published: None if no listener uses TLS. :param count: counts a failed handshake or login. :param clock: monotonic
+        seconds.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        published: PublishedMaterial | None,
+        count: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._published = published
+        self._count = count
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known = config.settings
+        self.settings = settings_of(config)
+        self._context: ssl.SSLContext | None = None
+        self._made_of: tuple[int, bool] = (-1, True)
+        self._logged: dict[Address, float] = {}
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """For the login; None if the listener does not use SASL."""
+        return self.settings.credentials
+
+    def refresh(self) -> None:
+        """Called regularly by the thread that takes over changed settings: use the present ones for new connections. Settings
+        that cannot be used are logged, and the former ones stay in use."""
+        settings = self._config.settings
+        if settings is self._known:
+            return
+        self._known = settings
+        try:
+            self.settings = settings_of(self._config)
+        except ConfigError as error:
+            log.error("connections to other brokers keep their former settings: %s", error)
+
+    def context(self) -> ssl.SSLContext | None:
+        """The TLS context for a new connection, made of the newest key stores; None without TLS. Raises PeerRefused."""
+        if self.settings.protocol not in ENCRYPTED or self._published is None:
+            return None
+        with self._lock:
+            wanted = (self._published.version, self.settings.verifies_host)
+            if self._context is None or wanted != self._made_of:
+                version, material = self._published.read()
+                try:
+                    self._context = client_context(material[self.settings.listener], wanted[1])
+                except (KeyError, OSError) as error:  # ssl.SSLError is an OSError
+                    raise PeerRefused(f"this broker cannot use its key store or trust store: {error}") from error
+                self._made_of = version, wanted[1]
+            return self._context
+
+    def reason_of(self, error: OSError, host: str) -> str | None:
+        """See the function `reason_of`."""
+        return reason_of(error, host)
+
+    def failed(self, broker: str, address: Address, reason: str) -> None:
+        """A handshake or a login failed: count it, and log it unless this was done within `PERIOD_S`."""
+        self._count()
+        now = self._clock()
+        with self._lock:
+            since = self._logged.get(address)
+            if since is not None and now - since < PERIOD_S:
+                return
+            if len(self._logged) >= MOST_ADDRESSES:
+                self._logged.clear()
+            self._logged[address] = now
+        log.error(
+            "cannot authenticate a connection to %s at %s:%d (listener %s, %s): %s; retrying, further failures at this address "
+            "within %d s are only counted",
+            broker, *address, self.settings.listener, self.settings.protocol, reason, PERIOD_S,
+        )  # fmt: skip
+
+    def succeeded(self, address: Address) -> None:
+        """A connection works: the next failure is logged."""
+        if self._logged:
+            with self._lock:
+                self._logged.pop(address, None)
+
+
+def reason_of(error: OSError, host: str) -> str | None:
+    """Why TLS failed, as text for a log line; None if the other broker only closed the connection, as one that stops does."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _verification(error, host)
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError) or not isinstance(error, ssl.SSLError):
+        return None
+    reason = error.reason or str(error)
+    return _HANDSHAKE.get(reason, f"the TLS handshake failed: {reason.lower().replace('_', ' ')}")
+
+
+_HANDSHAKE = {
+    "WRONG_VERSION_NUMBER": "the other broker does not speak TLS on this listener, or sent something else",
+    "UNSUPPORTED_PROTOCOL": "the other broker offers no TLS version that ssl.enabled.protocols of this broker contains",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the other broker accepts no TLS version of ssl.enabled.protocols of this broker",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the other broker accepts no cipher suite of this broker, or requires a certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the other broker requires a certificate, and this broker sent none",
+    "TLSV1_ALERT_UNKNOWN_CA": "the other broker does not trust the certificate of this broker (alert unknown_ca): its trust "
+    "store lacks the authority",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the other broker refused the certificate of this broker, because it has expired",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the other broker refused the certificate of this broker (alert bad_certificate)",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the other broker refused the certificate of this broker (alert certificate_unknown)",
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "the other broker refused the certificate of this broker, which does not allow its "
+    "use as a client (extended key usage)",
+    "TLSV1_ALERT_ACCESS_DENIED": "the other broker refused the certificate of this broker (alert access_denied)",
+}
+
+
+def _verification(error: ssl.SSLCertVerificationError, host: str) -> str:
+    if error.verify_code in (_HOST_MISMATCH, _ADDRESS_MISMATCH):
+        return (
+            f"the certificate of the other broker does not contain the host {host} (its advertised.listeners); a certificate "
+            f"with this name, or an empty {HOST_CHECK}, would be accepted"
+        )
+    if error.verify_code == _EXPIRED:
+        return "the certificate of the other broker has expired"
+    if error.verify_code == _NOT_YET_VALID:
+        return "the certificate of the other broker is not valid yet"
+    message = str(error.verify_message).rstrip(".")
+    if error.verify_code in _UNKNOWN_AUTHORITY:
+        return (
+            f"no authority in {TRUST_STORE} of this broker has signed the certificate of the other broker ({message})"
+        )
+    return (
+        f"the certificate of the other broker is not accepted: {message} (checked against {TRUST_STORE} of this broker)"
+    )
+
+
+def wrong_between_brokers(config: BrokerConfig, materials: Mapping[str, ListenerMaterial]) -> Iterator[ConfigError]:
+    """An error if brokers with this key store and trust store could not connect to each other; Kafka checks the same. An
+    expired certificate does not count: the broker could otherwise not even be restarted."""
+    material = materials.get(config.inter_broker_listener.name) if config.clustered else None
+    if material is None or material.ends_ms < time.time() * 1000:
+        return
+    try:
+        handshake(client_context(material, False), server_context(material))
+    except ssl.SSLError as error:
+        reason = str(getattr(error, "verify_message", "") or error.reason or error).rstrip(".")
+        name = config.listener_key(material.name, TRUST_STORE)
+        value = config.listener_value(material.name, TRUST_STORE)
+        yield _error(
+            config,
+            name,
+            None if value is None else str(value),
+            f"must contain the authority of the certificate of listener {material.name}, which is the inter-broker listener: "
+            f"brokers with these stores could not connect to each other ({reason})",
+        )
