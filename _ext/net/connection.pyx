@@ -70,12 +70,14 @@ def client_name(str peer not None, client_id: str | None) -> str:
     return f"{peer} (client id {shown})"
 
 
-# Position of the throttle time in a response, from the beginning of its header, by API and version; 0: it has none at a fixed place.
-cdef uint8_t[APIS_WITH_POSITION][VERSIONS_WITH_POSITION] positions
+# Position of the throttle time in a response, from the beginning of its header (negative: from its end), by API and version; 0: it
+# has none at a fixed place.
+cdef signed char[APIS_WITH_POSITION][VERSIONS_WITH_POSITION] positions
 
 
 def set_throttle_positions(table):
-    """Set where responses contain their throttle time: {(API key, version): bytes from the beginning of the response's header}."""
+    """Set where responses contain their throttle time: {(API key, version): bytes from the beginning of the response's header, or
+    negative: from its end}."""
     for (key, version), position in table.items():
         positions[key][version] = position
 
@@ -95,6 +97,8 @@ cdef int64_t throttle_at(int api_key, int version, const uint8_t* data, int64_t 
         at = 7 + 7 * (<int64_t>data[6] - 1) if at == 6 else 8 + 7 * ((data[6] & 0x7F | <int64_t>data[7] << 7) - 1) if at == 7 else -1
     elif 0 <= api_key < APIS_WITH_POSITION and 0 <= version < VERSIONS_WITH_POSITION and positions[api_key][version]:
         at = positions[api_key][version]
+        if at < 0:
+            at += length
     else:
         return -1
     return at if 0 <= at <= length - 4 else -1

@@ -25,6 +25,7 @@ from odradek.protocol.schemas import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
     controlled_shutdown,
+    create_delegation_token,
     create_partitions,
     create_topics,
     delete_groups,
@@ -32,15 +33,18 @@ from odradek.protocol.schemas import (
     delete_topics,
     describe_client_quotas,
     describe_configs,
+    describe_delegation_token,
     describe_log_dirs,
     describe_user_scram_credentials,
     elect_leaders,
+    expire_delegation_token,
     incremental_alter_configs,
     init_producer_id,
     list_config_resources,
     list_partition_reassignments,
     offset_commit,
     offset_fetch,
+    renew_delegation_token,
     update_features,
 )
 from odradek.testing.broker_process import Broker
@@ -278,6 +282,10 @@ NEED_NO_ZOOKEEPER = {
     describe_user_scram_credentials.API_KEY,
     update_features.API_KEY,
     list_partition_reassignments.API_KEY,
+    create_delegation_token.API_KEY,  # these four are refused on a listener without a login
+    renew_delegation_token.API_KEY,
+    expire_delegation_token.API_KEY,
+    describe_delegation_token.API_KEY,
     20102,  # ListTreeOffsets: of clients of Kafka 0.8; private
 }
 """Requests that the store thread executes from memory, or that are refused without the tree."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from odradek.clients import users
 from odradek.clients.cluster import Cluster
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schemas import metadata
+from odradek.protocol.schemas import expire_delegation_token, metadata
 from odradek.security.sasl.client import Credentials, LoginError
 from odradek.security.sasl.scram_credential import SHA_256, SHA_512
 from odradek.testing import Broker
@@ -218,6 +219,49 @@ def test_a_login_under_way_while_the_coordinator_ends_succeeds(broker):
         until(lambda: answered(lambda one: one.ids()) == [token.token_id], "the successor serves")
         assert next(steps).error_code == 0 and serves(wire)
     assert answered(lambda wire: wire.expire(token.hmac).error_code) == 0
+
+
+def test_no_login_that_begins_after_an_expiry_succeeds_although_the_coordinator_is_killed(broker):
+    """The coordinator is killed between the request and its response: perhaps before the change, perhaps between the change
+    and its announcement. The client repeats the request; after the response, nobody may log in."""
+
+    def expired(token):
+        try:
+            with TokenWire.on(broker) as wire:
+                wire.log_in(user("carol"))
+                return wire.expire(token.hmac).error_code in (0, ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        except (EOFError, ConnectionError):
+            return False
+
+    def attempts(token, ended):
+        """Log in again and again; the outcomes of the logins that began after `ended`."""
+        after = []
+        while len(after) < 2:
+            has_ended = ended.is_set()
+            try:
+                found = outcome(broker, login_of(token))
+            except (EOFError, ConnectionError):
+                found = "closed"
+            if has_ended:
+                after.append(found)
+        return after
+
+    for _ in range(3):
+        with TokenWire.on(broker) as wire:
+            wire.log_in(user("carol"))
+            token = wire.create()
+            ended = threading.Event()
+            with ThreadPoolExecutor(4) as pool:
+                found = [pool.submit(attempts, token, ended) for _ in range(4)]
+                try:
+                    wire.socket.sendall(
+                        wire.frame(expire_delegation_token.Request(hmac=token.hmac, expiry_time_period_ms=-1), 40, 2)
+                    )
+                    os.kill(coordinator_of(broker), signal.SIGKILL)
+                    until(lambda: expired(token), "the token is expired")  # noqa: B023 - used at once
+                finally:
+                    ended.set()
+                assert all(set(one.result()) <= {"refused", "closed"} for one in found)
 
 
 def test_tokens_outlive_a_restart_and_are_void_with_another_key(tmp_path):

@@ -21,16 +21,28 @@ _FIRST_AND_FLEXIBLE = {
 # fmt: on
 """By API key: the first version whose response contains the throttle time, as its first field, and the first flexible
 version."""
+CORRELATION_BYTES, TAGS_BYTES, THROTTLE_BYTES = 4, 1, 4
+_LAST_AND_FLEXIBLE = {38: (0, 2), 39: (0, 2), 40: (0, 2), 41: (0, 2)}
+"""The same for the APIs of delegation tokens, whose responses contain it as their last field."""
 _AT_OTHER_PLACES = {(47, 0): 6}
 """Of OffsetDelete it follows the error code."""
-CORRELATION_BYTES, TAGS_BYTES = 4, 1
 
 
 def throttle_positions() -> dict[tuple[int, int], int]:
     """The position of the throttle time in the responses of all served versions, by (API key, version): bytes from the
-    beginning of the response's header. Responses without it, and those that native code handles, are omitted."""
-    return _AT_OTHER_PLACES | {
-        (key, version): CORRELATION_BYTES + (TAGS_BYTES if version >= flexible else 0)
-        for key, (first, flexible) in _FIRST_AND_FLEXIBLE.items()
+    beginning of the response's header; negative: from the end. Responses without it, and those that native code handles, are
+    omitted."""
+    last = {
+        (key, version): -THROTTLE_BYTES - (TAGS_BYTES if version >= flexible else 0)
+        for key, (first, flexible) in _LAST_AND_FLEXIBLE.items()
         for version in range(first, BY_KEY[key].max_version + 1)
     }
+    return (
+        _AT_OTHER_PLACES
+        | last
+        | {
+            (key, version): CORRELATION_BYTES + (TAGS_BYTES if version >= flexible else 0)
+            for key, (first, flexible) in _FIRST_AND_FLEXIBLE.items()
+            for version in range(first, BY_KEY[key].max_version + 1)
+        }
+    )
