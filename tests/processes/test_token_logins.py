@@ -107,7 +107,15 @@ def test_a_client_logs_in_and_its_session_ends_with_the_token(shared):
 
 def test_a_refusal_has_its_reason_in_the_log_and_no_token(shared):
     made = token(exp=1, iat=1)
+    labels = {"listener": "OA", "mechanism": "OAUTHBEARER"}
     assert is_refused(shared, made)
+    with SaslWire.on(shared, "OA") as wire:  # a client that does not confirm the refusal is counted too
+        wire.handshake("OAUTHBEARER")
+        assert b"invalid_token" in wire.authenticate(b"n,,\x01auth=Bearer x\x01\x01").auth_bytes
+    until(
+        lambda: scrape(shared).sum("kafka_server_socket_server_metrics_failed_authentication_total", **labels) == 2,
+        "the count of failures",
+    )
     until(lambda: "failed with OAUTHBEARER: the token has expired" in shared.log_file.read_text(), "the reason")
     assert made[:20] not in shared.log_file.read_text() and made[-20:] not in shared.log_file.read_text()
 

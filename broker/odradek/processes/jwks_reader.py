@@ -13,12 +13,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from odradek import clock
-from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.net.forward_frames import ForwardReply, Status
 from odradek.security.http_request import HttpError, request, tls_context
 from odradek.security.sasl.oauth_settings import KeySource, path_of
-from odradek.security.sasl.settings import key_sources
 from odradek.shm.published_jwks import Provider, PublishedJwks
 
 log = logging.getLogger("odradek.security")
@@ -229,11 +227,3 @@ class JwksReader:
             "cannot read the keys of the identity provider at %s: %s; %s; retrying in %g s",
             provider.url, error, effect, wait_s,
         )  # fmt: skip
-
-
-def jwks_reader(
-    loop: asyncio.AbstractEventLoop, config: BrokerConfig, published: PublishedJwks, wake: Callable[[], None]
-) -> JwksReader | None:
-    """The reader of a broker; None if no listener has a URL of keys."""
-    sources = key_sources(config)
-    return JwksReader(loop, sources, published, wake) if sources else None

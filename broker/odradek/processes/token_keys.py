@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from odradek.net.forward import ConnectionLost, ForwardClient, ForwardError
 from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind
+from odradek.security.sasl.mechanism import Refused
 from odradek.security.sasl.oauth_settings import OAuthSettings
 from odradek.security.sasl.oauthbearer import Identity
 from odradek.shm.published_jwks import Provider, PublishedJwks
@@ -73,7 +74,9 @@ class TokenKeys:
 
     def verify(self, listener: str, token: bytes) -> Identity:
         """Check a token. Raises Refused, UnknownKey."""
-        of_listener = self._listeners[listener]
+        of_listener = self._listeners.get(listener)
+        if of_listener is None:  # disabled while the login was under way
+            raise Refused("the listener does not offer OAUTHBEARER any more")
         self._take_over(listener, of_listener)
         return of_listener.verifier.verify(token)
 
@@ -98,7 +101,7 @@ class TokenKeys:
     def refresh(self, listener: str, context: ForwardContext, then: Callable[[], None]) -> None:
         """Let the coordinator look for newer keys; `then` is called once in the loop, never inside this call, whether there are
         any or not, unless the connection of the context is closed before."""
-        of_listener = self._listeners[listener]
+        of_listener = self._listeners.get(listener)
         deadline = self._loop.time() + PATIENCE_S
 
         def at_once() -> None:
@@ -115,10 +118,11 @@ class TokenKeys:
             if isinstance(reply, ConnectionLost):  # the successor of the coordinator reads the keys when it starts
                 send()
                 return
-            of_listener.answered_at = self._loop.time()
+            if of_listener is not None:
+                of_listener.answered_at = self._loop.time()
             then()
 
-        if self._loop.time() - of_listener.answered_at < ASKED_APART_S:
+        if of_listener is None or self._loop.time() - of_listener.answered_at < ASKED_APART_S:
             self._loop.call_soon(at_once)
         else:
             send()

@@ -115,7 +115,7 @@ class OAuthBearer:
             self._reason = refusal.reason
         else:
             return _proven(identity, first.authorization_id)
-        return Challenge(INVALID_TOKEN.encode())
+        return Challenge(INVALID_TOKEN.encode(), self._reason)
 
 
 def _proven(identity: Identity, authorization_id: str) -> Proven:
