@@ -86,7 +86,6 @@ class TokenKeys:
         if self._providers[0] != self._published.version:
             version, providers = self._published.read_providers()
             self._providers = version, {one: provider for provider in providers for one in provider.listeners}
-            self._published.taken(version)
         of_listener.pages_version, providers_of = self._providers
         provider = providers_of.get(name)
         if provider is None:
