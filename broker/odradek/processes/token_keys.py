@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.net.forward import ConnectionLost, ForwardClient, ForwardError
-from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind
+from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind, encode_keys_question
 from odradek.security.sasl.mechanism import Refused
 from odradek.security.sasl.oauth_settings import OAuthSettings
 from odradek.security.sasl.oauthbearer import Identity
@@ -56,7 +56,7 @@ class TokenKeys:
         self._settle = settle
         self._clock = clock
         self._listeners: dict[str, _OfListener] = {}
-        self._providers: tuple[int, Mapping[str, Provider]] = (-1, {})
+        self._providers: tuple[int, Mapping[str, Provider]] = (0, {})  # version 0: nothing is published
 
     def configure(self, settings: Mapping[str, OAuthSettings]) -> None:
         """Check tokens by these settings, by listener. What is remembered of a listener with the same settings is kept."""
@@ -109,7 +109,8 @@ class TokenKeys:
 
         def send() -> None:
             try:
-                self._forward.send(listener.encode(), context, deadline, on_reply, Kind.KEYS)
+                question = encode_keys_question(listener, self._providers[0])
+                self._forward.send(question, context, deadline, on_reply, Kind.KEYS)
             except ForwardError:  # the queue is full: the keys that are known must do
                 self._loop.call_soon(at_once)
 
