@@ -229,6 +229,7 @@ def test_our_commands_log_in_and_report_a_refusal_as_one_line(
     (tmp_path / "token").write_text(token(exp=1, iat=1))
     run.refused("topic", "list", "--command-config", of_file, words=("cannot log in", "invalid_token"))
     wrong = properties(tmp_path / "wrong.properties", provider.url("token"), f'clientId="{CLIENT}" clientSecret="no"')
-    run.refused(
-        "topic", "list", "--command-config", wrong, words=("cannot log in", CLIENT, "status 401", "invalid_client")
-    )
+    for command in (("topic", "list"), ("consume", "ours", "--group", "g")):  # the second one uses librdkafka
+        run.refused(
+            *command, "--command-config", wrong, words=("cannot log in", CLIENT, "status 401", "invalid_client")
+        )

@@ -92,6 +92,10 @@ class Harness:
     def state(self, number=0):
         return self.published.read_providers()[1][number]
 
+    async def wanted(self):
+        """A token names a key that the newest published ones do not contain."""
+        await self.reader.wanted("OA", self.published.version)
+
     async def after(self, attempts):
         """Wait until so many attempts have ended."""
         await until_async(lambda: self.attempts() == attempts, lambda: f"{self.attempts()} of {attempts} attempts")
@@ -172,7 +176,7 @@ async def test_unknown_keys_lead_to_one_attempt_in_ten_seconds_which_all_wait_fo
     harness.reader.start()
     await harness.after(1)
     harness.provider.held = threading.Event()
-    waiting = [asyncio.ensure_future(harness.reader.wanted("OA")) for _ in range(50)]
+    waiting = [asyncio.ensure_future(harness.wanted()) for _ in range(50)]
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
     harness.provider.held.set()
@@ -180,10 +184,10 @@ async def test_unknown_keys_lead_to_one_attempt_in_ten_seconds_which_all_wait_fo
     assert harness.provider.reads == 2
     harness.loop.advance(WANTED_APART_S - 0.1)
     for _ in range(50):
-        await harness.reader.wanted("OA")
+        await harness.wanted()
     assert harness.provider.reads == 2
     harness.loop.advance(0.2)
-    await harness.reader.wanted("OA")
+    await harness.wanted()
     assert harness.provider.reads == 3
     assert harness.loop.waits() == [3600]  # and one timer, not one for each attempt
 
@@ -193,7 +197,7 @@ async def test_a_question_that_is_cancelled_does_not_cancel_the_attempt_of_other
     harness = Harness()
     harness.provider.held = threading.Event()
     harness.reader.start()
-    first, second = (asyncio.ensure_future(harness.reader.wanted("OA")) for _ in range(2))
+    first, second = (asyncio.ensure_future(harness.wanted()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     harness.provider.held.set()
@@ -202,9 +206,20 @@ async def test_a_question_that_is_cancelled_does_not_cancel_the_attempt_of_other
 
 
 @run
+async def test_who_knows_only_older_keys_than_those_published_needs_no_attempt():
+    harness = Harness()
+    harness.reader.start()
+    await harness.after(1)
+    await harness.reader.wanted("OA", 0)
+    assert harness.provider.reads == 1
+    await harness.wanted()
+    assert harness.provider.reads == 2
+
+
+@run
 async def test_an_unknown_listener_is_answered_at_once():
     harness = Harness()
-    await harness.reader.wanted("XX")
+    await harness.reader.wanted("XX", 0)
     assert harness.provider.reads == 0
 
 
@@ -240,7 +255,7 @@ async def test_after_the_close_no_attempt_begins():
     harness = Harness()
     harness.provider.held = threading.Event()
     harness.reader.start()
-    waiting = asyncio.ensure_future(harness.reader.wanted("OA"))
+    waiting = asyncio.ensure_future(harness.wanted())
     await asyncio.sleep(0)
     harness.reader.close()
     await waiting  # although the attempt has not ended: the coordinator stops when all questions are answered

@@ -130,7 +130,7 @@ def test_the_authorization_id_must_be_the_principal():
 
 def test_a_bad_token_gets_the_error_and_the_dummy_ends_the_login():
     mechanism = OAuthBearer(accept)
-    assert mechanism.evaluate(message("bad")) == Challenge(b'{"status":"invalid_token"}')
+    assert mechanism.evaluate(message("bad")) == Challenge(b'{"status":"invalid_token"}', "a bad token")
     with pytest.raises(Refused) as caught:
         mechanism.evaluate(b"\x01")
     assert (caught.value.reason, caught.value.text) == ("a bad token", '{"status":"invalid_token"}')
@@ -148,7 +148,7 @@ def test_after_the_error_nothing_but_a_failure_follows_even_with_a_good_token(se
 def test_a_token_of_an_unknown_key_asks_for_keys_once():
     mechanism = OAuthBearer(accept)
     assert mechanism.evaluate(message("unknown")) == KeysQuestion()
-    assert mechanism.resumed() == Challenge(b'{"status":"invalid_token"}')
+    assert mechanism.resumed() == Challenge(b'{"status":"invalid_token"}', "no such key")
     with pytest.raises(Refused, match="no such key"):
         mechanism.evaluate(b"\x01")
 

@@ -320,7 +320,7 @@ def test_a_token_in_a_token_is_refused():
 
 
 def test_the_size_of_a_token_is_bounded():
-    assert verified(made(x="y" * 20_000)).user == "alice"
+    assert verified(made(x="y" * 11_000)).user == "alice"
     assert "allowed are" in refusal("x" * (LONGEST_TOKEN + 1))
 
 
@@ -399,7 +399,7 @@ def test_the_memory_is_bounded_and_keeps_what_is_used():
     for number in range(MOST_KEPT + 10):
         verified(token(KEYS["ES256"], "ES256", "ES256", jti=str(number)), of)
         verified(kept, of)
-    assert len(of._accepted) == MOST_KEPT and len({key for key in of._accepted if len(key) == 32}) == MOST_KEPT
+    assert len(of._accepted) == MOST_KEPT
 
 
 def test_refused_tokens_are_not_remembered():

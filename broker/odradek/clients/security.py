@@ -16,7 +16,7 @@ from odradek.clients.errors import ClientError, UnreachableError
 from odradek.clients.sasl_settings import credentials_of
 from odradek.config import properties
 from odradek.config.errors import ConfigError
-from odradek.security.sasl.client import Credentials, TokenCredentials
+from odradek.security.sasl.client import Credentials, LoginError, TokenCredentials
 from odradek.security.sasl.mechanism import OAUTHBEARER
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -129,11 +129,18 @@ class ClientSecurity:
             raise UnreachableError(f"the TLS handshake failed: {reason}; is it a listener with TLS?") from None
 
     def librdkafka(self) -> dict[str, Any]:
-        """The equal settings of librdkafka, whose keys differ. Raises ClientError for a delegation token."""
+        """The equal settings of librdkafka, whose keys differ.
+
+        Raises ClientError for a delegation token, and if there is no token for OAUTHBEARER.
+        """
         settings: dict[str, Any] = {"security.protocol": self.protocol}
         if isinstance(self.credentials, TokenCredentials):
             from odradek.clients.oauth_tokens import library_callback
 
+            try:
+                self.credentials.token()  # now: the library would report a failure only as a timeout
+            except LoginError as error:
+                raise ClientError(f"cannot log in as {self.credentials.user}: {error}") from None
             settings |= {"sasl.mechanism": OAUTHBEARER, "oauth_cb": library_callback(self.credentials)}
         elif self.credentials is not None:
             if self.credentials.by_token:

@@ -38,7 +38,7 @@ class Kind(IntEnum):
     LOOKED = 4  # the reaction to Status.LOOK: requests of ended connections are cancelled now; never answered
     HANG_UP = 5  # the client sends no more on the connection, but may still read answers; never answered
     CREDENTIAL = 7  # a SCRAM credential; payload: `encode_credential_question`; answered with `encode_credential`
-    KEYS = 8  # look for newer keys of OAUTHBEARER; payload: the listener; answered, without a payload, after an attempt
+    KEYS = 8  # look for newer keys of OAUTHBEARER; payload: see `encode_keys_question`; answered when there may be newer keys
     ADD_PARTITIONS = 6  # do these partitions belong to these transactions? see `_ext/net/transaction_questions.pyx`
 
 
@@ -196,6 +196,21 @@ def decode_credential_question(payload: bytes) -> tuple[str, str, bool]:
     if position != len(payload) or not mechanism or not user:
         raise MalformedFrame("a question for a credential without a mechanism or user")
     return mechanism, user, token is not None
+
+
+_KEYS = struct.Struct(">Q")
+
+
+def encode_keys_question(listener: str, version: int) -> bytes:
+    """Encode the payload of KEYS. :param version: of the published keys (`odradek.shm.published_jwks`) that the sender has."""
+    return _KEYS.pack(version) + listener.encode()
+
+
+def decode_keys_question(payload: bytes) -> tuple[str, int]:
+    """Listener and version of KEYS. Raises MalformedFrame."""
+    if len(payload) <= _KEYS.size:
+        raise MalformedFrame("a question for keys without a listener")
+    return payload[_KEYS.size :].decode("utf-8", "replace"), _KEYS.unpack_from(payload)[0]
 
 
 def encode_credential(reply: CredentialReply) -> bytes:

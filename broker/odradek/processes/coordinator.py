@@ -51,7 +51,6 @@ from odradek.processes.coordinator_log import AppendTurn
 from odradek.processes.delayed_deletions import DelayedDeletions
 from odradek.processes.embedded_membership import EmbeddedMembership
 from odradek.processes.group_service import GroupService
-from odradek.processes.jwks_reader import jwks_reader
 from odradek.processes.metering import BusyTime, UncountedErrors, count_errors_of_response
 from odradek.processes.peer_security import peer_security_of
 from odradek.processes.producer_id_stock import ProducerIdStock
@@ -60,11 +59,13 @@ from odradek.processes.token_credentials import Derivation, TokenCredentials
 from odradek.processes.transaction_service import TransactionService
 from odradek.processes.turns import Turns
 from odradek.security.sasl.scram_credential import BY_NAME
+from odradek.security.sasl.settings import key_sources
 from odradek.shm.removed_files import RemovedFiles
 
 log = logging.getLogger("odradek.controller")
 
 if TYPE_CHECKING:
+    from odradek.processes.jwks_reader import JwksReader
     from odradek.processes.tls_reload import TlsReload
 
 TICK_S = 0.5
@@ -82,7 +83,7 @@ class Coordinator:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "store", enter_lane, (Lane.LANE_SECOND,))
         self._tls = context.tls_reload = _tls_reload(context)
-        self._jwks = jwks_reader(self._loop, context.config, context.jwks, context.shm.wake_all)
+        self._jwks = _jwks_reader(context, self._loop)
         self._looking: asyncio.Future[None] | None = None
         self._security = peer_security_of(context)
         self._cluster = ClusterService(context, self._thread, self._security) if context.config.clustered else None
@@ -380,6 +381,16 @@ def _tls_reload(context: ProcessContext) -> "TlsReload | None":
     from odradek.processes.tls_reload import TlsReload  # with the TLS library, which the supervisor has loaded already
 
     return TlsReload(context.tls.published, context.config, context.shm.wake_all)
+
+
+def _jwks_reader(context: ProcessContext, loop: asyncio.AbstractEventLoop) -> "JwksReader | None":
+    """What reads the keys of identity providers; None if no listener has a URL of keys."""
+    sources = key_sources(context.config)
+    if not sources:
+        return None
+    from odradek.processes.jwks_reader import JwksReader  # with HTTP, which few brokers need
+
+    return JwksReader(loop, sources, context.jwks, context.shm.wake_all)
 
 
 def _report_look(look: "asyncio.Future[None]") -> None:

@@ -13,12 +13,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from odradek import clock
-from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
-from odradek.net.forward_frames import ForwardReply, Status
+from odradek.net.forward_frames import ForwardReply, Status, decode_keys_question
 from odradek.security.http_request import HttpError, request, tls_context
 from odradek.security.sasl.oauth_settings import KeySource, path_of
-from odradek.security.sasl.settings import key_sources
 from odradek.shm.published_jwks import Provider, PublishedJwks
 
 log = logging.getLogger("odradek.security")
@@ -123,11 +121,12 @@ class JwksReader:
             if reading.ended is not None and not reading.ended.done():
                 reading.ended.set_result(None)
 
-    async def wanted(self, listener: str) -> None:
-        """A token for this listener names an unknown key: return after the attempt under way, or after a new one, if none was
-        made for such a token in the last `WANTED_APART_S` seconds."""
+    async def wanted(self, listener: str, version: int) -> None:
+        """A token for this listener names a key that version `version` of the published keys does not contain: return after the
+        attempt under way, or after a new one, if none was made for such a token in the last `WANTED_APART_S` seconds. Return at
+        once if there is a newer version."""
         reading = next((one for one in self._readings if listener in one.provider.listeners), None)
-        if reading is None:
+        if reading is None or version < self._published.version:
             return
         if reading.ended is None and self._loop.time() - reading.wanted_at >= WANTED_APART_S:
             reading.wanted_at = self._loop.time()
@@ -137,7 +136,7 @@ class JwksReader:
 
     async def answer(self, payload: bytes) -> ForwardReply:
         """The reply to a worker's request for newer keys of a listener."""
-        await self.wanted(payload.decode("utf-8", "replace"))
+        await self.wanted(*decode_keys_question(payload))
         return ForwardReply(Status.OK, 0)
 
     def _begin(self, reading: _Reading) -> None:
@@ -229,11 +228,3 @@ class JwksReader:
             "cannot read the keys of the identity provider at %s: %s; %s; retrying in %g s",
             provider.url, error, effect, wait_s,
         )  # fmt: skip
-
-
-def jwks_reader(
-    loop: asyncio.AbstractEventLoop, config: BrokerConfig, published: PublishedJwks, wake: Callable[[], None]
-) -> JwksReader | None:
-    """The reader of a broker; None if no listener has a URL of keys."""
-    sources = key_sources(config)
-    return JwksReader(loop, sources, published, wake) if sources else None

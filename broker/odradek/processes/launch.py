@@ -144,7 +144,8 @@ def _check_logins(config: BrokerConfig) -> None:
 
 def _prepare_tokens(listener: str, settings: OAuthSettings) -> None:
     """Import, before the first fork, what checks tokens; check the trust store for the keys. Raises ConfigError."""
-    import odradek.security.sasl.token_verifier  # noqa: F401 - so that workers share its pages
+    import odradek.processes.jwks_reader
+    import odradek.security.sasl.token_verifier  # noqa: F401 - both so that the processes share their pages
     from odradek.security.http_request import tls_context
 
     url = settings.source.url

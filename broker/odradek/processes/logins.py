@@ -51,6 +51,7 @@ class Gate:
         self.former = former
         self.question: CredentialQuestion | None = None
         self.answer: CredentialReply | None = None
+        self.noted = False  # whether the failure of this login was counted and logged
 
     @property
     def raw(self) -> bool:
@@ -192,6 +193,7 @@ class Logins:
         if isinstance(action, Versions):
             return self._versions(gate, connection, frame)
         if isinstance(action, Respond):
+            self._note_refusal(gate, connection, action)
             return action.data
         if isinstance(action, Done) and not self._is_outdated(gate):
             self._open(gate, connection, action)
@@ -220,6 +222,8 @@ class Logins:
         elif isinstance(action, Done | Respond):
             if isinstance(action, Done):
                 self._open(gate, connection, action)
+            else:
+                self._note_refusal(gate, connection, action)
             pending.complete((len(action.data).to_bytes(4, "big"), action.data))
 
     def _ask(self, gate: Gate, connection: Any, pending: Any, question: CredentialQuestion | KeysQuestion) -> None:
@@ -305,8 +309,9 @@ class Logins:
 
     def _fail(self, gate: Gate, connection: Any, pending: Any, failed: Failed) -> None:
         """Send the response, if there is one, after the delay that slows down guessing; then close the connection."""
-        mechanism = failed.mechanism if gate.former is None else gate.former.former.mechanism
-        self._note_failure(connection, mechanism, failed.reason, gate.former is not None)
+        if not gate.noted:
+            mechanism = failed.mechanism if gate.former is None else gate.former.former.mechanism
+            self._note_failure(connection, mechanism, failed.reason, gate.former is not None)
 
         def end() -> None:
             if pending.cancelled:
@@ -321,6 +326,12 @@ class Logins:
             self._settle()
 
         self._loop.call_later(self._delay_s, end)
+
+    def _note_refusal(self, gate: Gate, connection: Any, action: Respond) -> None:
+        """Note a failure when it is sent: the client may never confirm it."""
+        if action.refusal:
+            gate.noted = True
+            self._note_failure(connection, gate.exchange.mechanism, action.refusal, gate.former is not None)
 
     def _note_failure(self, connection: Any, mechanism: str, reason: str, renewal: bool = False) -> None:
         index = connection.listener_index

@@ -182,7 +182,6 @@ class RunningBroker:
         close_all_but(self._inherited | own)
         context.running.enter(child.index)
         context.acls.enter(child.index)
-        context.jwks.enter(child.index)
         context.running.take_over(context.config)
         context.client_limits.enter(child.index)
         context.credentials.enter(child.index)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.net.forward import ConnectionLost, ForwardClient, ForwardError
-from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind
+from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind, encode_keys_question
+from odradek.security.sasl.mechanism import Refused
 from odradek.security.sasl.oauth_settings import OAuthSettings
 from odradek.security.sasl.oauthbearer import Identity
 from odradek.shm.published_jwks import Provider, PublishedJwks
@@ -55,7 +56,7 @@ class TokenKeys:
         self._settle = settle
         self._clock = clock
         self._listeners: dict[str, _OfListener] = {}
-        self._providers: tuple[int, Mapping[str, Provider]] = (-1, {})
+        self._providers: tuple[int, Mapping[str, Provider]] = (0, {})  # version 0: nothing is published
 
     def configure(self, settings: Mapping[str, OAuthSettings]) -> None:
         """Check tokens by these settings, by listener. What is remembered of a listener with the same settings is kept."""
@@ -73,7 +74,9 @@ class TokenKeys:
 
     def verify(self, listener: str, token: bytes) -> Identity:
         """Check a token. Raises Refused, UnknownKey."""
-        of_listener = self._listeners[listener]
+        of_listener = self._listeners.get(listener)
+        if of_listener is None:  # disabled while the login was under way
+            raise Refused("the listener does not offer OAUTHBEARER any more")
         self._take_over(listener, of_listener)
         return of_listener.verifier.verify(token)
 
@@ -83,7 +86,6 @@ class TokenKeys:
         if self._providers[0] != self._published.version:
             version, providers = self._published.read_providers()
             self._providers = version, {one: provider for provider in providers for one in provider.listeners}
-            self._published.taken(version)
         of_listener.pages_version, providers_of = self._providers
         provider = providers_of.get(name)
         if provider is None:
@@ -98,7 +100,7 @@ class TokenKeys:
     def refresh(self, listener: str, context: ForwardContext, then: Callable[[], None]) -> None:
         """Let the coordinator look for newer keys; `then` is called once in the loop, never inside this call, whether there are
         any or not, unless the connection of the context is closed before."""
-        of_listener = self._listeners[listener]
+        of_listener = self._listeners.get(listener)
         deadline = self._loop.time() + PATIENCE_S
 
         def at_once() -> None:
@@ -107,7 +109,8 @@ class TokenKeys:
 
         def send() -> None:
             try:
-                self._forward.send(listener.encode(), context, deadline, on_reply, Kind.KEYS)
+                question = encode_keys_question(listener, self._providers[0])
+                self._forward.send(question, context, deadline, on_reply, Kind.KEYS)
             except ForwardError:  # the queue is full: the keys that are known must do
                 self._loop.call_soon(at_once)
 
@@ -115,10 +118,11 @@ class TokenKeys:
             if isinstance(reply, ConnectionLost):  # the successor of the coordinator reads the keys when it starts
                 send()
                 return
-            of_listener.answered_at = self._loop.time()
+            if of_listener is not None:
+                of_listener.answered_at = self._loop.time()
             then()
 
-        if self._loop.time() - of_listener.answered_at < ASKED_APART_S:
+        if of_listener is None or self._loop.time() - of_listener.answered_at < ASKED_APART_S:
             self._loop.call_soon(at_once)
         else:
             send()

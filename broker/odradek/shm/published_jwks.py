@@ -2,7 +2,7 @@
 
 The coordinator publishes; workers read before they check a token, the reporter for each scrape. A coordinator that starts
 continues with the keys of its predecessor. A new version exists after each attempt to read keys; `Provider.keys_version` says
-whether the keys have changed.
+whether the keys have changed. Nobody waits until processes have confirmed a version.
 """
 
 import json

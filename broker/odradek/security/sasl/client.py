@@ -76,6 +76,9 @@ def login(credentials: Credentials | TokenCredentials, make_nonce: Callable[[], 
     """Log in. Raises LoginError, also ValueError for an unknown mechanism."""
     if credentials.mechanism not in MECHANISMS:
         raise ValueError(f"SASL mechanism {credentials.mechanism} must be one of {', '.join(MECHANISMS)}")
+    bearer = ""
+    if isinstance(credentials, TokenCredentials):
+        bearer = credentials.token()  # before the handshake: the broker bounds the time between the two requests
     choice = yield Ask(sasl_handshake.SCHEMA, sasl_handshake.Request(mechanism=credentials.mechanism), 1)
     if choice.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         enabled = ", ".join(choice.mechanisms) or "none"
@@ -85,7 +88,7 @@ def login(credentials: Credentials | TokenCredentials, make_nonce: Callable[[], 
     if choice.error_code:
         raise LoginError(f"the broker refused the SASL handshake: {_name(choice.error_code)}")
     if isinstance(credentials, TokenCredentials):
-        return (yield from _bearer(credentials))
+        return (yield from _bearer(bearer, credentials.extensions))
     if credentials.mechanism == PLAIN:
         token = b"\0".join((b"", credentials.user.encode(), credentials.password.encode()))
         return int((yield from _authenticate(token)).session_lifetime_ms)
@@ -109,8 +112,8 @@ def check_extensions(extensions: Mapping[str, str]) -> None:
             raise ValueError(f"extension {name}: the value must consist of printable ASCII characters")
 
 
-def _bearer(credentials: TokenCredentials) -> Generator[Ask, Any, int]:
-    pairs = {"auth": f"Bearer {credentials.token()}", **credentials.extensions}
+def _bearer(token: str, extensions: Mapping[str, str]) -> Generator[Ask, Any, int]:
+    pairs = {"auth": f"Bearer {token}", **extensions}
     message = "".join(["n,,\x01", *(f"{name}={value}\x01" for name, value in pairs.items()), "\x01"])
     response = yield from _authenticate(message.encode())
     if not response.auth_bytes:

@@ -61,9 +61,10 @@ class Versions(NamedTuple):
 
 
 class Respond(NamedTuple):
-    """Send this frame (without its length); the exchange continues."""
+    """Send this frame (without its length); the exchange continues. ``refusal``: see `Challenge`."""
 
     data: bytes
+    refusal: str = ""
 
 
 class Ask(NamedTuple):
@@ -273,7 +274,7 @@ class Exchange:
             return Ask(step)
         if isinstance(step, Challenge):
             self._go(State.TOKEN)
-            return Respond(self._answer(auth_bytes=step.token))
+            return Respond(self._answer(auth_bytes=step.token), step.refusal)
         return self._proven(step)
 
     def _proven(self, step: Proven) -> Action:

@@ -10,9 +10,11 @@ NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 
 
 class Challenge(NamedTuple):
-    """The exchange continues: a token for the client, which answers it."""
+    """The exchange continues: a token for the client, which answers it. ``refusal``: the reason for the broker's log if the
+    token says that the login fails, and the client only has to confirm that; else empty."""
 
     token: bytes
+    refusal: str = ""
 
 
 class CredentialQuestion(NamedTuple):

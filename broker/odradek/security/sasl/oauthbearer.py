@@ -13,7 +13,7 @@ from odradek.security.sasl.mechanism import Challenge, KeysQuestion, Proven, Ref
 from odradek.security.sasl.scram_credential import ScramCredential
 
 MODULE = "OAuthBearerLoginModule"
-LONGEST_TOKEN = 32 * 1024
+LONGEST_TOKEN = 16 * 1024
 LONGEST_MESSAGE = 2 * LONGEST_TOKEN
 """The longest first message in bytes: the token, and extensions."""
 MOST_PAIRS = 64
@@ -115,7 +115,7 @@ class OAuthBearer:
             self._reason = refusal.reason
         else:
             return _proven(identity, first.authorization_id)
-        return Challenge(INVALID_TOKEN.encode())
+        return Challenge(INVALID_TOKEN.encode(), self._reason)
 
 
 def _proven(identity: Identity, authorization_id: str) -> Proven:
