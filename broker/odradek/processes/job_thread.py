@@ -48,7 +48,9 @@ class JobThread:
     def _run(self) -> None:
         enter_lane(self._lane)
         if self._niceness:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.nice(0) + self._niceness)  # of this thread only
+            os.setpriority(
+                os.PRIO_PROCESS, threading.get_native_id(), os.nice(0) + self._niceness
+            )  # of this thread only
         ending = False
         while True:
             if ending and self._jobs.empty():
