@@ -64,7 +64,8 @@ cdef class FrameReader(ResponseSender):
     cdef int64_t turn_us                       # metering: when the turn began
     cdef Standstill standstill
     # TLS
-    cdef public object handshake_thread        # called with (step, done) like JobThread; None: every handshake is computed in the loop
+    # Called with (step, done, slow), the first two like those of JobThread; None: handshakes are computed in the loop.
+    cdef public object handshake_thread
     cdef uint8_t* records                      # receive buffer for encrypted bytes; NULL until a listener uses TLS
     cdef const uint8_t* source                 # received bytes of the connection being read that are not fed to its TLS yet
     cdef const uint8_t* source_end

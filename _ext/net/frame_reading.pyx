@@ -318,9 +318,9 @@ cdef class FrameReader(ResponseSender):
             if tls.library is None:
                 tls.open()
             self.source += tls.feed(self.source, self.source_end - self.source)
-            if not tls.ready:
+            if not tls.ready or tls.may_wait():
                 continue
-            if tls.listener.slow_key and self.handshake_thread is not None:
+            if self.handshake_thread is not None:
                 self.keep_records(c)
                 return self.delegate_handshake(c)
             result = tls.compute_handshake()
@@ -330,11 +330,15 @@ cdef class FrameReader(ResponseSender):
         return 0
 
     cdef int delegate_handshake(self, Connection c) except -1:
-        """Let a thread compute the next step of the handshake; nothing is read from the connection meanwhile."""
+        """Let a thread compute the next step of the handshake; nothing is read from the connection meanwhile.
+
+        A connection has at most one step in the thread's queue, so the limits of unauthenticated connections bound it.
+        """
         cdef Tls tls = c.tls
 
         def step():
-            tls.compute_handshake()
+            if c.fd >= 0:                      # else it was closed while it waited in the queue
+                tls.compute_handshake()
             return False
 
         def done(error):
@@ -352,9 +356,9 @@ cdef class FrameReader(ResponseSender):
                 self.fail(c)
 
         tls.busy = True
-        c.frames.hold |= HOLD_HANDSHAKE
-        self.update_interest(c, True)
-        self.handshake_thread(step, done)
+        tls.step_us = 0
+        c.frames.hold |= HOLD_HANDSHAKE        # EPOLLIN stays registered: most clients send nothing before the answer
+        self.handshake_thread(step, done, tls.listener.slow_key)
         return 0
 
     cdef int continue_handshake(self, Connection c) except -1:
@@ -362,8 +366,9 @@ cdef class FrameReader(ResponseSender):
         cdef Tls tls = c.tls
         self.after_handshake(c, TLS_OK if tls.established else TLS_WANTS if tls.error is None else TLS_FAILED)
         if c.fd >= 0:
-            self.update_interest(c, True)
-            self.continue_later(c)
+            self.update_interest(c, False)
+            if tls.pending():
+                self.continue_later(c)
         return 0
 
     cdef int after_handshake(self, Connection c, int result) except -1:

@@ -26,7 +26,7 @@ cdef class TlsListener:
     cdef readonly object context       # ssl.SSLContext
     cdef readonly bint authenticates   # the handshake is the whole authentication; False: SASL follows
     cdef readonly bint asks_certificate
-    cdef readonly bint slow_key        # handshakes are computed outside of the loop
+    cdef readonly bint slow_key        # a handshake takes so long that those of other listeners must not wait for it
     cdef readonly object principal_of  # (DER of a client certificate) -> str, raises ValueError
 
 
@@ -35,6 +35,7 @@ cdef class Tls:
     cdef readonly bint established
     cdef readonly bint busy            # a thread computes the handshake: nothing else may touch the object
     cdef readonly bint begun           # the first bytes looked like TLS
+    cdef bint waited                   # `may_wait` has returned True once
     cdef bint listed                   # in the loop's list of connections with unread records
     cdef bint reading                  # `FrameReader.read_records` works on the connection
     cdef readonly bint ended           # close_notify was received
@@ -58,6 +59,8 @@ cdef class Tls:
     cdef int open(self) except -1
     # Feeds received bytes up to the end of a record. Returns how many were taken; `ready` says whether the record is whole.
     cdef int64_t feed(self, const uint8_t* data, int64_t n) except -1
+    # Whether the fed record alone does not continue a handshake, so that a step of it can wait for the next record. At most once.
+    cdef bint may_wait(self) noexcept
     # Continues the handshake with what was fed; `step_us` is the time that it took. While `busy` is set, a thread calls it.
     cpdef TlsResult compute_handshake(self) except *
     cdef TlsResult handshake(self) except *

@@ -1,7 +1,7 @@
 """TLS of one connection, by Python's `ssl.SSLObject` over two memory buffers. See `tls.pxd` for the interface.
 
-Runs in a worker's event loop. The only exception is a handshake with a large RSA key: while `busy` is set, a thread of the worker computes
-it, and the loop does not touch the object.
+Runs in a worker's event loop, except for handshakes: while `busy` is set, a thread of the worker computes a step of it, and the loop does
+not touch the object.
 
 The memory of OpenSSL's buffers does not shrink, so a connection feeds one record at a time and encrypts one record at a time: an idle
 connection keeps at most about 40 KiB of them, whatever it transferred before.
@@ -13,6 +13,10 @@ from libc.stdint cimport int64_t, uint8_t
 
 from odradek._ext.net.output cimport drop_queue
 from odradek._ext.shm.metering cimport clock_us
+
+
+cdef enum:
+    CHANGE_CIPHER_SPEC = 20        # content type of a record that precedes the last message of a handshake, in one packet with it
 
 
 cdef object ssl = None             # loaded with the first TlsListener: a broker without TLS does without its memory
@@ -45,7 +49,7 @@ cdef class TlsListener:
     :param context: an `ssl.SSLContext` for servers. :param authenticates: False if SASL follows the handshake.
     :param principal_of: (DER) -> the principal's name with its type, such as "User:CN=a"; raises ValueError to refuse the certificate.
         None: no client certificate is asked for.
-    :param slow_key: whether the key is so large that handshakes must not be computed in the event loop.
+    :param slow_key: whether the key is so large that the handshakes of other listeners must not wait for those with it.
     """
 
     def __init__(self, context, *, bint authenticates=True, principal_of=None, bint slow_key=False):
@@ -93,6 +97,14 @@ cdef class Tls:
                 self.head_bytes = 0
         self.feed_record(PyMemoryView_FromMemory(<char*>data, taken, PyBUF_READ))
         return taken
+
+    cdef bint may_wait(self) noexcept:
+        cdef bint first = not self.waited
+        if self.head[0] != CHANGE_CIPHER_SPEC or not first:
+            return False
+        self.waited = True
+        self.ready = False
+        return True
 
     cpdef TlsResult compute_handshake(self) except *:
         cdef int64_t began = clock_us()

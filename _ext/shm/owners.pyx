@@ -4,29 +4,44 @@ The number is a keyed hash, so that no client can choose another client whose sh
 only the 64-bit network counts, because one host usually has all addresses of it.
 """
 
-import ipaddress
-
 from libc.stdint cimport uint32_t, uint8_t
+from libc.string cimport memcmp
 
 from odradek._ext.shm.layout cimport PRODUCER_OWNERS, region
 from odradek._ext.shm.siphash cimport hash_bytes
 
 
+cdef extern from "<arpa/inet.h>" nogil:
+    int inet_pton(int family, const char* text, void* address)
+
+cdef extern from "<sys/socket.h>" nogil:
+    int AF_INET, AF_INET6
+
+cdef enum:
+    NETWORK_BYTES = 8                  # of an IPv6 address
+
+cdef const uint8_t* MAPPED = b"\0\0\0\0\0\0\0\0\0\0\xff\xff"      # before the IPv4 address that an IPv6 address stands for
+
+
 cdef uint32_t owner_of(str peer) except? 0:
-    cdef bytes address
-    cdef const uint8_t* p
+    cdef bytes text
+    cdef uint8_t[16] address
+    cdef const uint8_t* p = address
+    cdef size_t length = 4
     cdef str host = peer.rpartition(":")[0].strip("[]") or peer
     if region().header == NULL:
         return OWNER_NOBODY
-    try:
-        ip_address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        address = host.encode("utf-8", "surrogateescape")
-    else:
-        mapped = getattr(ip_address, "ipv4_mapped", None)
-        address = (mapped or ip_address).packed[:8]
-    p = <const uint8_t*><const char*>address
-    return 1 + <uint32_t>(hash_bytes(region().header.hash_key, p, <size_t>len(address)) % (PRODUCER_OWNERS - 1))
+    text = host.partition("%")[0].encode("utf-8", "surrogateescape")
+    if inet_pton(AF_INET, text, address) != 1:
+        if inet_pton(AF_INET6, text, address) != 1:
+            text = host.encode("utf-8", "surrogateescape")
+            p = text
+            length = len(text)
+        elif memcmp(address, MAPPED, 12) == 0:
+            p = address + 12
+        else:
+            length = NETWORK_BYTES
+    return 1 + <uint32_t>(hash_bytes(region().header.hash_key, p, length) % (PRODUCER_OWNERS - 1))
 
 
 def number_of(str peer not None):

@@ -24,7 +24,7 @@ class HandDriver(TlsDriver):
         self.jobs = []
         self.worked = 0
         self.working = True
-        self.loop.handshake_thread = lambda step, done: self.jobs.append((step, done))
+        self.loop.handshake_thread = lambda step, done, slow: self.jobs.append((step, done))
 
     def hello(self, context=None):
         """A client whose first message has arrived, and waits for the thread."""
@@ -108,3 +108,50 @@ def test_the_time_of_a_handshake_does_not_contain_its_time_in_the_queue(driver):
     step()
     done(None)
     assert 0 < meter_probe.word("tls_handshake_us") - before < 90_000
+
+
+def test_the_step_of_a_closed_connection_is_not_computed(driver):
+    """After a storm whose clients have given up, the thread does not work for them."""
+    client = driver.hello()
+    driver.loop.close(client.connection, "test")
+    before = meter_probe.word("tls_handshake_us")
+    driver.work()
+    assert meter_probe.word("tls_handshake_us") == before and driver.worked == 1
+
+
+@pytest.mark.parametrize(("version", "steps"), [(ssl.TLSVersion.TLSv1_2, 3), (ssl.TLSVersion.TLSv1_3, 2)])
+def test_a_change_cipher_spec_waits_for_the_message_after_it(driver, version, steps):
+    """It would need another step of the thread otherwise. TLS 1.2 has a key exchange before it."""
+    driver.tls_client(client_context(version))
+    assert driver.worked == steps
+
+
+def test_a_change_cipher_spec_without_an_end_is_no_progress(driver):
+    """Records that wait for another one are bounded: only the first one waits."""
+    client = driver.tls_client(handshake=False)
+    client.send_raw(b"\x14\x03\x03\x00\x01\x01" * 1000)
+    driver.until(lambda: driver.closed_ids)
+    assert driver.loop.closes["other_protocol"] == 1
+    client = driver.hello()
+    driver.working = True
+    driver.settle()
+    client.send_raw(b"\x14\x03\x03\x00\x01\x01" * 1000)
+    driver.settle()
+    assert driver.loop.closes["authentication"] == 1
+
+
+def test_bytes_that_arrive_while_the_thread_computes_are_read_afterwards(driver):
+    client = driver.hello(client_context(ssl.TLSVersion.TLSv1_3))
+    driver.work()
+    driver.settle()
+    client.pull()
+    client.tls.do_handshake()
+    client.flush()
+    driver.until(lambda: driver.jobs)
+    client.send(framed(b"12345678"))
+    client.socket.shutdown(1)
+    driver.settle()
+    assert driver.handler.seen == []
+    driver.work()
+    driver.until(lambda: driver.closed_ids)
+    assert driver.handler.seen == [b"12345678"]

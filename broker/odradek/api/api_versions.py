@@ -3,7 +3,8 @@ features. Executed by workers."""
 
 from typing import Any
 
-from odradek.api.call import Call
+from odradek._ext.protocol.encoder import encode
+from odradek.api.call import Call, EncodedResponse
 from odradek.api.table import APIS, PRIVATE_APIS, in_cluster
 from odradek.config import features
 from odradek.config.broker_config import BrokerConfig
@@ -16,6 +17,7 @@ NAME_PATTERN_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV
 OWN_SOFTWARE = "odradek"
 WITH_FEATURES = 3
 FIRST_WITH_LOWEST_LEVEL_0 = 4
+MOST_ENCODED = 64
 
 
 def supported(
@@ -59,14 +61,29 @@ def _add_features(response: Any, config: BrokerConfig, version: int) -> None:
     ]
 
 
+_encoded: dict[tuple[object, ...], EncodedResponse] = {}
+"""By all that a response without errors depends on: each connection of most clients begins with this request."""
+
+
+def _answer(version: int, own: bool, clustered: bool, config: BrokerConfig | None) -> EncodedResponse:
+    levels = () if config is None else (features.epoch(config), *features.finalized(config).items())
+    key = version, own, clustered, levels
+    response = _encoded.get(key)
+    if response is None:
+        if len(_encoded) >= MOST_ENCODED:  # of former levels
+            _encoded.clear()
+        message = supported(own=own, clustered=clustered, config=config, version=version)
+        response = _encoded[key] = EncodedResponse(bytes(encode(message, version)))
+    return response
+
+
 def handle(request: Any, call: Call) -> Any:
     """Store the client's software name and version with its connection, and return the supported versions."""
     clustered = in_cluster(call.view.config)
-    if call.version >= 3:
-        for text in (request.client_software_name, request.client_software_version):
-            if not text or not NAME_PATTERN_CHARS.issuperset(text) or text[0] in "-." or text[-1] in "-.":
-                return supported(ErrorCode.INVALID_REQUEST, clustered=clustered)
-        call.connection.runs(request.client_software_name, request.client_software_version)
-        own = request.client_software_name == OWN_SOFTWARE
-        return supported(own=own, clustered=clustered, config=call.view.config, version=call.version)
-    return supported(clustered=clustered)
+    if call.version < WITH_FEATURES:
+        return _answer(call.version, False, clustered, None)
+    for text in (request.client_software_name, request.client_software_version):
+        if not text or not NAME_PATTERN_CHARS.issuperset(text) or text[0] in "-." or text[-1] in "-.":
+            return supported(ErrorCode.INVALID_REQUEST, clustered=clustered)
+    call.connection.runs(request.client_software_name, request.client_software_version)
+    return _answer(call.version, request.client_software_name == OWN_SOFTWARE, clustered, call.view.config)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.shm.topics import TopicDirectory
@@ -22,6 +22,12 @@ class Logins(Protocol):
         None: the connection needs no login, or the client renewed it less than a second ago.
         """
         ...
+
+
+class EncodedResponse(NamedTuple):
+    """A response without errors that a handler encoded before: its body in the version of the request."""
+
+    body: bytes
 
 
 @dataclass

@@ -20,7 +20,7 @@ from odradek._ext.shm import brokers as broker_table
 from odradek._ext.shm.metering import count_request_errors
 from odradek.api.answer_errors import errors_in_steps, errors_of
 from odradek.api.api_versions import supported
-from odradek.api.call import Call, WorkerView
+from odradek.api.call import Call, EncodedResponse, WorkerView
 from odradek.api.guards.guarded import Asked, Merge, Refused
 from odradek.api.guards.table import judge
 from odradek.api.permits import PermitsOf, unrestricted
@@ -38,11 +38,11 @@ _NO_TAGS = b"\0"
 
 
 def frame_response(row: ApiRow, version: int, correlation_id: int, response: Any) -> bytes:
-    """An encoded response with its header, without its length."""
+    """An encoded response with its header, without its length. :param response: a message, or an EncodedResponse."""
     head = _CORRELATION.pack(correlation_id)
     if response_header_version(row.key, version) == 1:
         head += _NO_TAGS
-    return head + encode(response, version)
+    return head + (response.body if isinstance(response, EncodedResponse) else encode(response, version))
 
 
 OF_CLUSTER = frozenset({metadata.API_KEY, describe_cluster.API_KEY, describe_topic_partitions.API_KEY})
@@ -142,7 +142,8 @@ class Dispatcher:
                 return None
             data, codes = job.result
         else:
-            data, codes = frame_response(row, version, correlation_id, response), errors_of(api_key, response)
+            data = frame_response(row, version, correlation_id, response)
+            codes = [] if isinstance(response, EncodedResponse) else errors_of(api_key, response)
         if codes:
             connection.failed(api_key, codes[0])
             count_request_errors(api_key, codes[1:])

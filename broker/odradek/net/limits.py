@@ -18,6 +18,8 @@ from odradek.quotas.rate import RatesByName, WindowedRate
 
 def canonical_address(host: str) -> str:
     """The address as text. An IPv4 address mapped into IPv6 becomes the IPv4 address."""
+    if ":" not in host:
+        return host  # an IPv4 address from the system has one form
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -145,11 +147,13 @@ class ConnectionLimits:
         waits = [0]
         if not limits.protected:
             self._rate.add(1.0, now_ms)
-            waits.append(self._rate.wait_ms(self.limits.rate, now_ms))
+            if self.limits.rate < MAX_INT:
+                waits.append(self._rate.wait_ms(self.limits.rate, now_ms))
         if index < len(self._listener_rates):
             rate = self._listener_rates[index]
             rate.add(1.0, now_ms)
-            waits.append(rate.wait_ms(limits.rate, now_ms))
+            if limits.rate < MAX_INT:
+                waits.append(rate.wait_ms(limits.rate, now_ms))
         self._paused_until[index] = now_ms + max(waits)
 
     def address_wait_ms(self, address: str) -> int:

@@ -5,6 +5,7 @@ request in this queue, so a client waits for at most one step of each other clie
 """
 
 import asyncio
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -22,12 +23,16 @@ class JobThread:
 
     :param loop: the event loop that submits jobs and receives their results.
     :param lane: the lock lane of the thread; its own lane if its jobs take the locks of slots [R 5.4].
+    :param niceness: how much lower its priority is than that of the process (nice(2)).
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, lane: int = Lane.LANE_LOOP) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, name: str, lane: int = Lane.LANE_LOOP, niceness: int = 0
+    ) -> None:
         self._loop = loop
         self._name = name
         self._lane = lane
+        self._niceness = niceness
         self._jobs: queue.SimpleQueue[tuple[Step, Done] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -42,6 +47,10 @@ class JobThread:
 
     def _run(self) -> None:
         enter_lane(self._lane)
+        if self._niceness:
+            os.setpriority(
+                os.PRIO_PROCESS, threading.get_native_id(), os.nice(0) + self._niceness
+            )  # of this thread only
         ending = False
         while True:
             if ending and self._jobs.empty():

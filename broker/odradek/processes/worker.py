@@ -71,6 +71,9 @@ from odradek.storage.incoming import prepare
 log = logging.getLogger("odradek.requests")
 
 STOP_LIMIT_S = 10.0
+HANDSHAKE_NICENESS = 5
+"""So that the requests of open connections precede handshakes of others. Not more: the thread also holds Python's lock, for
+which the loop must not wait for long when other processes use all CPUs."""
 
 handlers_of(
     Where.WORKER
@@ -130,7 +133,8 @@ class Worker:
         self.data_loop.on_file_error = self._file_failed
         self.data_loop.on_throttle = ExpiryTimer(loop, self._release_throttled).set
         set_throttle_positions(throttle_positions())
-        self.handshakes = JobThread(loop, "handshakes")
+        self.handshakes = JobThread(loop, "handshakes", niceness=HANDSHAKE_NICENESS)
+        self.slow_handshakes = JobThread(loop, "slow-handshakes", niceness=HANDSHAKE_NICENESS)
         self._begin_tls()
         self.logins.data_loop = self.data_loop
         self.upkeep = WorkerUpkeep(
@@ -150,13 +154,24 @@ class Worker:
         loop, config, workers = self.data_loop, self._config, self.context.count
         loop.failure_log = FailureLog().admit
         loop.protocol_log = FailureLog().admit_reason
-        loop.handshake_thread = self.handshakes
+        loop.handshake_thread = self._compute_handshake
         loop.handshake_timeout_ms = config.integer("odradek.authentication.timeout.ms")
         loop.max_unauthenticated = -(-config.integer("odradek.unauthenticated.max.connections") // workers)
         loop.max_unauthenticated_of_address = -(
             -config.integer("odradek.unauthenticated.max.connections.per.ip") // workers
         )
         self._take_over_tls(first=True)
+
+    def _compute_handshake(
+        self, step: Callable[[], bool], done: Callable[[BaseException | None], None], slow: bool
+    ) -> None:
+        """Compute a step of a TLS handshake on a thread. Handshakes with slow keys have a thread of their own."""
+
+        def finished(error: BaseException | None) -> None:
+            done(error)
+            self._report_closed()
+
+        (self.slow_handshakes if slow else self.handshakes)(step, finished)
 
     def _take_over_tls(self, first: bool = False) -> None:
         """Use the newest certificates for new connections."""
@@ -504,6 +519,8 @@ class Worker:
         self.handler.produce_handler.responses.flusher.close()
         self.look_ups.close()
         self.conversions.close()
+        self.handshakes.close()
+        self.slow_handshakes.close()
         self.cold_reader.close()
         self.receiver.report_closed(self._closed)
         self.receiver.close()

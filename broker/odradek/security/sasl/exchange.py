@@ -46,6 +46,7 @@ class State(Enum):
     WAITING = "waiting"
     ENDED = "ended"
 
+    __hash__ = object.__hash__  # Enum's own is a function in Python, which each step of a login would call
 
 TRANSITIONS = {
     State.BEGIN: {State.HANDSHAKE, State.TOKEN, State.ENDED},

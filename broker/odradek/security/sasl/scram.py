@@ -60,7 +60,7 @@ def parse_client_first(token: bytes) -> ClientFirst:
     if len(fields) < 2 or not fields[0].startswith("n=") or not fields[1].startswith("r="):
         raise Refused("the first SCRAM message has no user name and nonce")
     nonce = fields[1][2:]
-    if not nonce or not all("!" <= char <= "~" for char in nonce):
+    if not nonce or not nonce.isascii() or not nonce.isprintable() or " " in nonce:
         raise Refused("the first SCRAM message has no printable nonce")
     extensions = {}
     for field in fields[2:]:
@@ -153,8 +153,8 @@ class Scram:
             raise Refused("the last SCRAM message has another channel binding than the first")
         message = f"{first.bare},{self._server_first},{last.without_proof}".encode()
         signature = mechanism.hmac(credential.stored_key, message)
-        proof = last.proof.ljust(len(signature), b"\0")[: len(signature)]
-        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        proof = int.from_bytes(last.proof.ljust(len(signature), b"\0")[: len(signature)], "big")
+        client_key = (proof ^ int.from_bytes(signature, "big")).to_bytes(len(signature), "big")
         matches = hmac.compare_digest(mechanism.hash(client_key).digest(), credential.stored_key)
         server_signature = mechanism.hmac(credential.server_key, message)
         if not (matches and len(last.proof) == len(signature) and credential.known):
