@@ -150,3 +150,6 @@ def test_what_a_client_may_not_see_is_not_reported_as_empty_or_as_a_failure_of_t
         (finding,) = [row for row in command.json("doctor")["findings"] if row["subject"] == "settings"]
         assert finding["severity"] == "warning" and "DESCRIBE_CONFIGS" in finding["remedy"]
         command.refused("user", "list", words=["the broker's log names the principal and the missing right"])
+        creating = [acl(*cluster, Operation.CREATE, **deny), acl(TOPIC, "*", Operation.CREATE, **deny)]
+        assert admin.create_acls(creating) == [0, 0]
+        assert command.refused("topic", "create", "x", words=["was not created"]).count("the broker's log names") == 1

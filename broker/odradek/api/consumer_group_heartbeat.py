@@ -43,8 +43,9 @@ async def handle(request: Any, call: GroupCall) -> Any:
     for pattern in call.view.groups.members.unresolved_patterns(request.group_id, heartbeat.pattern):
         await _resolved(pattern, call)
     sight = await sight_of(call, request.group_id, heartbeat)
-    heartbeat = replace(heartbeat, visible=sight.own)
-    call.view.groups.members.see(request.group_id, sight.others)
+    if sight.own is not None:
+        heartbeat = replace(heartbeat, visible=sight.own)
+        call.view.groups.members.see(request.group_id, sight.others)
     result: HeartbeatResult = await answered(
         lambda then: call.view.groups.members.beat(request.group_id, heartbeat, then)
     )

@@ -15,6 +15,8 @@ _DENIALS = frozenset(
     )
 )
 """The codes of requests that access control lists deny."""
+REMEDY = "the broker's log names the principal and the missing right"
+"""Ends the reason of a denial."""
 
 
 class ClientError(Exception):
@@ -39,8 +41,8 @@ class RefusedError(ClientError):
     def __init__(self, code: int, message: str | None = None, what: str = "") -> None:
         self.code = code_of(code)
         self.reason = message or describe_code(code)
-        if self.denied:
-            self.reason = f"{self.reason.rstrip('.')}; the broker's log names the principal and the missing right"
+        if self.denied and REMEDY not in self.reason:  # the reason may be that of another RefusedError
+            self.reason = f"{self.reason.rstrip('.')}; {REMEDY}"
         super().__init__(f"{what}: {self.reason}" if what else self.reason)
 
     @property
