@@ -48,6 +48,7 @@ class State(Enum):
 
     __hash__ = object.__hash__  # Enum's own is a function in Python, which each step of a login would call
 
+
 TRANSITIONS = {
     State.BEGIN: {State.HANDSHAKE, State.TOKEN, State.ENDED},
     State.HANDSHAKE: {State.TOKEN, State.ENDED},
