@@ -144,6 +144,16 @@ def test_after_an_answer_no_question_follows_for_a_second(worker):
     assert len(worker.forward.questions) == 1
 
 
+def test_after_newer_keys_a_question_follows_at_once(worker):
+    worker.refresh()
+    worker.publish(default_jwks())
+    worker.forward.answer()
+    with pytest.raises(UnknownKey):
+        worker.verify(token(kid="x"))
+    worker.refresh()
+    assert worker.forward.questions[0][0] == ("OA", 1)
+
+
 def test_a_lost_question_is_sent_again_and_one_without_an_answer_ends(worker):
     worker.refresh()
     worker.forward.answer(ConnectionLost("the coordinator ended"))

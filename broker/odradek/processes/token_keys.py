@@ -25,7 +25,7 @@ log = logging.getLogger("odradek.security")
 PATIENCE_S = 8.0
 """The time in seconds that a login waits for newer keys: less than odradek.authentication.timeout.ms by default."""
 ASKED_APART_S = 1.0
-"""After an answer of the coordinator, logins on the listener ask for no newer keys for so long."""
+"""For so long after an answer of the coordinator, logins on the listener do not ask again for newer keys than the same ones."""
 
 
 class _OfListener:
@@ -36,7 +36,7 @@ class _OfListener:
         self.verifier = verifier
         self.pages_version = -1
         self.keys_version = -1
-        self.answered_at = float("-inf")
+        self.answered = (-1, float("-inf"))  # version of the last answered question, and loop time of the answer
 
 
 class TokenKeys:
@@ -102,6 +102,7 @@ class TokenKeys:
         any or not, unless the connection of the context is closed before."""
         of_listener = self._listeners.get(listener)
         deadline = self._loop.time() + PATIENCE_S
+        version = self._providers[0]
 
         def at_once() -> None:
             then()
@@ -109,7 +110,7 @@ class TokenKeys:
 
         def send() -> None:
             try:
-                question = encode_keys_question(listener, self._providers[0])
+                question = encode_keys_question(listener, version)
                 self._forward.send(question, context, deadline, on_reply, Kind.KEYS)
             except ForwardError:  # the queue is full: the keys that are known must do
                 self._loop.call_soon(at_once)
@@ -119,10 +120,12 @@ class TokenKeys:
                 send()
                 return
             if of_listener is not None:
-                of_listener.answered_at = self._loop.time()
+                of_listener.answered = version, self._loop.time()
             then()
 
-        if of_listener is None or self._loop.time() - of_listener.answered_at < ASKED_APART_S:
-            self._loop.call_soon(at_once)
-        else:
-            send()
+        if of_listener is not None:
+            answered_version, answered_at = of_listener.answered
+            if answered_version != version or self._loop.time() - answered_at >= ASKED_APART_S:
+                send()
+                return
+        self._loop.call_soon(at_once)
