@@ -4,12 +4,14 @@ import contextlib
 import os
 import resource
 import socket
+from pathlib import Path
 
 import pytest
 
 from odradek.config.listeners import Listener
 from odradek.net import listeners
-from odradek.net.handover import Receiver, Sender, make_channel
+from odradek.net.acceptor import Acceptor
+from odradek.net.handover import SOCKETS_PER_MESSAGE, AcceptedConnection, Receiver, Sender, make_channel
 from odradek.net.limits import ConnectionLimits, Limits, canonical_address, parse_overrides
 from odradek.net.notify import Notifier
 
@@ -27,6 +29,7 @@ def test_a_socket_arrives_with_its_id_listener_and_peer(channel):
     sender, receiver, _ = channel
     assert receiver.receive() == []
     near, far = socket.socketpair()
+    far.setblocking(False)
     with near:
         assert sender.send(far.fileno(), 2**63, 7, "[::1]:65535")
         far.close()
@@ -115,6 +118,135 @@ def test_a_receiver_without_descriptors_reports_the_lost_connection_as_closed(ch
     (line,) = caplog.records
     assert "lost connection 9 from a:1" in line.message
     assert (line.connection_id, line.client_address) == (9, "a:1")
+
+
+def test_a_message_contains_many_sockets(channel):
+    sender, receiver, _ = channel
+    pairs = [socket.socketpair() for _ in range(SOCKETS_PER_MESSAGE)]
+    sent = [
+        AcceptedConnection(far.fileno(), number, number % 3, f"10.0.0.{number}:1")
+        for number, (_, far) in enumerate(pairs)
+    ]
+    assert sender.send_all(sent) and sender.request_close(5) and sender.send_all(sent[:1])
+    received = receiver.receive(limit=1)
+    assert [item[1:] for item in received] == [item[1:] for item in sent] and receiver.to_close == []
+    for item, (near, _) in zip(received, pairs, strict=True):
+        near.sendall(b"%d" % item.connection_id)
+        assert os.read(item.fd, 10) == b"%d" % item.connection_id
+    received += receiver.receive()
+    assert received[-1].connection_id == 0 and receiver.to_close == [5]
+    for item in received:
+        os.close(item.fd)
+    for pair in pairs:
+        for end in pair:
+            end.close()
+
+
+@pytest.mark.parametrize("free", range(4))
+def test_the_sockets_of_a_message_for_which_no_descriptor_is_free_are_reported_as_closed(channel, free):
+    sender, receiver, _ = channel
+    near, far = socket.socketpair()
+    with near, far:
+        assert sender.send_all([AcceptedConnection(far.fileno(), number, 0, "a:1") for number in range(8)])
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + free, limits[1]))
+        try:
+            received = receiver.receive()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    lost = sender.read_closed()
+    assert [item.connection_id for item in received] + lost == list(range(8))
+    for item in received:
+        os.close(item.fd)
+
+
+class Handing:
+    """An acceptor and the receivers of its workers, which the test calls."""
+
+    def __init__(self, workers):
+        self.channels = [make_channel() for _ in range(workers)]
+        self.serving = set(range(workers))
+        self.listening = socket.create_server(("127.0.0.1", 0), backlog=1000)
+        self.listening.setblocking(False)
+        self.acceptor = Acceptor(self.channels, ConnectionLimits(Limits(1 << 30, 1 << 30)), self.serving.__contains__)
+        self.receivers = [Receiver(theirs.fileno()) for _, theirs in self.channels]
+        self.clients = []
+
+    def connect(self, count):
+        for _ in range(count):
+            self.clients.append(socket.create_connection(self.listening.getsockname()))
+        assert self.acceptor.accept(self.listening, 0)
+
+    def received(self, ordinal):
+        items = []
+        while more := self.receivers[ordinal].receive():
+            items += more
+        for item in items:
+            assert not os.get_blocking(item.fd)
+            os.close(item.fd)
+        return [item.connection_id for item in items]
+
+    def close(self):
+        self.acceptor.close()
+        for end in (*self.receivers, *self.clients, self.listening, *(end for pair in self.channels for end in pair)):
+            end.close()
+
+
+@pytest.fixture
+def handing():
+    handing = Handing(3)
+    yield handing
+    handing.close()
+
+
+def test_connections_are_spread_evenly_and_each_arrives_once(handing):
+    handing.connect(62)
+    received = [handing.received(ordinal) for ordinal in range(3)]
+    assert sorted(map(len, received)) == [20, 21, 21] == sorted(handing.acceptor.handed)
+    assert (
+        sorted(number for numbers in received for number in numbers) == list(range(1, 63))
+        and handing.acceptor.waiting == 0
+    )
+
+
+def test_connections_go_to_the_workers_that_serve(handing):
+    handing.serving -= {0, 2}
+    handing.connect(10)
+    assert handing.received(1) == list(range(1, 11))
+    handing.serving.clear()  # as before the first one serves, or after all have died
+    handing.connect(10)
+    assert handing.acceptor.handed == [5, 10, 5]
+
+
+def test_connections_for_full_channels_go_to_other_workers_and_wait_if_all_are_full(handing):
+    near, far = socket.socketpair()
+    far.setblocking(False)
+    with near, far:
+        filler = AcceptedConnection(far.fileno(), 1 << 40, 0, "a:1")
+        for ordinal in (0, 2):
+            while handing.acceptor._senders[ordinal].send(*filler):
+                pass
+        handing.connect(50)
+        assert handing.acceptor.handed == [0, 50, 0] and handing.acceptor.waiting == 0
+        assert sorted(handing.received(1)) == list(range(1, 51))
+        while handing.acceptor._senders[1].send(*filler):
+            pass
+    handing.connect(5)
+    assert handing.acceptor.waiting == 5
+    for ordinal in range(3):
+        handing.received(ordinal)
+    handing.acceptor.hand_over()
+    assert handing.acceptor.waiting == 0
+    assert sorted(handing.received(0) + handing.received(2)) == [51, 52, 53, 54, 55]
+
+
+def test_connections_that_a_dead_worker_had_not_received_go_to_another_one(handing):
+    handing.connect(30)
+    handing.serving -= {1}
+    handing.acceptor.worker_died(1)
+    assert handing.acceptor.handed == [15, 0, 15]
+    assert sorted(handing.received(0) + handing.received(2)) == list(range(1, 31))
 
 
 def test_no_connection_is_counted_or_uncounted_twice():

@@ -6,17 +6,21 @@ still in its channel after it was reaped are taken back and handed over again, t
 
 import errno
 import logging
+import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from operator import attrgetter
 
+from odradek._ext.net.accepting import accept
 from odradek._ext.shm.client_quotas import count_throttled_connection
 from odradek._ext.shm.metering import count, gauge
-from odradek.net.handover import NO_LISTENER, Receiver, Sender
+from odradek.net.handover import NO_LISTENER, SOCKETS_PER_MESSAGE, AcceptedConnection, Receiver, Sender
 from odradek.net.limits import ConnectionLimits, canonical_address
 
 log = logging.getLogger("odradek.connections")
+_id_of = attrgetter("connection_id")
 
 ACCEPTS_PER_WAKE = 64
 MAX_WAITING = 256
@@ -25,18 +29,6 @@ MAX_HELD = 512
 """The largest number of connections of throttled addresses that are kept open and not served."""
 _PROGRAM_ERRORS = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EFAULT}
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-
-
-class _AcceptedSocket:
-    """An accepted socket that has not been handed to a worker yet."""
-
-    __slots__ = ("connection_id", "listener_index", "peer", "socket")
-
-    def __init__(self, sock: socket.socket, connection_id: int, listener_index: int, peer: str) -> None:
-        self.socket = sock
-        self.connection_id = connection_id
-        self.listener_index = listener_index
-        self.peer = peer
 
 
 class Acceptor:
@@ -63,12 +55,12 @@ class Acceptor:
         self._ready = ready
         self._next_id = 1
         self._worker_of: dict[int, int] = {}
-        self._waiting: deque[_AcceptedSocket] = deque()
+        self._waiting: deque[AcceptedConnection] = deque()
         self._logged_reasons: set[str] = set()
         self._logged_full = False
         self._closing = False
         self._clock_ms = clock_ms
-        self._held: deque[tuple[int, socket.socket]] = deque()
+        self._held: deque[tuple[int, int]] = deque()  # when each is closed, and its descriptor
 
     def publish_limit(self) -> None:
         """Set the metric of the total connection limit; must be called again after the limit changed."""
@@ -105,9 +97,7 @@ class Acceptor:
             if not self.may_accept(listener_index) or self.limits.pause_ms(listener_index):
                 break
             try:
-                sock, address = listening.accept()
-            except BlockingIOError:
-                break
+                accepted = accept(listening.fileno())
             except OSError as error:
                 if error.errno in _PROGRAM_ERRORS:
                     raise
@@ -115,7 +105,10 @@ class Acceptor:
                     log.warning("cannot accept connections: %s; retrying after a pause", error.strerror)
                     return False
                 continue  # that connection failed before it was accepted
-            self._admit(sock, address[0], address[1], listener_index)
+            if accepted is None:
+                break
+            fd, host, port = accepted
+            self._admit(fd, host, port, listener_index)
         self.hand_over()
         return True
 
@@ -124,25 +117,25 @@ class Acceptor:
         none."""
         now_ms = self._clock_ms()
         while self._held and self._held[0][0] <= now_ms:
-            self._held.popleft()[1].close()
+            os.close(self._held.popleft()[1])
         return self._held[0][0] - now_ms if self._held else -1
 
-    def _hold(self, sock: socket.socket, wait_ms: int) -> None:
+    def _hold(self, fd: int, wait_ms: int) -> None:
         """Close a connection of an address that creates too many, after a time in which it is not served (KIP-612)."""
         count_throttled_connection()
         if len(self._held) >= MAX_HELD:
-            sock.close()
+            os.close(fd)
             return
         # Every wait is at most a window; a shorter one that follows a longer one ends with it.
-        self._held.append((max(self._clock_ms() + wait_ms, self._held[-1][0] if self._held else 0), sock))
+        self._held.append((max(self._clock_ms() + wait_ms, self._held[-1][0] if self._held else 0), fd))
 
-    def _admit(self, sock: socket.socket, host: str, port: int, listener_index: int) -> None:
+    def _admit(self, fd: int, host: str, port: int, listener_index: int) -> None:
         """Count a new connection and queue it for a worker; close it if a limit refuses it."""
         address = canonical_address(host)
         self.limits.accepted(listener_index)
         wait_ms = self.limits.address_wait_ms(address)
         if wait_ms:
-            self._hold(sock, wait_ms)
+            self._hold(fd, wait_ms)
             return
         reason = self.limits.refusal(address)
         if reason is not None:
@@ -153,25 +146,14 @@ class Acceptor:
                     self._logged_reasons.clear()
                 self._logged_reasons.add(reason)
                 log.warning("refusing connections: %s", reason)
-            sock.close()
+            os.close(fd)
             return
         peer = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-        try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        except OSError as error:
-            log.info(
-                "a connection from %s ended right after it was accepted: %s",
-                peer, error.strerror, extra={"client_address": peer},
-            )  # fmt: skip
-            sock.close()
-            return
         connection_id = self._next_id
         self._next_id += 1
         self.accepted += 1
         self.limits.add(connection_id, address, listener_index)
-        self._waiting.append(_AcceptedSocket(sock, connection_id, listener_index, peer))
+        self._waiting.append(AcceptedConnection(fd, connection_id, listener_index, peer))
         if self.limits.excess:
             self._close_one()
 
@@ -187,33 +169,42 @@ class Acceptor:
 
     def hand_over(self) -> None:
         """Hand over the waiting sockets until no channel has room."""
+        full: set[int] = set()
         while self._waiting:
-            ordinal = self._send(self._waiting[0])
-            if ordinal is None:
+            groups = self._assign(full)
+            if not groups:
                 return
-            sent = self._waiting.popleft()
-            self._worker_of[sent.connection_id] = ordinal
-            self.handed[ordinal] += 1
-            sent.socket.close()
+            try:
+                for ordinal in list(groups):
+                    if self._senders[ordinal].send_all(groups[ordinal]):
+                        self._handed_over(groups.pop(ordinal), ordinal)
+                    else:
+                        full.add(ordinal)
+            finally:
+                unsent = [waiting for group in groups.values() for waiting in group]
+                self._waiting.extendleft(sorted(unsent, key=_id_of, reverse=True))
 
-    def _send(self, waiting: _AcceptedSocket) -> int | None:
-        """Send a socket to the serving worker with the fewest connections whose channel has room; if no worker serves, to any
-        worker. Returns its ordinal, or None if no channel has room."""
-        ordinals = sorted(range(len(self._senders)), key=self.handed.__getitem__)
-        none_ready = True
-        for must_be_ready in (True, False):
-            for ordinal in ordinals:
-                if must_be_ready:
-                    if not self._ready(ordinal):
-                        continue
-                    none_ready = False
-                if self._senders[ordinal].send(
-                    waiting.socket.fileno(), waiting.connection_id, waiting.listener_index, waiting.peer
-                ):
-                    return ordinal
-            if not none_ready:
-                return None
-        return None
+    def _handed_over(self, group: Sequence[AcceptedConnection], ordinal: int) -> None:
+        for sent in group:
+            self._worker_of[sent.connection_id] = ordinal
+            os.close(sent.fd)
+        self.handed[ordinal] += len(group)
+
+    def _assign(self, full: Set[int]) -> dict[int, list[AcceptedConnection]]:
+        """Take waiting sockets, a message of them for each worker at most: each is for the serving worker with the fewest
+        connections whose channel has room; if no worker serves, for any worker. Empty if no channel has room."""
+        ordinals = range(len(self._senders))
+        ready = [ordinal for ordinal in ordinals if self._ready(ordinal)] or ordinals
+        counts = {ordinal: self.handed[ordinal] for ordinal in ready if ordinal not in full}
+        groups: dict[int, list[AcceptedConnection]] = {}
+        while self._waiting and counts:
+            ordinal = min(counts, key=counts.__getitem__)
+            group = groups.setdefault(ordinal, [])
+            if len(group) == SOCKETS_PER_MESSAGE:
+                break
+            group.append(self._waiting.popleft())
+            counts[ordinal] += 1
+        return groups
 
     def read_closed(self, ordinal: int) -> None:
         """Read from a worker's channel which connections it has closed."""
@@ -228,8 +219,7 @@ class Acceptor:
             for item in taken_back:
                 if self._worker_of.pop(item.connection_id, None) is not None:
                     self.handed[ordinal] -= 1
-                sock = socket.socket(fileno=item.fd)
-                self._waiting.append(_AcceptedSocket(sock, item.connection_id, item.listener_index, item.peer))
+                self._waiting.append(item)
         receiver.close()
         for connection_id in [number for number, worker in self._worker_of.items() if worker == ordinal]:
             self._forget(connection_id)
@@ -249,8 +239,8 @@ class Acceptor:
         self._closing = True
         for waiting in self._waiting:
             self.limits.remove(waiting.connection_id)
-            waiting.socket.close()
+            os.close(waiting.fd)
         self._waiting.clear()
         for _, held in self._held:
-            held.close()
+            os.close(held)
         self._held.clear()

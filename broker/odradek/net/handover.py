@@ -1,9 +1,10 @@
 """The channel on which the acceptor hands sockets to a worker: SOCK_SEQPACKET, with descriptors passed by SCM_RIGHTS.
 
 The supervisor creates a socket pair for each worker's place. Both ends outlive the worker, so a socket that was handed to a
-dead worker stays in the channel. A message to the worker contains the connection's id (8 bytes, little-endian), the
-listener's index (2 bytes) and the peer's "host:port" as text, with one descriptor. A message in the other direction contains
-the ids, 8 bytes each, of connections that the worker has closed.
+dead worker stays in the channel. A message to the worker contains up to `SOCKETS_PER_MESSAGE` connections, with a descriptor
+for each: the connection's id (8 bytes, little-endian), the listener's index (2 bytes), the length of the peer's "host:port"
+(1 byte), and this text. A message in the other direction contains the ids, 8 bytes each, of connections that the worker has
+closed.
 """
 
 import array
@@ -13,12 +14,15 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 log = logging.getLogger("odradek.connections")
 
-_HEAD = struct.Struct("<QH")
+_HEAD = struct.Struct("<QHB")
+SOCKETS_PER_MESSAGE = 16
+_LONGEST_MESSAGE = SOCKETS_PER_MESSAGE * (_HEAD.size + 255)
+_RIGHTS_BYTES = socket.CMSG_SPACE(4 * SOCKETS_PER_MESSAGE)
 _ID = struct.Struct("<Q")
 _IDS_PER_MESSAGE = 500
 NO_LISTENER = 0xFFFF
@@ -62,9 +66,19 @@ class Sender:
 
     def send(self, fd: int, connection_id: int, listener_index: int, peer: str) -> bool:
         """Send a socket. Returns False if the channel is full. The caller closes its own `fd` afterwards."""
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+        return self.send_all([AcceptedConnection(fd, connection_id, listener_index, peer)])
+
+    def send_all(self, sockets: Sequence[AcceptedConnection]) -> bool:
+        """Send up to `SOCKETS_PER_MESSAGE` sockets: all, or, if the channel is full, none; then it returns False. The caller
+        closes its own descriptors afterwards."""
+        fds = array.array("i")
+        parts: list[bytes] = []
+        for fd, connection_id, listener_index, peer in sockets:
+            fds.append(fd)
+            text = peer.encode()
+            parts += _HEAD.pack(connection_id, listener_index, len(text)), text
         try:
-            self.channel.sendmsg([_HEAD.pack(connection_id, listener_index) + peer.encode()], rights)
+            self.channel.sendmsg(parts, [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
         except BlockingIOError:
             return False
         except OSError as error:
@@ -76,7 +90,7 @@ class Sender:
     def request_close(self, protected_listener: int) -> bool:
         """Ask the worker to close a connection, see `CLOSE_ONE`. Returns False if the channel is full."""
         try:
-            self.channel.send(_HEAD.pack(CLOSE_ONE, protected_listener))
+            self.channel.send(_HEAD.pack(CLOSE_ONE, protected_listener, 0))
         except BlockingIOError:
             return False
         return True
@@ -111,14 +125,14 @@ class Receiver:
         return self.channel.fileno()
 
     def receive(self, limit: int = 64) -> list[AcceptedConnection]:
-        """Receive the sockets that wait in the channel, at most `limit`; they are non-blocking and close-on-exec.
+        """Receive the sockets that wait in the channel, until there are at least `limit`; they are close-on-exec.
 
         :raises ChannelClosed: the channel is empty, and the acceptor's end is closed.
         """
         received: list[AcceptedConnection] = []
         while len(received) < limit:
             try:
-                data, ancillary, _, _ = self.channel.recvmsg(512, socket.CMSG_SPACE(4))
+                data, ancillary, _, _ = self.channel.recvmsg(_LONGEST_MESSAGE, _RIGHTS_BYTES, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 break
             except ConnectionResetError:
@@ -131,23 +145,31 @@ class Receiver:
             for level, kind, content in ancillary:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
-            connection_id, listener_index = _HEAD.unpack_from(data)
+            self._take(data, fds, received)
+        return received
+
+    def _take(self, data: bytes, fds: Sequence[int], received: list[AcceptedConnection]) -> None:
+        """Append the connections of a message. If too few descriptors are free, the kernel passes the first ones and closes the
+        others."""
+        at = taken = 0
+        while at < len(data):
+            connection_id, listener_index, length = _HEAD.unpack_from(data, at)
+            at += _HEAD.size
             if connection_id == CLOSE_ONE:
                 self.to_close.append(listener_index)
                 continue
-            peer = data[_HEAD.size :].decode()
-            item = AcceptedConnection(fds[0] if fds else -1, connection_id, listener_index, peer)
-            if item.fd < 0:  # this process has no free descriptor, so the kernel closed the socket
+            peer = data[at : at + length].decode()
+            at += length
+            item = AcceptedConnection(fds[taken] if taken < len(fds) else -1, connection_id, listener_index, peer)
+            taken += 1
+            if item.fd < 0:
                 log.warning(
                     "lost connection %d from %s: no file descriptor is free; raise the limit of open files",
                     item.connection_id, item.peer, extra=item.log_fields,
                 )  # fmt: skip
                 self.report_closed([item.connection_id])
-                continue
-            os.set_inheritable(item.fd, False)
-            os.set_blocking(item.fd, False)
-            received.append(item)
-        return received
+            else:
+                received.append(item)
 
     def report_closed(self, connection_ids: Iterable[int]) -> None:
         """Report closed connections to the acceptor. Ids that do not fit into the channel now are sent by the next call."""
