@@ -12,19 +12,20 @@ from odradek.processes.event_loop import EventLoop
 from odradek.processes.intake import Intake
 
 PATIENCE_S = 60.0
+ONE_CONNECTION = Limits(1, 10)
 
 
 class IntakeUnderTest:
-    """An intake for one worker that accepts at most one connection at a time."""
+    """An intake for one worker that accepts at most one connection at a time. :param limits: others than this one."""
 
-    def __init__(self):
+    def __init__(self, limits=ONE_CONNECTION):
         self.loop = EventLoop()
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.listening.setblocking(False)
         self.channel = make_channel()
         self.worker = Receiver(self.channel[1].fileno())
         self.intake = Intake(
-            self.loop, [self.listening], [self.channel], ConnectionLimits(Limits(1, 10)), lambda ordinal: True
+            self.loop, [self.listening], [self.channel], ConnectionLimits(limits), lambda ordinal: True
         )
         self.clients = []
 
@@ -36,6 +37,7 @@ class IntakeUnderTest:
     def next_connection(self):
         """Turn the loop until the worker has received a connection. Returns its id."""
         while not (received := self.worker.receive()):
+            assert not self.intake.acceptor.refused
             self.loop.turn()
         (item,) = received
         socket.socket(fileno=item.fd).close()
@@ -107,3 +109,21 @@ def test_after_close_the_channel_is_not_read(bench):
     bench.worker.report_closed([1])
     bench.one_turn()
     assert len(bench.intake.acceptor.limits) == 1
+
+
+def test_what_workers_report_wakes_the_loop_rarely_and_counts_for_the_next_connection():
+    """The address may have one connection: each new one is accepted only if the end of the former one was read before."""
+    bench = IntakeUnderTest(Limits(1000, 1))
+    bench.intake.open()
+    counted = bench.intake.acceptor.limits
+    for number in range(1, 6):
+        bench.connect()
+        assert bench.next_connection() == number
+        bench.worker.report_closed([number])
+        if number == 1:
+            while len(counted):
+                bench.loop.turn()
+    assert bench.intake.acceptor.refused == 0
+    while len(counted):  # nobody connects: read when the channel is watched again
+        bench.loop.turn()
+    bench.close()

@@ -3,6 +3,10 @@
 It connects the acceptor (`net/acceptor.py`), which does the work, with the event loop: it watches the listening sockets while
 connections may be accepted, watches the workers' channels, and retries the hand-over of
 sockets that wait for room in a channel.
+
+Workers report each connection that they close. To read each report at once would wake the supervisor as often as new
+connections do. Therefore a channel is not watched for a short time after it was read, unless connections wait for room, and
+all channels are read before a connection is accepted, so that the limits are judged by all that was reported.
 """
 
 import socket
@@ -15,7 +19,9 @@ from odradek.processes.event_loop import EventLoop
 
 ACCEPT_PAUSE_S = 0.2
 HAND_OVER_RETRY_S = 0.02
-_PAUSE, _HAND_OVER, _HELD = "pause", "hand over", "close held connections"
+REPORTS_APART_S = 0.05
+"""The time for which a channel is not watched after it was read."""
+_PAUSE, _HAND_OVER, _HELD, _REPORTS = "pause", "hand over", "close held connections", "watch channels"
 
 
 class Intake:
@@ -40,8 +46,8 @@ class Intake:
         self._channel_fds = [ours.fileno() for ours, _ in channels]
         self._open = False
         self._watched: set[int] = set()
-        for ordinal, fd in enumerate(self._channel_fds):
-            loop.watch(fd, partial(self._channel_readable, ordinal))
+        self._unwatched: set[int] = set(range(len(channels)))  # ordinals of channels
+        self._watch_channels()
 
     def open(self) -> None:
         """Accept connections from now on."""
@@ -63,8 +69,10 @@ class Intake:
     def close(self) -> None:
         """Stop, and leave the channels. May be called twice."""
         self.stop()
+        self._loop.cancel(_REPORTS)
         for fd in self._channel_fds:
             self._loop.unwatch(fd)
+        self._unwatched.clear()
         self._channel_fds.clear()
 
     def hand_over(self) -> None:
@@ -79,9 +87,21 @@ class Intake:
 
     def _channel_readable(self, ordinal: int) -> None:
         self.acceptor.read_closed(ordinal)
+        self._loop.unwatch(self._channel_fds[ordinal])
+        self._unwatched.add(ordinal)
+        if not self._loop.has_timer(_REPORTS):
+            self._loop.after(REPORTS_APART_S, _REPORTS, self._watch_channels)
         self.hand_over()
 
+    def _watch_channels(self) -> None:
+        self._loop.cancel(_REPORTS)
+        for ordinal in self._unwatched:
+            self._loop.watch(self._channel_fds[ordinal], partial(self._channel_readable, ordinal))
+        self._unwatched.clear()
+
     def _accept(self, sock: socket.socket, index: int) -> None:
+        for ordinal in self._unwatched:
+            self.acceptor.read_closed(ordinal)
         if not self.acceptor.accept(sock, index):
             self._loop.after(ACCEPT_PAUSE_S, _PAUSE, self._follow_room)
         self._close_held()
@@ -101,6 +121,8 @@ class Intake:
             elif self.acceptor.may_accept(index):
                 accepting.add(index)
         self._watch_sockets(set() if self._loop.has_timer(_PAUSE) else accepting)
+        if self._unwatched and (self.acceptor.waiting or len(accepting) < len(self._sockets)):
+            self._watch_channels()  # a closed connection may make room
 
     def _close_held(self) -> None:
         next_ms = self.acceptor.close_held()

@@ -300,7 +300,8 @@ class Logins:
             # A new object, so that the coordinator receives the connection's properties again.
             connection.principal = f"User:{done.user}"
         count_login(connection.listener_index, done.mechanism, "succeeded" if gate.former is None else "renewed")
-        log.debug("%s logged in as %s with %s", connection.name, connection.principal, done.mechanism)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s logged in as %s with %s", connection.name, connection.principal, done.mechanism)
         if done.lifetime_ms:
             renewed_at = None if gate.former is None else gate.former.renewed_at
             session = Session(self, connection, Former(done.user, done.mechanism), renewed_at)
