@@ -5,9 +5,9 @@ import re
 import pytest
 
 from odradek.testing import Broker
-from tests.clients.test_kafka_tools_over_tls import tool
 from tests.sasl import port_of, settings
 from tests.tokens import PLAIN_USERS
+from tests.toolchains import run_java
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
@@ -39,7 +39,7 @@ def test_tokens_are_managed_and_used_with_kafkas_tools(broker, tmp_path):
     alice = login("alice", "PLAIN", f'{module} username="alice" password="alice-secret";')
 
     def tokens(*arguments):
-        return tool(TOKENS, "--bootstrap-server", servers, "--command-config", alice, *arguments)
+        return run_java(TOKENS, "--bootstrap-server", servers, "--command-config", alice, *arguments)
 
     made = tokens("--create", "--max-life-time-period", -1, "--renewer-principal", "User:bob")
     token_id = re.search(r"(?m)^(\S{22})\s", made)[1]
@@ -52,8 +52,8 @@ def test_tokens_are_managed_and_used_with_kafkas_tools(broker, tmp_path):
     line = f'{module} username="{token_id}" password="{hmac}" tokenauth="true";'
     by_token = login("token", "SCRAM-SHA-512", line)
     how = ("--bootstrap-server", servers, "--command-config", by_token, "--topic", "t")
-    tool("org.apache.kafka.tools.ConsoleProducer", *how, text="of a client with a token\n")
-    read = tool("org.apache.kafka.tools.consumer.ConsoleConsumer", *how, "--from-beginning", "--max-messages", 1)
+    run_java("org.apache.kafka.tools.ConsoleProducer", *how, text="of a client with a token\n")
+    read = run_java("org.apache.kafka.tools.consumer.ConsoleConsumer", *how, "--from-beginning", "--max-messages", 1)
     assert read == "of a client with a token\n"
     assert "Completed expire operation" in tokens("--expire", "--expiry-time-period", -1, "--hmac", hmac)
     assert token_id not in tokens("--describe", "--owner-principal", "User:alice")
