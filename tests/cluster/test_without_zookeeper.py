@@ -24,13 +24,17 @@ from odradek.protocol.schemas import (
     alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_user_scram_credentials,
     controlled_shutdown,
+    create_acls,
     create_delegation_token,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_client_quotas,
     describe_configs,
     describe_delegation_token,
@@ -249,6 +253,17 @@ CASES = {
     ),
     "AlterConfigs of a topic": Case(alter_configs.SCHEMA, lambda _: replaced(TOPIC, NAME, "retention.ms", "1000")),
     "AlterClientQuotas": Case(alter_client_quotas.SCHEMA, lambda _: quotas()),
+    "AlterUserScramCredentials": Case(
+        alter_user_scram_credentials.SCHEMA,
+        lambda _: alter_user_scram_credentials.Request(
+            deletions=[],
+            upsertions=[
+                alter_user_scram_credentials.Request.ScramCredentialUpsertion(
+                    name="alice", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"salted"
+                )
+            ],
+        ),
+    ),
     "DescribeClientQuotas": Case(
         describe_client_quotas.SCHEMA,
         lambda _: describe_client_quotas.Request(
@@ -286,6 +301,9 @@ NEED_NO_ZOOKEEPER = {
     renew_delegation_token.API_KEY,
     expire_delegation_token.API_KEY,
     describe_delegation_token.API_KEY,
+    describe_acls.API_KEY,  # these three are refused without an authorizer
+    create_acls.API_KEY,
+    delete_acls.API_KEY,
     20102,  # ListTreeOffsets: of clients of Kafka 0.8; private
 }
 """Requests that the store thread executes from memory, or that are refused without the tree."""
@@ -297,7 +315,7 @@ def test_every_request_of_the_store_thread_is_a_case() -> None:
     of_store = {
         row.key for row in served_rows(clustered=True).values() if row.where in (Where.COORDINATOR, Where.CONTROLLER)
     }
-    of_groups = {delete_groups.API_KEY, offset_commit.API_KEY, offset_fetch.API_KEY}
+    of_groups = {delete_groups.API_KEY, offset_commit.API_KEY, offset_fetch.API_KEY, init_producer_id.API_KEY}
     cases = {case.api.key for case in CASES.values()}
     assert of_store == (cases - of_groups) | NEED_NO_ZOOKEEPER | REPEATED_BY_BROKERS
 
