@@ -223,4 +223,4 @@ def test_a_leader_that_never_completes_the_handshake_is_not_asked_in_a_loop(serv
         assert connections[4] - connections[1] >= 0.3, (
             "half a second between two attempts, but a busy server notes them late"
         )
-        assert (len(counted) > 0) == (serve is silent), "a broker that stops closes connections, too"
+        assert counted or serve is closing
