@@ -161,6 +161,9 @@ def test_brokers_replicate_in_both_directions_and_replace_each_other(case: str, 
             assert consume(servers(brokers), "t", partition, RECORDS) == list(range(RECORDS))
         if mechanism != SCRAM:
             return
+        wrong = "listener.name.brokers.ssl.endpoint.identification.algorithm=dns"
+        admin = Command(brokers[1].bootstrap_servers)
+        admin.refused("config", "set", "--broker", "1", wrong, words=["must be https, or empty"])
         create(brokers, "moved", {0: [1, 2]}, min_in_sync=1)
         until_in_sync(brokers, "moved")
         with load(brokers, "moved") as running:

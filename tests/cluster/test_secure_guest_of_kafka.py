@@ -72,8 +72,5 @@ def test_they_replicate_in_both_directions_longer_than_a_session(cluster: Cluste
         count = rounds * RECORDS
         assert consume(cluster.kafka, "t", count, partition) == list(range(count))
     until_in_sync(cluster, "t", {0: KAFKA, 1: OURS})
-
-
-def test_nobody_logged_an_error(cluster: Cluster) -> None:
     for log in (whole_log(cluster.ours), cluster.peers.brokers[KAFKA].log()):
         assert [line for line in log.splitlines() if " ERROR " in line and OFFLINE not in line] == []

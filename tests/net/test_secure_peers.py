@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek._ext.protocol.messages import Message
+from odradek._ext.protocol.messages import Message, ProtocolError
 from odradek.net import peers
 from odradek.net.peers import Peer, PeerError
 from odradek.protocol.schemas import controlled_shutdown, sasl_authenticate, sasl_handshake
@@ -133,6 +133,23 @@ def test_a_certificate_that_a_broker_refuses_is_the_reason(tmp_path: Path, caplo
 
         run(test)
         assert words in caplog.text
+
+
+def test_bytes_before_the_handshake_do_not_become_a_part_of_the_first_response() -> None:
+    async def test() -> None:
+        broker = SecureBroker(ssl=server_context(material()))
+        await broker.start()
+        loop = asyncio.get_running_loop()
+        _, stream = await loop.create_connection(lambda: peers._Stream("broker 1"), "127.0.0.1", broker.port)
+        stream.data_received(b"\0\0")  # as if somebody between the brokers had sent them
+        context = security_of("SSL").context()
+        assert context is not None
+        with pytest.raises(ProtocolError, match="bytes that were sent before it"):
+            await stream.encrypt(context, "127.0.0.1", 30)
+        stream.abort("")
+        await broker.stop()
+
+    run(test)
 
 
 async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -204,3 +204,23 @@ def test_a_leader_that_misbehaves_ends_the_attempt_with_a_reason(
     with served(serve) as address, pytest.raises(LeaderError) as caught:
         LeaderConnection(address, "c", 30, setup_s=0.3, security=security)
     assert type(caught.value) is kind and words in str(caught.value), caught.value
+
+
+@pytest.mark.parametrize("serve", [silent, closing])
+def test_a_leader_that_never_completes_the_handshake_is_not_asked_in_a_loop(serve: Serve, tmp_path: Path) -> None:
+    connections: list[float] = []
+    counted: list[int] = []
+
+    def noted(connection: socket.socket) -> None:
+        connections.append(time.monotonic())
+        serve(connection)
+
+    with served(noted) as address, following(tmp_path, FakeLeader(), security_of("SSL", counted)) as made:
+        fill(made.create()[1], 2)
+        made.port = address[1]
+        made.start(backoff_ms=1, setup_timeout_ms=100, setup_timeout_max_ms=200)
+        until(lambda: len(connections) >= 5, "five attempts")
+        assert connections[4] - connections[1] >= 0.3, (
+            "half a second between two attempts, but a busy server notes them late"
+        )
+        assert counted or serve is closing

@@ -10,7 +10,8 @@ from odradek.config.broker_config import BrokerConfig, load
 from odradek.config.errors import ConfigError
 from odradek.security.contexts import ListenerMaterial, handshake, server_context
 from odradek.security.opening import PeerRefused
-from odradek.security.peers import PeerSecurity, client_context, reason_of, settings_of, wrong_between_brokers
+from odradek.security.peer_settings import settings_of
+from odradek.security.peers import PeerSecurity, client_context, reason_of, wrong_between_brokers
 from odradek.security.sasl.client import Credentials
 from tests import certificates
 
@@ -139,6 +140,13 @@ def test_a_changed_setting_is_used_and_a_wrong_one_keeps_the_former(caplog):
         assert security.settings.verifies_host is verifies
     (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert "keep their former settings" in line and "=dns: must be https" in line
+
+
+def test_a_wrong_setting_that_was_stored_while_the_broker_ran_is_ignored_at_its_next_start(caplog):
+    settings = scram()
+    assert not settings.run_with({}, {MECHANISM: "GSSAPI"})
+    assert PeerSecurity(settings, None, lambda: None).credentials == Credentials("SCRAM-SHA-512", "broker", "secret")
+    assert "GSSAPI: is not supported between brokers yet" in caplog.text
 
 
 def test_failures_are_logged_once_a_minute_for_each_address_and_all_are_counted(caplog):

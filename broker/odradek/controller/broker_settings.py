@@ -25,6 +25,7 @@ from odradek.controller.topics import Refusal
 from odradek.metadata import znodes
 from odradek.metadata.store import NoNode, Store, Watch
 from odradek.protocol.errors import ErrorCode
+from odradek.security import peer_settings
 from odradek.security.sasl.settings import all_settings
 from odradek.shm.confirmed_version import TAKEN_WITHIN_S, serving
 from odradek.shm.running_config import Running, RunningConfig, TooManySettings, encoded
@@ -173,6 +174,7 @@ class BrokerSettings:
             of_tls = self._tls is not None and any(of_tls_stores(name) for name in named)
             material = self._tls.check(checked) if self._tls is not None and of_tls else None
             all_settings(checked)  # of SASL listeners
+            peer_settings.check(checked)
         except ConfigError as error:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from None
         if validate_only:

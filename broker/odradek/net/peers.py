@@ -502,6 +502,8 @@ class _Stream(asyncio.Protocol):
         )
         if encrypted is None:
             raise ConnectionError("the other broker closed the connection")
+        if self._data:  # else they would count as the beginning of the first encrypted response
+            raise ProtocolError("bytes that were sent before it", message="TLS handshake")
         self._transport = encrypted
 
     async def next_frame(self) -> bytes:

@@ -22,6 +22,7 @@ from odradek.processes.log_dirs import LogDirectories, StartError
 from odradek.processes.running_broker import BrokerResources
 from odradek.processes.supervisor import Supervisor
 from odradek.processes.table import PROCESSES, ProcessRow
+from odradek.security import peer_settings
 from odradek.security.sasl.oauth_settings import HANDLER, OAuthSettings
 from odradek.security.sasl.settings import all_settings
 
@@ -114,12 +115,8 @@ def _check_peers(config: BrokerConfig) -> None:
 
     :raises StartError: the settings of the inter-broker listener cannot be used.
     """
-    if not config.clustered or config.inter_broker_listener.protocol == "PLAINTEXT":
-        return
-    from odradek.security.peers import settings_of
-
     try:
-        settings_of(config)
+        peer_settings.check(config)
     except ConfigError as error:
         raise StartError(str(error)) from None
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from odradek._ext.shm.metering import count
 from odradek.processes.context import ProcessContext
+from odradek.security.peer_settings import is_protected
 
 if TYPE_CHECKING:
     from odradek.security.peers import PeerSecurity
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 def peer_security_of(context: ProcessContext) -> "PeerSecurity | None":
     """How this process connects to other brokers; None if there is no cluster, or the inter-broker listener is PLAINTEXT."""
     config = context.config
-    if not config.clustered or config.inter_broker_listener.protocol == "PLAINTEXT":
+    if not is_protected(config):
         return None
     from odradek.security.peers import PeerSecurity
 

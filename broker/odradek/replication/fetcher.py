@@ -485,6 +485,8 @@ class Fetcher:
             self._setup.timed_out()
             raise
         except LeaderRefused as error:
+            if isinstance(error.__cause__, TimeoutError):
+                self._setup.timed_out()
             if self.security is not None:
                 self.security.failed(f"broker {self.leader_id}", address, str(error))
             raise
@@ -505,7 +507,10 @@ class Fetcher:
             self._lost(str(error), RETRY_MS, logged=True)
             return
         except LeaderError as error:
-            self._lost(f"{address[0]}:{address[1]}: {error}")
+            again = (
+                self.security is not None and self._unreachable != ""
+            )  # a handshake costs both brokers more than a connection
+            self._lost(f"{address[0]}:{address[1]}: {error}", RETRY_MS if again else 0)
             return
         try:
             self._native.connected(connection.fileno(), connection.fetch_version, connection.tls)

@@ -10,13 +10,11 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.config.listeners import ENCRYPTED
-from odradek.config.table import LISTENER_PREFIX
-from odradek.security import jaas
 from odradek.security.contexts import (
     DEFAULT_SUITES,
     ListenerMaterial,
@@ -27,17 +25,15 @@ from odradek.security.contexts import (
     trust,
 )
 from odradek.security.opening import PeerRefused
-from odradek.security.sasl.client import MECHANISMS, PLAIN, Credentials
+from odradek.security.peer_settings import HOST_CHECK, error_of, settings_of
+from odradek.security.sasl.client import Credentials
 
 log = logging.getLogger("odradek.security")
 
-MECHANISM, JAAS, ENABLED = "sasl.mechanism.inter.broker.protocol", "sasl.jaas.config", "sasl.enabled.mechanisms"
-HOST_CHECK, TRUST_STORE = "ssl.endpoint.identification.algorithm", "ssl.truststore.location"
+TRUST_STORE = "ssl.truststore.location"
 PERIOD_S = 60.0
 """A failure is logged once in this time for each address."""
 MOST_ADDRESSES = 256
-_NOT_YET = ("GSSAPI", "OAUTHBEARER")
-_MODULES = {PLAIN: "PlainLoginModule"}
 _UNKNOWN_AUTHORITY = (18, 19, 20, 21)
 _HOST_MISMATCH, _ADDRESS_MISMATCH, _EXPIRED, _NOT_YET_VALID = 62, 64, 10, 9  # X509_V_ERR_*
 
@@ -50,70 +46,6 @@ class PublishedMaterial(Protocol):
     @property
     def version(self) -> int: ...
     def read(self) -> tuple[int, dict[str, ListenerMaterial]]: ...
-
-
-class PeerSettings(NamedTuple):
-    """:param listener: the name of the inter-broker listener. :param verifies_host: whether the certificate of another broker
-    must contain the host or address to which this broker connects. :param credentials: None without SASL."""
-
-    listener: str
-    protocol: str
-    verifies_host: bool
-    credentials: Credentials | None
-
-
-def settings_of(config: BrokerConfig) -> PeerSettings:
-    """The settings of the inter-broker listener. Raises ConfigError."""
-    listener = config.inter_broker_listener
-    credentials = _credentials(config, listener.name) if listener.protocol.startswith("SASL_") else None
-    verifies_host = True
-    if listener.protocol in ENCRYPTED:
-        name = config.listener_key(listener.name, HOST_CHECK)
-        algorithm = str(config.listener_value(listener.name, HOST_CHECK) or "")
-        if algorithm.lower() not in ("https", ""):
-            raise _error(config, name, algorithm, "must be https, or empty for no check of the host name")
-        verifies_host = bool(algorithm)
-    return PeerSettings(listener.name, listener.protocol, verifies_host, credentials)
-
-
-def _error(config: BrokerConfig, name: str, value: str | None, reason: str) -> ConfigError:
-    return ConfigError(name, value, reason, config.where(name) if config.is_set(name) else "")
-
-
-def _credentials(config: BrokerConfig, listener: str) -> Credentials:
-    mechanism = str(config[MECHANISM])
-    if mechanism in _NOT_YET:
-        default = "" if config.is_set(MECHANISM) else " (the default)"
-        reason = f"is not supported between brokers yet; must be one of {', '.join(MECHANISMS)}"
-        raise _error(config, MECHANISM, mechanism + default, reason)
-    if mechanism not in MECHANISMS:
-        raise _error(config, MECHANISM, mechanism, f"must be one of {', '.join(MECHANISMS)}")
-    enabled = config.listener_value(listener, ENABLED)
-    if not isinstance(enabled, tuple) or mechanism not in enabled:
-        name = config.listener_key(listener, ENABLED)
-        shown = ",".join(enabled) if isinstance(enabled, tuple) else None
-        reason = (
-            f"must contain {mechanism}, because {MECHANISM} names it, and other brokers log in at listener {listener}"
-        )
-        raise _error(config, name, shown, reason)
-    name = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{JAAS}"
-    expected = _MODULES.get(mechanism, "ScramLoginModule")
-    text = config.get(name)
-    if text is None:
-        form = f'{expected} required username="..." password="...";'
-        raise _error(config, name, None, f"must be set: this broker logs in at other brokers with it: ...{form}")
-    try:
-        module = jaas.parse(str(text))
-    except jaas.JaasError as error:
-        raise _error(config, name, "[hidden]", str(error)) from None
-    if module.simple_name != expected:
-        reason = f"must name the login module {expected}, not {module.simple_name}"
-        raise _error(config, name, "[hidden]", reason)
-    missing = [option for option in ("username", "password") if option not in module.options]
-    if missing:
-        reason = f"must have the option {missing[0]}: this broker logs in at other brokers with username and password"
-        raise _error(config, name, "[hidden]", reason)
-    return Credentials(mechanism, module.options["username"], module.options["password"])
 
 
 def client_context(material: ListenerMaterial, verifies_host: bool) -> ssl.SSLContext:
@@ -150,7 +82,11 @@ class PeerSecurity:
         self._clock = clock
         self._lock = threading.Lock()
         self._known = config.settings
-        self.settings = settings_of(config)
+        try:
+            self.settings = settings_of(config)
+        except ConfigError as error:  # a setting made at run time, which another broker or tool has stored
+            log.error("ignoring settings made at run time for connections to other brokers: %s", error)
+            self.settings = settings_of(config.changed({}, {}))
         self._context: ssl.SSLContext | None = None
         self._made_of: tuple[int, bool] = (-1, True)
         self._logged: dict[Address, float] = {}
@@ -274,7 +210,7 @@ def wrong_between_brokers(config: BrokerConfig, materials: Mapping[str, Listener
         reason = str(getattr(error, "verify_message", "") or error.reason or error).rstrip(".")
         name = config.listener_key(material.name, TRUST_STORE)
         value = config.listener_value(material.name, TRUST_STORE)
-        yield _error(
+        yield error_of(
             config,
             name,
             None if value is None else str(value),
