@@ -183,7 +183,7 @@ def test_brokers_replicate_in_both_directions_and_replace_each_other(case: str, 
 
 
 @pytest.mark.parametrize("fault", ["authority", "host", "expired"])
-def test_a_certificate_that_is_not_accepted_is_reported_once_and_can_be_replaced(fault: str, tmp_path: Path) -> None:
+def test_a_wrong_certificate_is_reported_once_and_replaced(fault: str, tmp_path: Path) -> None:
     good, bad = write_stores(tmp_path / "good"), write_stores(tmp_path / "bad")
     if fault == "authority":
         replace(bad / "broker.pem", "".join(certificates.pem(certificates.of_broker("broker", "strange"))))
@@ -254,7 +254,7 @@ def port_of(broker: Broker, listener: str = LISTENER) -> int:
     return int(next(row["port"] for row in broker.status()["listeners"] if row["name"] == listener))
 
 
-def test_sessions_that_end_soon_are_replaced_without_a_loss(tmp_path: Path) -> None:
+def test_short_sessions_are_replaced_without_a_loss(tmp_path: Path) -> None:
     connect = chroot()
     add_user(connect)
     stores = write_stores(tmp_path / "stores")
@@ -277,7 +277,7 @@ def test_sessions_that_end_soon_are_replaced_without_a_loss(tmp_path: Path) -> N
             assert " ERROR " not in whole_log(broker)
 
 
-def test_a_broker_without_cluster_action_is_told_so_at_both_ends(tmp_path: Path) -> None:
+def test_both_ends_report_a_missing_right(tmp_path: Path) -> None:
     connect = chroot()
     add_user(connect)
     add_user(connect, name="second")
