@@ -78,7 +78,7 @@ NIGHTLY: dict[str, str] = {
     "tests/cluster/test_paused_leader.py": "clusters: leaders that stand still for longer than their session",
     "tests/cluster/test_recorded_controllers.py": "clusters: requests of the controller, compared with those of Kafka's",
     "tests/cluster/test_replication_throttles.py": "clusters: throttles of replication",
-    "tests/cluster/test_secure_cluster.py::test_a_wrong_certificate_is_reported_once_and_replaced": "clusters: certificates of brokers that are wrong",
+    "tests/cluster/test_secure_cluster.py::test_a_wrong_certificate_is_reported_and_replaced": "clusters: wrong certificates",
     "tests/cluster/test_secure_cluster.py::test_both_ends_report_a_missing_right": "clusters: denied brokers",
     "tests/cluster/test_secure_cluster.py::test_short_sessions_are_replaced_without_a_loss": "clusters: sessions of brokers",
     "tests/cluster/test_secure_guest_of_kafka.py": "clusters: Kafka and Odradek replicate over SASL_SSL",
