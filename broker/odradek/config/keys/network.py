@@ -86,8 +86,8 @@ KEYS = (
         "The number of connections to a listener that can wait to be accepted. The operating system may limit it "
         "further (net.core.somaxconn). Kafka's default is 50."),
     ConfigKey("socket.connection.setup.timeout.ms", LONG, 10000, None, MEDIUM, READ_ONLY, NOW,
-        "The time in ms within which a connection to another broker must be set up: connected, the TLS handshake done, and logged "
-        "in. After it, the attempt is repeated."),
+        "The time in ms within which a connection to another broker must be set up: connected, the TLS handshake done, and "
+        "logged in. After it, the attempt is repeated."),
     ConfigKey("socket.connection.setup.timeout.max.ms", LONG, 30000, None, MEDIUM, READ_ONLY, NOW,
         "The maximum time in ms within which a connection to another broker must be set up. The time begins with "
         "socket.connection.setup.timeout.ms and doubles after each time-out."),
