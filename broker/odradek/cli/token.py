@@ -153,8 +153,8 @@ def renew(cluster: "Cluster", as_json: bool, period: int | None, token_id: str) 
 @YES_OPTION
 @ID_ARGUMENT
 def expire(cluster: "Cluster", as_json: bool, after: int | None, yes: bool, token_id: str) -> None:
-    """Let a token expire. At once: no process of the broker accepts it when the command ends. Open connections stay open
-    until the end of their sessions."""
+    """Let a token expire. Without --after, no process of the broker accepts it when the command ends. Open connections stay
+    open until the end of their sessions."""
     from odradek.clients import tokens
 
     if after is not None and after < 0:

@@ -15,7 +15,7 @@ LOGGERS = {
     "odradek.supervisor": "Start and stop of the broker; processes that end and are restarted; the service manager.",
     "odradek.config": "Settings that change while the broker runs.",
     "odradek.connections": "Connections of clients: accepted, refused, closed, and why.",
-    "odradek.security": "Logins of clients: failures, and at DEBUG level successes.",
+    "odradek.security": "Logins: failures, and at DEBUG level successes; logins at other brokers; keys of identity providers.",
     "odradek.quotas": "Quotas of clients: limits that are late in a process, and a table of clients that is full.",
     "odradek.requests": "Requests of clients that fail in the broker.",
     "odradek.tls": "Certificates of listeners: replaced, refused, expired.",

@@ -1,6 +1,6 @@
 """Prevents core dumps of a broker whose memory contains secrets: passwords, private keys, SCRAM keys, tokens.
 
-Runs in the supervisor before its first fork; the limit is inherited by all processes.
+Runs in the supervisor before its first fork; all processes inherit the limit.
 
 The limit is RLIMIT_CORE of one byte. A limit of 0 prevents only core files; the kernel still starts a program that
 `kernel.core_pattern` names, and leaves it to that program to obey the limit. With a limit of 1 it does not start the program

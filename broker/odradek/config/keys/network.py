@@ -86,9 +86,11 @@ KEYS = (
         "The number of connections to a listener that can wait to be accepted. The operating system may limit it "
         "further (net.core.somaxconn). Kafka's default is 50."),
     ConfigKey("socket.connection.setup.timeout.ms", LONG, 10000, None, MEDIUM, READ_ONLY, NOW,
-        "The time in ms within which a connection to another broker must be connected, encrypted and logged in."),
+        "The time in ms within which a connection to another broker must be set up: connected, the TLS handshake done, and "
+        "logged in. After it, the attempt is repeated."),
     ConfigKey("socket.connection.setup.timeout.max.ms", LONG, 30000, None, MEDIUM, READ_ONLY, NOW,
-        "The maximum of socket.connection.setup.timeout.ms, which doubles with each attempt that took too long."),
+        "The maximum time in ms within which a connection to another broker must be set up. The time begins with "
+        "socket.connection.setup.timeout.ms and doubles after each time-out."),
     ConfigKey("connections.max.idle.ms", LONG, 600_000, None, MEDIUM, READ_ONLY, NOW,
         "The time in ms without a request after which the broker closes a connection. A negative value means never."),
     ConfigKey("odradek.connections.kept.bytes", LONG, 67_108_864, Range(1_048_576), MEDIUM, READ_ONLY, NOW,

@@ -40,8 +40,9 @@ KEYS = (
     ConfigKey("sasl.mechanism.controller.protocol", STRING, "GSSAPI", None, HIGH, READ_ONLY, NONE,
         "The SASL mechanism for connections to KRaft controllers."),
     ConfigKey("sasl.jaas.config", PASSWORD, None, None, MEDIUM, PER_BROKER, NOW,
-        "The login module of a listener and mechanism, with the users of PLAIN. For the inter-broker listener, it also has "
-        "the username and the password with which this broker logs in at other brokers. Only the key "
+        "The login module of a listener and mechanism, with the users of PLAIN, or the trust store for the https URL of "
+        "OAUTHBEARER. For the inter-broker listener, it also has the username and the password with which this broker logs in "
+        "at other brokers. Only the key "
         "listener.name.LISTENER.MECHANISM.sasl.jaas.config is used, with both names in lower case."),
     ConfigKey("sasl.client.callback.handler.class", CLASS, None, None, MEDIUM, READ_ONLY, NONE,
         "A Java class that handles SASL callbacks of the broker as a client."),
@@ -136,7 +137,8 @@ KEYS = (
     ConfigKey("sasl.oauthbearer.scope", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,
         "The scope that the broker requests from an identity provider."),
     ConfigKey("sasl.oauthbearer.scope.claim.name", STRING, "scope", None, LOW, READ_ONLY, NOW,
-        "The name of the claim that contains the scope of a token. It must be well-formed, and has no other effect."),
+        "The name of the claim that contains the scope of a token. A token with a malformed scope is refused; the scope has no "
+        "other effect."),
     ConfigKey("sasl.oauthbearer.sub.claim.name", STRING, "sub", None, LOW, READ_ONLY, NOW,
         "The name of the claim of a token that contains the name of the user: the principal is User:NAME."),
     ConfigKey("sasl.oauthbearer.token.endpoint.url", STRING, None, None, MEDIUM, READ_ONLY, NONE_YET,

@@ -49,7 +49,7 @@ KEYS = (
         "Whether every client may use a resource that no ACL names. If false, only super users may use it."),
     ConfigKey("odradek.core.dumps", BOOLEAN, False, None, LOW, READ_ONLY, NOW,
         "Whether the system may write core dumps of a broker that has passwords or private keys in its memory. If false, the "
-        "broker prevents them. A broker without secrets leaves core dumps as the system has them. Odradek's own key."),
+        "broker prevents them. A broker without secrets does not change the limit of the system. Odradek's own key."),
     ConfigKey("principal.builder.class", CLASS, None, None, MEDIUM, PER_BROKER, NONE,
         "A Java class that derives the principal of a connection."),
     ConfigKey("delegation.token.secret.key", PASSWORD, None, None, MEDIUM, READ_ONLY, NOW,
@@ -65,9 +65,11 @@ KEYS = (
     ConfigKey("delegation.token.max.lifetime.ms", LONG, 604_800_000, Range(1), MEDIUM, READ_ONLY, NOW,
         "The maximum lifetime of a delegation token in ms, with all renewals."),
     ConfigKey("odradek.delegation.tokens.max", INT, 10_000, Range(1), LOW, READ_ONLY, NOW,
-        "The maximum number of delegation tokens. If it is reached, none is created."),
+        "The maximum number of delegation tokens. At this number, a request for a new one receives POLICY_VIOLATION. Odradek's "
+        "own key."),
     ConfigKey("odradek.delegation.tokens.max.per.principal", INT, 1_000, Range(1), LOW, READ_ONLY, NOW,
-        "The maximum number of delegation tokens that one principal owns or requested."),
+        "The maximum number of delegation tokens that one principal owns or requested. At this number, a request for a new one "
+        "receives POLICY_VIOLATION. Odradek's own key."),
     ConfigKey("password.encoder.secret", PASSWORD, None, None, MEDIUM, READ_ONLY, NONE_YET,
         "The secret that encrypts passwords in ZooKeeper. Removed in Kafka 4.0."),
     ConfigKey("password.encoder.old.secret", PASSWORD, None, None, MEDIUM, READ_ONLY, NONE_YET,
