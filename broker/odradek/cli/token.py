@@ -162,7 +162,8 @@ def expire(cluster: "Cluster", as_json: bool, after: int | None, yes: bool, toke
     found = _find(cluster, token_id)
     if after is None:
         confirm(f"This removes the token {token_id} of {found.token.owner}.", yes)
-    _report(as_json, token_id, tokens.expire(cluster, found, tokens.NOW if after is None else after))
+    expires_ms = tokens.expire(cluster, found, tokens.NOW if after is None else after)
+    _report(as_json, token_id, expires_ms, removed=after is None)
 
 
 def _find(cluster: "Cluster", token_id: str) -> "SecretToken":
@@ -175,11 +176,13 @@ def _find(cluster: "Cluster", token_id: str) -> "SecretToken":
     return found
 
 
-def _report(as_json: bool, token_id: str, expires_ms: int) -> None:
+def _report(as_json: bool, token_id: str, expires_ms: int, removed: bool = False) -> None:
     from odradek.cli.output import echo_json, when
 
     if as_json:
         echo_json({"token_id": token_id, "expires_ms": expires_ms})
+    elif removed:
+        click.echo(f"token {token_id} was removed")
     else:
         click.echo(f"token {token_id} expires at {when(expires_ms)}")
 
