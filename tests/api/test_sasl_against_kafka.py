@@ -8,7 +8,8 @@ Recorded differences:
   ApiVersions, and closes the connection.
 - A renewal with a mechanism that is not enabled: Kafka closes the connection without a response.
 - Two mechanisms of one user in one AlterUserScramCredentials: Kafka refuses the user, Odradek changes both in one transaction.
-- SCRAM with a user or a delegation token that does not exist: Kafka fails at the first message, Odradek at the last one, as with a wrong password.
+- SCRAM with a user or a delegation token that does not exist: Kafka fails at the first message, Odradek at the last one, as
+  with a wrong password.
 """
 
 import socket
