@@ -495,7 +495,7 @@ class _Stream(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(peer.lost, self, self._why_ended())
 
     async def encrypt(self, context: "ssl.SSLContext", host: str, limit_s: float) -> None:
-        """Do the TLS handshake, before the first request. Raises OSError."""
+        """Do the TLS handshake, before the first request. Raises OSError, ProtocolError."""
         assert self._transport is not None
         encrypted = await asyncio.get_running_loop().start_tls(
             self._transport, self, context, server_hostname=host, ssl_handshake_timeout=limit_s
@@ -503,6 +503,8 @@ class _Stream(asyncio.Protocol):
         if encrypted is None:
             raise ConnectionError("the other broker closed the connection")
         self._transport = encrypted
+        if self._data:  # unencrypted bytes of anybody on the way, which would become the beginning of the first response
+            raise ProtocolError("it sent bytes before the first request", message="response")
 
     async def next_frame(self) -> bytes:
         """The next response, while the connection is opened. Raises OSError, ProtocolError."""
