@@ -503,7 +503,7 @@ class _Stream(asyncio.Protocol):
         if encrypted is None:
             raise ConnectionError("the other broker closed the connection")
         self._transport = encrypted
-        if self._data:  # unencrypted bytes of anybody on the way, which would become the beginning of the first response
+        if self._data:  # unencrypted, so perhaps of somebody on the way: they would begin the first response
             raise ProtocolError("it sent bytes before the first request", message="response")
 
     async def next_frame(self) -> bytes:
