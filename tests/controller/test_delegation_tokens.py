@@ -231,6 +231,23 @@ def test_a_token_that_another_broker_renewed_is_not_swept(shared):
     assert not here.sweep() and here.usable(token.token_id) is not None
 
 
+def test_a_renewer_without_a_name_does_not_make_a_token_that_cannot_be_read(shared):
+    tokens = shared.tokens()
+    token = tokens.create(ALICE, ALICE, ["User:"], -1)
+    assert tokens.usable(token.token_id) == token and shared.tokens().usable(token.token_id) == token
+    assert tokens.expire(ALICE, tokens.hmac(token), -1) == NOW_MS and len(tokens) == 0
+
+
+def test_a_token_that_cannot_be_decoded_does_not_keep_others_from_being_swept(shared, caplog):
+    tokens = shared.tokens(most=2)
+    bad = tokens.create(ALICE, ALICE, [], -1)
+    tokens.create(BOB, BOB, [], -1)
+    shared.store.set(token_nodes.path_of(bad.token_id), b"x")
+    shared.clock.now += 101
+    tokens.create(CAROL, CAROL, [], -1)  # sweeps, because there are two
+    assert len(tokens) == 1 and "nobody can log in with it" in caplog.text
+
+
 def test_tokens_are_limited_in_all_and_for_each_principal(shared, caplog):
     tokens = shared.tokens(most=3, most_of_principal=2)
     tokens.create(ALICE, ALICE, [], -1)

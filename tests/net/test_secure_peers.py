@@ -10,6 +10,7 @@ import pytest
 from odradek._ext.protocol.messages import Message, ProtocolError
 from odradek.net import peers
 from odradek.net.peers import Peer, PeerError
+from odradek.protocol import ProtocolError
 from odradek.protocol.schemas import controlled_shutdown, sasl_authenticate, sasl_handshake
 from odradek.replication.leader_connection import LeaderConnection, LeaderRefused
 from odradek.security.contexts import server_context
@@ -193,5 +194,22 @@ def test_a_broker_that_misbehaves_ends_the_attempt_with_a_reason(protocol: str, 
         assert isinstance(outcome, PeerError) and words in str(outcome), outcome
         peer.close()
         server.close()
+
+    run(test)
+
+
+def test_unencrypted_bytes_before_the_handshake_do_not_begin_a_response() -> None:
+    async def test() -> None:
+        broker = SecureBroker(ssl=server_context(material()))
+        await broker.start()
+        context = security_of("SSL").context()
+        assert context is not None
+        stream = peers._Stream("broker 1")
+        await asyncio.get_running_loop().create_connection(lambda: stream, "127.0.0.1", broker.port)
+        stream.data_received(b"\0\0\0")  # as from a third party on the way
+        with pytest.raises(ProtocolError, match="before the first request"):
+            await stream.encrypt(context, "127.0.0.1", 30.0)
+        stream.abort("the end of the test")
+        await broker.stop()
 
     run(test)

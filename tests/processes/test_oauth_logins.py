@@ -261,6 +261,19 @@ def test_a_session_that_ends_is_renewed_or_its_connection_is_closed(shared):
         assert wire.closed_by_broker()
 
 
+def test_a_refused_renewal_whose_refusal_the_client_does_not_confirm_is_one_failure(tmp_path):
+    (tmp_path / "jwks.json").write_bytes(default_jwks())
+    made = config(f"file://{tmp_path}/jwks.json", **{"odradek.authentication.timeout.ms": "300"})
+    with Broker(made, directory=tmp_path / "data") as broker, SaslWire.on(broker, "OA") as wire:
+        wire.log_in(TokenCredentials(token))
+        wire.handshake("OAUTHBEARER")
+        assert b"invalid_token" in wire.authenticate(b"n,,\x01auth=Bearer x\x01\x01").auth_bytes
+        assert wire.closed_by_broker()
+        name = "kafka_server_socket_server_metrics_failed_reauthentication_total"
+        until(lambda: scrape(broker).sum(name, listener="OA") > 0, "the failure")
+        assert scrape(broker).sum(name, listener="OA") == 1
+
+
 def _closes(wire):
     try:
         wire.ask(METADATA, 3, 4)

@@ -331,3 +331,19 @@ def test_no_order_of_frames_executes_a_request_before_the_login(sequence, versio
             event(f"failed in {before}")
             assert one.state is State.ENDED
             return
+
+
+def test_our_client_shows_no_more_of_a_brokers_message_than_a_line_of_a_log_may_have():
+    hostile = "x\n2026-01-01 FORGED\x1b[2J" + "y" * 100_000
+    refusing = login(Credentials("PLAIN", "alice", "alice-secret"))
+    next(refusing)
+    refusing.send(sasl_handshake.Response(mechanisms=["PLAIN"]))
+    with pytest.raises(LoginError) as refused:
+        refusing.send(sasl_authenticate.Response(error_code=58, error_message=hostile))
+    choosing = login(Credentials("PLAIN", "alice", "alice-secret"))
+    next(choosing)
+    with pytest.raises(LoginError) as not_enabled:
+        choosing.send(sasl_handshake.Response(error_code=33, mechanisms=[hostile]))
+    for error in (refused, not_enabled):
+        text = str(error.value)
+        assert "FORGED" in text and text.isprintable() and len(text) < 1000

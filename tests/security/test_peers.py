@@ -130,6 +130,12 @@ def test_new_key_stores_are_used_for_the_next_connection():
         security.context()
 
 
+def test_a_process_without_key_stores_does_not_connect_unencrypted_where_tls_is_required():
+    security = PeerSecurity(config("SSL"), None, lambda: None)
+    with pytest.raises(PeerRefused, match="no key store for listener B"):
+        security.context()
+
+
 def test_a_changed_setting_is_used_and_a_wrong_one_keeps_the_former(caplog):
     settings = scram()
     security = PeerSecurity(settings, None, lambda: None)

@@ -255,6 +255,9 @@ class DelegationTokens:
                 log.info("removed the expired delegation token %s of %s", token_id, printable(token.owner))
             except (NoNode, BadVersion):
                 pass  # another broker has removed or changed it: its notification follows
+            except CorruptNode as error:  # it must not keep the others from being removed
+                self._drop(token_id)
+                log.error("%s; nobody can log in with it", error)
         return len(expired) > SWEPT_AT_ONCE
 
     def _check_limits(self, token: Token, size: int) -> None:

@@ -60,7 +60,8 @@ def decode_token(path: str, data: bytes) -> Token:
 
 def _principal(text: Any) -> str:
     principal = decode_name(str(text))
-    if not principal.partition(":")[2]:
+    kind, sign, _ = principal.partition(":")
+    if not kind or not sign:  # a client may name a renewer with an empty name
         raise ValueError(f"{principal!r} is not a principal, such as User:alice")
     return principal
 

@@ -495,7 +495,7 @@ class _Stream(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(peer.lost, self, self._why_ended())
 
     async def encrypt(self, context: "ssl.SSLContext", host: str, limit_s: float) -> None:
-        """Do the TLS handshake, before the first request. Raises OSError."""
+        """Do the TLS handshake, before the first request. Raises OSError, ProtocolError."""
         assert self._transport is not None
         encrypted = await asyncio.get_running_loop().start_tls(
             self._transport, self, context, server_hostname=host, ssl_handshake_timeout=limit_s
@@ -505,6 +505,8 @@ class _Stream(asyncio.Protocol):
         if self._data:  # else they would count as the beginning of the first encrypted response
             raise ProtocolError("bytes that were sent before it", message="TLS handshake")
         self._transport = encrypted
+        if self._data:  # unencrypted, so perhaps of somebody on the way: they would begin the first response
+            raise ProtocolError("it sent bytes before the first request", message="response")
 
     async def next_frame(self) -> bytes:
         """The next response, while the connection is opened. Raises OSError, ProtocolError."""

@@ -181,7 +181,8 @@ class Logins:
                 break
             del self._renewing[connection.connection_id]
             reason = f"the client did not renew its login within {self._timeout_s:g} s"
-            self._note_failure(connection, "", reason, True)
+            if not connection.gate.noted:  # else it did not confirm a refusal, or the response to it is delayed
+                self._note_failure(connection, "", reason, True)
             self.data_loop.close(connection, reason)
         self._settle()
 
@@ -312,6 +313,7 @@ class Logins:
         """Send the response, if there is one, after the delay that slows down guessing; then close the connection."""
         if not gate.noted:
             mechanism = failed.mechanism if gate.former is None else gate.former.former.mechanism
+            gate.noted = True
             self._note_failure(connection, mechanism, failed.reason, gate.former is not None)
 
         def end() -> None:
@@ -368,6 +370,7 @@ class Logins:
         code, mechanisms = gate.exchange.handshake(mechanism, version)
         if code != ErrorCode.NONE:
             reason = "the client tried to renew its login with a mechanism that is not enabled"
+            gate.noted = True
             self._note_failure(connection, "", reason, True)
             self.data_loop.close_after_responses(connection, reason)
         return code, mechanisms

@@ -110,8 +110,10 @@ class PeerSecurity:
 
     def context(self) -> ssl.SSLContext | None:
         """The TLS context for a new connection, made of the newest key stores; None without TLS. Raises PeerRefused."""
-        if self.settings.protocol not in ENCRYPTED or self._published is None:
+        if self.settings.protocol not in ENCRYPTED:
             return None
+        if self._published is None:  # the login must not follow unencrypted
+            raise PeerRefused(f"this broker has no key store for listener {self.settings.listener}")
         with self._lock:
             wanted = (self._published.version, self.settings.verifies_host)
             if self._context is None or wanted != self._made_of:

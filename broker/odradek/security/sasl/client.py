@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from odradek.protocol.errors import ErrorCode, known_error
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import sasl_authenticate, sasl_handshake
+from odradek.security.acl import printable
 from odradek.security.sasl.mechanism import OAUTHBEARER
 from odradek.security.sasl.scram import TOKEN_AUTH, new_nonce
 from odradek.security.sasl.scram_credential import BY_NAME, ScramMechanism, credential_of, salted_password
@@ -22,6 +23,7 @@ MOST_ITERATIONS = 1 << 20
 """More rounds are refused: a false server could otherwise let the client compute for minutes."""
 LEAST_ITERATIONS = 4096
 LONGEST_SHOWN = 500
+"""The longest part of a message that the other side has chosen, in characters."""
 
 
 class LoginError(Exception):
@@ -81,7 +83,7 @@ def login(credentials: Credentials | TokenCredentials, make_nonce: Callable[[], 
         bearer = credentials.token()  # before the handshake: the broker bounds the time between the two requests
     choice = yield Ask(sasl_handshake.SCHEMA, sasl_handshake.Request(mechanism=credentials.mechanism), 1)
     if choice.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        enabled = ", ".join(choice.mechanisms) or "none"
+        enabled = printable(", ".join(choice.mechanisms), LONGEST_SHOWN) or "none"
         raise LoginError(f"the broker does not enable SASL mechanism {credentials.mechanism}, but these: {enabled}")
     if choice.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise LoginError("the listener has no SASL (ILLEGAL_SASL_STATE): set security.protocol to PLAINTEXT or SSL")
@@ -98,7 +100,7 @@ def login(credentials: Credentials | TokenCredentials, make_nonce: Callable[[], 
 def _authenticate(token: bytes) -> Generator[Ask, Any, Any]:
     response = yield Ask(sasl_authenticate.SCHEMA, sasl_authenticate.Request(auth_bytes=token), 0)
     if response.error_code:
-        text = response.error_message or "no reason was given"
+        text = printable(response.error_message or "no reason was given", LONGEST_SHOWN)
         raise RefusedLoginError(f"the broker refused the login ({_name(response.error_code)}): {text}")
     return response
 
