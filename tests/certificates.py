@@ -36,6 +36,15 @@ def expired_broker(ca="ca"):
     return _authority(ca).issue_cert("127.0.0.1", "localhost", common_name="broker", not_after=yesterday)
 
 
+@functools.cache
+def future_broker(ca="ca"):
+    """A certificate for a broker that is valid from tomorrow on."""
+    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+    return _authority(ca).issue_cert(
+        "127.0.0.1", "localhost", common_name="broker", not_before=now + day, not_after=now + 30 * day
+    )
+
+
 def of_client(name="alice", ca="ca"):
     """A client certificate."""
     return _issued(ca, name, (f"{name}@example.org",))

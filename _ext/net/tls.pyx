@@ -39,6 +39,7 @@ _REASONS = {
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not accept the broker's certificate (alert certificate_unknown)",
     "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the broker's certificate (alert unknown_ca)",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not accept the broker's certificate (alert bad_certificate)",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client does not accept the broker's certificate (alert certificate_expired)",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the peer requires a certificate",
 }
 

@@ -103,6 +103,7 @@ def test_acls_that_nobody_needed_are_found_in_the_usage_of_the_broker(broker: Br
     def found() -> bool:
         done = Command(broker.bootstrap_servers).run("acl", "unused", "--spool", str(broker.data_dir), "--json")
         names = {row["name"] for row in json.loads(done.stdout)} if done.returncode == 0 else set()
+        assert done.returncode != 0 or "the spool has usage since 20" in done.stderr
         return "idle" in names and "used" not in names
 
     until(found, "the spool has the produce, so that its ACL is used")

@@ -133,3 +133,18 @@ def test_a_value_of_a_listener_has_precedence_over_the_general_one_and_that_of_a
     )]  # fmt: skip
     assert values == [1, 2, 2, 3]
     assert config.listener_key("EXT", key, "scram-sha-256") == f"listener.name.ext.scram-sha-256.{key}"
+
+
+@pytest.mark.parametrize("prefix", ["client", "CLIENTS"])
+def test_keys_of_a_listener_that_does_not_exist_cause_a_warning(prefix):
+    settings = ["listeners=CLIENTS://:9092", "listener.security.protocol.map=CLIENTS:PLAINTEXT"]
+    config = load(None, [*settings, f"listener.name.{prefix}.max.connections=5"])
+    (line,) = [line for line in config.warnings if "listener.name" in line]
+    assert f"ignoring all keys listener.name.{prefix}.*" in line and "lower case, are clients" in line
+
+
+@pytest.mark.parametrize("prefix", ["clients", "metrics"])
+def test_keys_of_a_listener_that_exists_cause_no_warning(prefix):
+    settings = ["listeners=CLIENTS://:9092", "listener.security.protocol.map=CLIENTS:PLAINTEXT"]
+    config = load(None, [*settings, f"listener.name.{prefix}.ssl.client.auth=none"])
+    assert not [line for line in config.warnings if "listener.name" in line]

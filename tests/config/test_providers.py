@@ -116,3 +116,29 @@ def test_no_error_of_a_secret_shows_it(tmp_path, secrets):
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, f"ssl.key.password=${{file:{secrets}/broker.properties:password}}", "listeners=x")
     assert "pAss" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "delegation.token.secret.key=${secrets:/etc/secrets/tokens.properties:key}",
+        "ssl.keystore.password=${env:PASSWORD}",
+        f'{JAAS}=PlainLoginModule required user_alice="${{secrets:/etc/passwords:alice}}";',
+    ],
+)
+def test_a_secret_whose_provider_is_not_named_is_refused(tmp_path, line):
+    """Otherwise the text of the variable, which is no secret, would be the secret."""
+    path = tmp_path / "server.properties"
+    path.write_text(line + "\n")
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert caught.value.name == line.partition("=")[0]
+    provider = "env" if "env" in line else "secrets"
+    assert f"config.providers names no provider {provider}" in str(caught.value) and "/etc" not in str(caught.value)
+
+
+@pytest.mark.parametrize("password", ["a${b", "x${a:b}y", "${}", "${abc}"])
+def test_a_secret_may_contain_what_is_no_variable(tmp_path, password):
+    path = tmp_path / "server.properties"
+    path.write_text(f"ssl.keystore.password={password}\n")
+    assert load(path)["ssl.keystore.password"] == password

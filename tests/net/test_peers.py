@@ -1,6 +1,7 @@
 """Requests to other brokers: order, repetition after a lost connection, versions, and malformed responses."""
 
 import asyncio
+import logging
 import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -288,6 +289,63 @@ def test_close_fails_every_request_once():
         assert all(isinstance(outcome, PeerClosed) for outcome in await asyncio.gather(*requests))
         assert isinstance(await ask(peer, controlled_shutdown.SCHEMA, shutdown_request(), version=3), PeerClosed)
         broker.released.set()
+        await broker.stop()
+
+    run(test)
+
+
+def test_a_denied_request_is_repeated_before_later_ones_until_the_right_is_granted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(peers, "DENIED_RETRY_S", 0.01)
+    caplog.set_level(logging.INFO, "odradek.replication")
+
+    async def test() -> None:
+        broker = FakeBroker()
+        codes = iter([31, 31, 31])  # CLUSTER_AUTHORIZATION_FAILED
+
+        def handle(key: int, version: int, message: Any) -> Any:
+            return controlled_shutdown.Response(error_code=next(codes, 0))
+
+        broker.handle = handle
+        await broker.start()
+        peer = peer_of(broker)
+        order: list[tuple[int, int]] = []
+        done = asyncio.Event()
+
+        def note(number: int) -> Callable[[Any], None]:
+            def then(response: Any) -> None:
+                order.append((number, response.error_code))
+                if number == 1:
+                    done.set()
+
+            return then
+
+        for number in range(2):
+            peer.send(controlled_shutdown.SCHEMA, shutdown_request(number), note(number), version=3, repeat=True)
+        await done.wait()
+        assert order == [(0, 0), (1, 0)]
+        assert [message.broker_id for _, _, message in broker.requests] == [0, 0, 0, 0, 1]
+        assert broker.connections == 1
+        peer.close()
+        await broker.stop()
+
+    run(test)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2, lines
+    assert "broker 1 denies ControlledShutdown requests" in lines[0] and "super.users" in lines[0]
+    assert lines[1] == "broker 1 does not deny requests any more"
+
+
+def test_a_denied_request_that_is_not_to_be_repeated_returns_the_response() -> None:
+    async def test() -> None:
+        broker = FakeBroker()
+        broker.handle = lambda key, version, message: controlled_shutdown.Response(error_code=31)
+        await broker.start()
+        peer = peer_of(broker)
+        assert (await ask(peer, controlled_shutdown.SCHEMA, shutdown_request(), version=3)).error_code == 31
+        assert len(broker.requests) == 1
+        peer.close()
         await broker.stop()
 
     run(test)

@@ -137,7 +137,8 @@ def _partitions(view: View) -> Iterator[Finding]:
             _names(under_replicated),
             f"{count(len(under_replicated), 'partition')} with fewer in-sync replicas than replicas",
             "the loss of one more broker may make these partitions unavailable, or lose acknowledged records",
-            f"check whether the following brokers run and keep up: {', '.join(map(str, missing))}",
+            "check whether the following brokers run, keep up, and can log in to the others (ERROR lines of odradek.security "
+            f"in their logs): {', '.join(map(str, missing))}",
         )
 
 

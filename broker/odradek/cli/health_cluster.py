@@ -26,7 +26,8 @@ def judge_membership(report: Mapping[str, Any]) -> Iterator[Finding]:
             "this broker knows no controller",
             "no leader, no in-sync replicas and no topics change",
             "check that ZooKeeper runs and that at least one broker with odradek.controller.eligible=true is connected to it; "
-            'look for "is the controller" in the brokers\' logs',
+            'look in the brokers\' logs for "is the controller", for ERROR lines of odradek.security about connections to '
+            'other brokers, and for "denies UpdateMetadata requests"',
         )
     yield from _replicas(report["replicas"])
 

@@ -26,6 +26,7 @@ COMPLETION_TIMEOUT_S = 1.0
 
 COMMAND_CONFIG = "ODRADEK_COMMAND_CONFIG"
 _SECURITY = "odradek.command_config"
+_WARNED = "odradek.command_config.warned"
 
 
 def _note_command_config(context: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -118,7 +119,14 @@ def command_security() -> "ClientSecurity":
 
     context = click.get_current_context(silent=True)
     path = None if context is None else context.meta.get(_SECURITY)
-    return PLAIN if path is None else ClientSecurity.from_file(path)
+    if context is None or path is None:
+        return PLAIN
+    security = ClientSecurity.from_file(path)
+    if not context.meta.setdefault(_WARNED, False):
+        context.meta[_WARNED] = True
+        for line in security.warnings:
+            warn(line)
+    return security
 
 
 def is_default(parameter: str) -> bool:
@@ -131,7 +139,7 @@ def fail_on_cluster(error: "ClientError", servers: str) -> NoReturn:
     from odradek.clients.errors import NoBootstrapServerError
 
     hint = ""
-    if isinstance(error, NoBootstrapServerError):
+    if isinstance(error, NoBootstrapServerError) and not error.refused:
         context = click.get_current_context(silent=True)
         source = None if context is None else context.get_parameter_source("servers")
         if servers == DEFAULT_SERVERS:

@@ -11,7 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
-from odradek.clients.errors import ClientError, NoBootstrapServerError, RefusedError, UnreachableError, code_of
+from odradek.clients.errors import (
+    ClientError,
+    HandshakeError,
+    NoBootstrapServerError,
+    RefusedError,
+    UnreachableError,
+    code_of,
+)
 from odradek.clients.security import PLAIN, ClientSecurity
 from odradek.clients.wire import Connection
 from odradek.protocol.errors import ErrorCode
@@ -163,7 +170,7 @@ class Cluster:
     def any_broker(self) -> Connection:
         """A connection to a bootstrap server. Raises NoBootstrapServerError if none answers."""
         if self._any is None or self._any.closed:
-            failures = []
+            failures: list[UnreachableError] = []
             for address in self._bootstrap:
                 try:
                     self._any = Connection(
@@ -171,9 +178,10 @@ class Cluster:
                     )
                     break
                 except UnreachableError as error:
-                    failures.append(str(error))
+                    failures.append(error)
             else:
-                raise NoBootstrapServerError("; ".join(failures))
+                refused = all(isinstance(failure, HandshakeError) for failure in failures)
+                raise NoBootstrapServerError("; ".join(map(str, failures)), refused)
         return self._any
 
     def forget(self, node_id: int) -> None:

@@ -27,8 +27,19 @@ class UnreachableError(ClientError):
     """The broker does not answer, does not answer in time, or is not a Kafka broker."""
 
 
+class HandshakeError(UnreachableError):
+    """The listener was reached, but one side refuses the certificate or the TLS settings of the other one."""
+
+
 class NoBootstrapServerError(UnreachableError):
-    """None of the bootstrap servers could be reached, or none is a Kafka broker."""
+    """None of the bootstrap servers could be reached, or none is a Kafka broker.
+
+    :param refused: whether all were reached, and failed with HandshakeError: another address would not help.
+    """
+
+    def __init__(self, text: str, refused: bool = False) -> None:
+        self.refused = refused
+        super().__init__(text)
 
 
 class UnsupportedError(ClientError):

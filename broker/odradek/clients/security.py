@@ -1,7 +1,8 @@
 """How a client protects its connections: Kafka's client keys in a properties file (`--command-config`), and the
 sockets made with them.
 
-Used in one thread of a client's process. Unknown keys are ignored: such a file is also read by Kafka's own tools.
+Used in one thread of a client's process. Unknown keys are ignored, because Kafka's own tools also read such a file, and have
+many more keys; one that resembles a known key of this file gets a warning.
 """
 
 import base64
@@ -9,11 +10,12 @@ import os
 import socket
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from odradek.clients.errors import ClientError, UnreachableError
+from odradek.clients.errors import ClientError, HandshakeError, UnreachableError
 from odradek.clients.sasl_settings import credentials_of
+from odradek.clients.security_keys import similar_key
 from odradek.config import properties
 from odradek.config.errors import ConfigError
 from odradek.security.sasl.client import Credentials, LoginError, TokenCredentials
@@ -33,7 +35,7 @@ class ClientSecurity:
     :param verifies_host: whether the broker's certificate must contain the host name or address to which the client connects.
     :param versions: the lowest and highest TLS version. :param ciphers: of TLS 1.2, in OpenSSL's names; empty: the default.
     :param credentials: for the login; None without SASL. :param authorization: the Authorization header for a broker's
-    metrics.listener.
+    metrics.listener. :param warnings: one line for each key of the file that is probably misspelled.
     """
 
     protocol: str = "PLAINTEXT"
@@ -45,6 +47,7 @@ class ClientSecurity:
     ciphers: str = ""
     credentials: Credentials | TokenCredentials | None = None
     authorization: str | None = field(default=None, repr=False)
+    warnings: tuple[str, ...] = ()
     _made: list[ssl.SSLContext] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -57,15 +60,17 @@ class ClientSecurity:
         """Read Kafka's client keys from a properties file. Raises ClientError, with one line that names the key and
         the reason."""
         file = os.fspath(path)
+        hints: list[str] = []
         try:
             with open(file, "rb") as stream:
                 text = properties.decode(stream.read(_LONGEST_FILE))
             entries = {entry.name: entry.value.strip() for entry in properties.parse(text, file)}
-            return cls.from_settings(entries)
+            hints = [f"key {name} is unknown; {hint}" for name in entries if (hint := similar_key(name))]
+            return replace(cls.from_settings(entries), warnings=tuple(f"{file}: {hint}" for hint in hints))
         except OSError as error:
             raise ClientError(f"cannot read the client configuration {file}: {error.strerror}") from None
         except ConfigError as error:
-            raise ClientError(f"{file}: {error}") from None
+            raise ClientError(" ".join((f"{file}: {error}", *(f"({hint})" for hint in hints)))) from None
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str]) -> "ClientSecurity":
@@ -114,12 +119,12 @@ class ClientSecurity:
             return context.wrap_socket(sock, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
             sock.close()
-            raise UnreachableError(
+            raise HandshakeError(
                 f"the broker's certificate is not accepted: {_verification(error, host, bool(self.trusted))}"
             ) from None
         except ssl.SSLError as error:
             sock.close()
-            raise UnreachableError(f"the TLS handshake failed: {_handshake(error)}") from None
+            raise HandshakeError(f"the TLS handshake failed: {_handshake(error)}") from None
         except TimeoutError:
             sock.close()
             raise UnreachableError("the TLS handshake did not end in time; is it a listener with TLS?") from None
@@ -256,13 +261,17 @@ def _verification(error: ssl.SSLCertVerificationError, host: str, own_trust: boo
             " ssl.endpoint.identification.algorithm= (empty) if you trust the network"
         )
     if error.verify_code == 10:  # X509_V_ERR_CERT_HAS_EXPIRED
-        return "it has expired"
+        return "it has expired (if it has not, the clock of this machine is wrong); replace the broker's certificate"
+    if error.verify_code == 9:  # X509_V_ERR_CERT_NOT_YET_VALID
+        return (
+            "it is not valid yet; compare the clocks of the two machines, and the certificate (`odradek certificate`)"
+        )
     where = (
         "ssl.truststore.location"
         if own_trust
         else "the certificates of this system, because ssl.truststore.location is not set"
     )
-    return f"{message} (checked against {where})"
+    return f"{message} (checked against {where}); the trust store must contain the authority that signed it"
 
 
 def _handshake(error: ssl.SSLError) -> str:
@@ -274,12 +283,27 @@ def _handshake(error: ssl.SSLError) -> str:
         "TLSV1_ALERT_PROTOCOL_VERSION": "the broker accepts no TLS version that ssl.enabled.protocols contains",
         "SSLV3_ALERT_HANDSHAKE_FAILURE": "the broker accepts no cipher suite of this client, or requires a client certificate",
         "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the broker requires a client certificate: set ssl.keystore.location",
+        "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the broker refuses the certificate in ssl.keystore.location: it has expired, or is"
+        " not valid yet by the broker's clock",
+        "TLSV1_ALERT_UNKNOWN_CA": "the broker refuses the certificate in ssl.keystore.location: the broker's"
+        " ssl.truststore.location does not contain the authority that signed it",
+        "SSLV3_ALERT_BAD_CERTIFICATE": "the broker refuses the certificate in ssl.keystore.location; its log names the reason",
+        "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the broker refuses the certificate in ssl.keystore.location; its log names the"
+        " reason",
     }
     return known.get(reason, reason.lower().replace("_", " "))
 
 
+def refuses_certificate(error: OSError) -> bool:
+    """Whether the broker ended the connection because of the client's certificate, or the lack of one. With TLS 1.3 the client
+    learns this at its first read after the handshake."""
+    return isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or "")
+
+
 def lost(error: OSError) -> str:
     """The reason of a failed read or write, as text."""
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return "the broker closed it"
     if isinstance(error, ssl.SSLError):
         return _handshake(error)
     return error.strerror or str(error)

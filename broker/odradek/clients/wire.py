@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from odradek import __version__
-from odradek.clients.errors import ClientError, UnreachableError, UnsupportedError
+from odradek.clients.errors import ClientError, HandshakeError, UnreachableError, UnsupportedError
 from odradek.clients.login import log_in
-from odradek.clients.security import PLAIN, ClientSecurity, lost
+from odradek.clients.security import PLAIN, ClientSecurity, lost, refuses_certificate
 from odradek.protocol import ProtocolError, decode, encode_frame
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ApiSchema
@@ -71,7 +71,8 @@ class Connection:
     ) -> None:
         self._hint = (
             "is it a listener with TLS (SSL)?" if security.encrypted else
-            "is it a plain-text listener of a Kafka broker? For one with TLS or SASL use --command-config"
+            "is it a plain-text listener of a Kafka broker? For one with TLS or SASL use --command-config" if security is PLAIN
+            else f"the client has security.protocol={security.protocol}; listeners with TLS need SSL or SASL_SSL"
         )  # fmt: skip
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._timeout_s = timeout_s
@@ -91,7 +92,7 @@ class Connection:
         try:
             self._socket = security.wrap(self._socket, host)
         except UnreachableError as error:
-            raise UnreachableError(f"cannot connect to {self.address}: {error}") from None
+            raise type(error)(f"cannot connect to {self.address}: {error}") from None
         try:
             self._ranges = self._request_versions(on_silence)
             if security.credentials is not None:
@@ -211,7 +212,10 @@ class Connection:
             ) from None
         except OSError as error:
             self.close()
-            raise UnreachableError(f"lost the connection to {self.address}: {lost(error)}{self._login_hint}") from None
+            text = f"lost the connection to {self.address}: {lost(error)}"
+            if refuses_certificate(error):
+                raise HandshakeError(text) from None
+            raise UnreachableError(f"{text}{self._login_hint}") from None
         self._pending.popleft()
         return self._parse(request, response)
 
@@ -284,6 +288,8 @@ class Connection:
         try:
             self.send(schema, request, version=_API_VERSIONS_VERSION)
             response = self.receive(on_silence=on_silence)
+        except HandshakeError:
+            raise
         except UnreachableError as error:
             raise UnreachableError(f"connected, but {error}; {self._hint}") from None
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:

@@ -28,6 +28,7 @@ from odradek.config.table import (
     BROKER_KEYS,
     FREE_PREFIXES,
     LISTENER_PREFIX,
+    METRICS,
     TOPIC_KEYS,
     broker_key,
     validate_topic_configs,
@@ -122,6 +123,7 @@ class BrokerConfig:
             errors += self._wrong_metadata_store()
         raise_all(errors)
         self.warnings += self.replica_warnings()
+        self.warnings += self._unused_listener_keys()
         self.warnings += doubtful_super_users(parse_super_users(str(self._values[SUPER_USERS] or "")))
         self.topic_defaults: dict[str, Value] = {name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}
 
@@ -138,6 +140,20 @@ class BrokerConfig:
             ]
         return [
             f"{needless}: with metadata.store=embedded every partition has one replica, and acks=all waits for this broker only"
+        ]
+
+    def _unused_listener_keys(self) -> list[str]:
+        """A warning for each prefix of a listener that does not exist: its keys have no effect."""
+        names = [listener.name.lower() for listener in self.listeners]
+        others = {name.lower() for name in _items(self._values["controller.listener.names"])}
+        found = dict.fromkeys(
+            name[len(LISTENER_PREFIX) :].partition(".")[0] for name in self.static if name.startswith(LISTENER_PREFIX)
+        )
+        return [
+            f"ignoring all keys {LISTENER_PREFIX}{prefix}.*: there is no listener of this name; the names of the listeners, in "
+            f"lower case, are {', '.join(names)}"
+            for prefix in found
+            if prefix not in names and prefix != METRICS and prefix not in others
         ]
 
     def __getitem__(self, name: str) -> Value:
@@ -495,6 +511,11 @@ def resolve(entries: Sequence[tuple[str, str, str]], to_start: bool = False) -> 
         if row is None:
             if not name.startswith(FREE_PREFIXES):
                 unknown[name] = UnknownKey(name, where)
+            continue
+        provider = providers.unreplaced(text) if row.sensitive else None
+        if provider is not None:
+            reason = f"contains ${{{provider}:...}}, but {providers.PROVIDERS} names no provider {provider}"
+            refused.append(ConfigError(name, None, reason, where))
             continue
         try:
             settings[name] = Setting(row.parse(text), text, where)

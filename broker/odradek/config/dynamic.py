@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError, raise_all
 from odradek.config.key import CLUSTER_WIDE, INT, MEDIUM, NOW, PER_BROKER, ConfigKey, Range, Synonym, Value
-from odradek.config.table import LISTENER_PREFIX, broker_key
+from odradek.config.table import LISTENER_PREFIX, METRICS, broker_key
 
 # fmt: off
 GROUP_KEYS: dict[str, ConfigKey] = {key.name: key for key in (
@@ -21,9 +21,6 @@ GROUP_KEYS: dict[str, ConfigKey] = {key.name: key for key in (
 )}
 """Settings of a single group (KIP-848). The value of an unset key is that of its synonym, a broker key."""
 # fmt: on
-
-METRICS = "metrics"
-"""The name in keys of metrics.listener."""
 
 _BOUNDS = {
     "consumer.session.timeout.ms": "group.consumer.{}.session.timeout.ms",

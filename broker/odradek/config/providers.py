@@ -15,6 +15,8 @@ from odradek.config import properties
 from odradek.config.errors import ConfigError, raise_all
 
 PROVIDERS = "config.providers"
+_WHOLE = re.compile(r'(?:^|")\$\{([A-Za-z0-9_.-]+):[^{}"]*\}(?:"|$)')
+"""A variable that is a whole value, or the whole quoted value of an option."""
 _VARIABLE = re.compile(r"\$\{([^{}:]+):(?:([^{}:]*):)?([^{}]*)\}")
 LARGEST_FILE = 1 << 20
 """The largest size, in bytes, of a file from which values are read."""
@@ -50,6 +52,13 @@ def resolved(entries: Sequence[Entry]) -> list[Entry]:
             errors.append(ConfigError(name, None, str(problem), where))
     raise_all(errors)
     return replaced
+
+
+def unreplaced(text: str) -> str | None:
+    """The provider of a variable that is still in `text`, as the whole value or the whole quoted value of an option; None
+    without one. A secret of this form is a mistake: the text of the variable, which is no secret, would be the secret."""
+    found = _WHOLE.search(text.strip())
+    return None if found is None else found[1]
 
 
 def _replace(text: str, providers: Mapping[str, Read]) -> str:

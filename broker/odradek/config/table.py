@@ -48,6 +48,8 @@ BROKER_KEYS: dict[str, ConfigKey] = {key.name: key for area in AREAS if area is 
 TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in topic.KEYS}
 
 LISTENER_PREFIX = "listener.name."
+METRICS = "metrics"
+"""The name of metrics.listener in keys of one listener."""
 FREE_PREFIXES = ("config.providers.", "rlmm.config.", "rsm.config.")
 """Prefixes of keys of plugins, which are in no table. `odradek.config.providers` uses those of config.providers; the others
 have no effect."""

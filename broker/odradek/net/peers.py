@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from odradek import __version__
 from odradek.config.broker_config import BrokerConfig
 from odradek.protocol import ProtocolError, decode, encode_frame
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, peer_error_text
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import api_versions
 from odradek.protocol.schemas.header import RequestHeader, request_header_version, response_header_version
@@ -33,6 +33,8 @@ log = logging.getLogger("odradek.replication")
 
 RETRY_S = 0.1
 """The time in seconds between two attempts to connect, and before a request is repeated."""
+DENIED_RETRY_S = 1.0
+"""The time in seconds before a request is repeated that the other broker denied."""
 MAX_RESPONSE_BYTES = 64 << 20
 MAX_OPENING_BYTES = 1 << 20
 """The largest response of a broker that has not been authenticated yet."""
@@ -130,6 +132,7 @@ class Peer:
         self._correlation_id = 0
         self._asking_versions = False
         self._unreachable = False  # whether a failure to connect was logged since the last success
+        self._denied = False  # whether the other broker denied the last request that is repeated
         self._closed = False
 
     def send(
@@ -140,8 +143,9 @@ class Peer:
         :param message: the request, or a function that makes it when it is sent, and again when it is repeated.
         :param then: see `Callback`; not called inside this call.
         :param version: of the request; None: the newest version that both sides know, by ApiVersions.
-        :param repeat: send the request again after a lost connection or a timeout, until there is a response or `close` is
-            called. False: `then` receives a PeerError.
+        :param repeat: send the request again after a lost connection, a timeout, or CLUSTER_AUTHORIZATION_FAILED, until there
+            is another response or `close` is called. The requests behind it wait. False: `then` receives a PeerError, or the
+            response.
         """
         request = _Request(api, message, then, version, repeat)
         if self._closed:
@@ -378,10 +382,27 @@ class Peer:
             response = _decode(request.api, request.sent_version, frame)
             self._clear_deadline()
             self._current = None
+            if request.repeat and self._is_denied(request, response):
+                self._queue.appendleft(request)
+                self._retry(DENIED_RETRY_S)
+                return
             request.then(response)
         else:
             raise ProtocolError("a response without a request")
         self._proceed()
+
+    def _is_denied(self, request: _Request, response: Any) -> bool:
+        """Whether the other broker executed nothing, because this broker has no right yet: an administrator can grant it."""
+        denied = getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        if denied and not self._denied:
+            log.warning(
+                "%s denies %s requests: %s; repeating the request every %g s",
+                self.name, request.api.name, peer_error_text(response.error_code), DENIED_RETRY_S,
+            )  # fmt: skip
+        elif self._denied and not denied:
+            log.info("%s does not deny requests any more", self.name)
+        self._denied = denied
+        return denied
 
     def _receive_versions(self, frame: bytes) -> None:
         version = API_VERSIONS_VERSION

@@ -58,6 +58,13 @@ def _listener(material: ListenerMaterial) -> TlsListener:
     )
 
 
+def _begins(chain: str) -> float:
+    """Unix time in seconds from which all certificates of a chain (PEM) are valid."""
+    from cryptography import x509  # reading the key stores has imported it
+
+    return max(one.not_valid_before_utc.timestamp() for one in x509.load_pem_x509_certificates(chain.encode()))
+
+
 def begin_tls(config: BrokerConfig) -> TlsListeners | None:
     """Load the key stores of all listeners, and check that each works; None if no listener uses TLS.
 
@@ -80,5 +87,12 @@ def begin_tls(config: BrokerConfig) -> TlsListeners | None:
             log.warning(
                 "the certificate of listener %s expired on %s: clients that verify it cannot connect", name, ended
             )
+        begins = _begins(of_listener.chain)
+        if begins > time.time():
+            log.warning(
+                "the certificate of listener %s is not valid before %s (UTC): clients that verify it cannot connect; check the "
+                "clock of this machine",
+                name, time.strftime("%Y-%m-%d %H:%M", time.gmtime(begins)),
+            )  # fmt: skip
     tls.take_over()
     return tls

@@ -173,7 +173,10 @@ class Exchange:
                 return Versions()
             return self._fail("an ApiVersions request where SaslHandshake must follow")
         if key != sasl_handshake.API_KEY or version not in HANDSHAKE_VERSIONS:
-            return self._fail(f"a request of API key {key}, version {version}, before the login")
+            return self._fail(
+                f"a request of API key {key}, version {version}, before the login (a client without SASL settings: its "
+                "security.protocol must be SASL_SSL or SASL_PLAINTEXT)"
+            )
         try:
             _, body = decode_request_header(frame)
             request, _ = decode(sasl_handshake.Request, version, frame, body, MOST_ELEMENTS)

@@ -1,0 +1,52 @@
+"""Log lines about failed logins: bounded for each address, and none hides another reason."""
+
+import logging
+
+import pytest
+
+from odradek.processes.login_failures import MOST_REASONS, LoginFailures
+
+
+@pytest.fixture(autouse=True)
+def logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "odradek.security")
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_repeated_failure_does_not_hide_another_reason(caplog: pytest.LogCaptureFixture) -> None:
+    failures = LoginFailures(lambda: 0.0)
+    for _ in range(3):
+        failures.note("10.0.0.1:5", "CLIENTS", "SCRAM-SHA-512", "invalid credentials")
+        failures.note("10.0.0.1:6", "CLIENTS", "OAUTHBEARER", "the token has the audience other")
+    assert [line.partition(" failed ")[2].partition(";")[0] for line in messages(caplog)] == [
+        "with SCRAM-SHA-512: invalid credentials",
+        "with OAUTHBEARER: the token has the audience other",
+    ]
+
+
+def test_the_lines_of_an_address_in_a_minute_are_bounded_and_do_not_affect_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = [0.0]
+    failures = LoginFailures(lambda: now[0])
+    for number in range(100):
+        failures.note("10.0.0.1:5", "CLIENTS", "PLAIN", f"reason {number}")
+    assert len(messages(caplog)) == MOST_REASONS
+    failures.note("10.0.0.2:5", "CLIENTS", "PLAIN", "reason 0")
+    assert len(messages(caplog)) == MOST_REASONS + 1
+    now[0] = 61.0
+    failures.note("10.0.0.1:5", "CLIENTS", "PLAIN", "reason 200")
+    assert len(messages(caplog)) == MOST_REASONS + 2
+
+
+def test_the_next_line_has_the_number_of_failures_without_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    failures = LoginFailures(lambda: now[0])
+    for _ in range(4):
+        failures.note("10.0.0.1:5", "CLIENTS", "PLAIN", "invalid credentials")
+    now[0] = 61.0
+    failures.note("10.0.0.1:5", "CLIENTS", "PLAIN", "invalid credentials")
+    assert "3 logins from this address failed in the same way before" in messages(caplog)[-1]
