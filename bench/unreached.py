@@ -40,7 +40,9 @@ def with_acls(count: int) -> Callable[[Cluster], None]:
 
     def prepare(cluster: Cluster) -> None:
         needed = [_rule(TOPIC, operation) for operation in (Operation.WRITE, Operation.READ, Operation.DESCRIBE)]
-        others = [_rule(f"topic-{number}", Operation.READ, f"User:u{number % 100}") for number in range(count - len(needed))]
+        others = [
+            _rule(f"topic-{number}", Operation.READ, f"User:u{number % 100}") for number in range(count - len(needed))
+        ]
         rules = needed + others
         for first in range(0, count, 1000):
             acls.create(cluster, rules[first : first + 1000])

@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.xdist_group("metrics-traffic"), pytest.mark.timeout(90
 PREFIX = "kafka_server_brokertopicmetrics_"
 OF_LOGINS = {name for name in METRICS if re.search("authentication_total$|expired_connections_killed_total$", name)}
 """Metrics of SASL listeners: tests/processes/test_logins.py."""
+OF_LISTENERS = {name for name in METRICS if name.startswith(("odradek_jwks_", "odradek_tls_certificate_expiry_"))}
+"""Metrics of listeners with OAUTHBEARER or TLS: tests/processes/test_oauth_logins.py, tests/tls/test_broker_with_tls.py."""
 WHO = {"principal": "User:ANONYMOUS"}
 
 
@@ -232,9 +234,7 @@ def test_every_metric_has_samples_under_load(tmp_path):
         def missing():
             families = {line.split()[2] for line in scrape(broker).text.splitlines() if line.startswith("# TYPE")}
             assert families <= set(METRICS)
-            return (
-                set(METRICS) - families - IN_CLUSTERS - OF_LOGINS - {"odradek_tls_certificate_expiry_timestamp_seconds"}
-            )
+            return set(METRICS) - families - IN_CLUSTERS - OF_LOGINS - OF_LISTENERS
 
         try:
             until(lambda: not missing(), "every name")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek._ext.protocol.messages import Message, ProtocolError
+from odradek._ext.protocol.messages import Message
 from odradek.net import peers
 from odradek.net.peers import Peer, PeerError
 from odradek.protocol import ProtocolError
