@@ -213,3 +213,27 @@ def test_unencrypted_bytes_before_the_handshake_do_not_begin_a_response() -> Non
         await broker.stop()
 
     run(test)
+
+
+def test_an_attempt_that_fails_for_lack_of_a_thread_is_not_the_last_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    step, failures = peers._step, [RuntimeError("can't start new thread")]
+
+    def failing(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return step(*arguments)
+
+    async def test() -> None:
+        monkeypatch.setattr(peers, "_step", failing)
+        broker = SecureBroker(ssl=server_context(material()))
+        await broker.start()
+        peer = peer_of(broker.port, security_of("SSL"))
+        outcome = await ask(peer, controlled_shutdown.SCHEMA, shutdown_request(), version=3, repeat=True)
+        assert outcome.error_code == 0 and broker.connections == 2
+        peer.close()
+        await broker.stop()
+
+    run(test)
+    assert "internal error" in caplog.text and not failures

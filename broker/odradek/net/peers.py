@@ -256,6 +256,10 @@ class Peer:
                 text = str(error) or "the other broker closed the connection"
                 self._not_connected(address, f"{text} in {self._phase}" if self._phase else text)
             return
+        except Exception as error:  # RuntimeError, if the system has no thread left: the next attempt may succeed
+            log.exception("cannot connect to %s at %s: internal error", self.name, _text(address))
+            self._not_connected(address, f"internal error: {type(error).__name__}")
+            return
         self._connecting = None
         self._setup.succeeded()
         if self._security is not None:
