@@ -198,23 +198,6 @@ def test_a_broker_that_misbehaves_ends_the_attempt_with_a_reason(protocol: str, 
     run(test)
 
 
-def test_unencrypted_bytes_before_the_handshake_do_not_begin_a_response() -> None:
-    async def test() -> None:
-        broker = SecureBroker(ssl=server_context(material()))
-        await broker.start()
-        context = security_of("SSL").context()
-        assert context is not None
-        stream = peers._Stream("broker 1")
-        await asyncio.get_running_loop().create_connection(lambda: stream, "127.0.0.1", broker.port)
-        stream.data_received(b"\0\0\0")  # as from a third party on the way
-        with pytest.raises(ProtocolError, match="before the first request"):
-            await stream.encrypt(context, "127.0.0.1", 30.0)
-        stream.abort("the end of the test")
-        await broker.stop()
-
-    run(test)
-
-
 def test_an_attempt_that_fails_for_lack_of_a_thread_is_not_the_last_one(
     monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:

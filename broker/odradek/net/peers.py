@@ -527,11 +527,9 @@ class _Stream(asyncio.Protocol):
         )
         if encrypted is None:
             raise ConnectionError("the other broker closed the connection")
-        if self._data:  # else they would count as the beginning of the first encrypted response
+        if self._data:  # perhaps of somebody on the way: they would begin the first encrypted response
             raise ProtocolError("bytes that were sent before it", message="TLS handshake")
         self._transport = encrypted
-        if self._data:  # unencrypted, so perhaps of somebody on the way: they would begin the first response
-            raise ProtocolError("it sent bytes before the first request", message="response")
 
     async def next_frame(self) -> bytes:
         """The next response, while the connection is opened. Raises OSError, ProtocolError."""
