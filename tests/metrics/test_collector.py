@@ -350,6 +350,7 @@ def test_every_metric_except_those_of_the_spool_has_samples(broker):
     }
     by_workers_alone = {name for name in METRICS if "requestmetrics" in name or "socket_server_metrics" in name}
     by_workers_alone |= {"odradek_topic_largest_batch_bytes", "odradek_tls_certificate_expiry_timestamp_seconds"}
+    by_workers_alone |= {name for name in METRICS if name.startswith("odradek_jwks_")}  # of listeners with OAUTHBEARER
     by_spool = {name for name in METRICS if name.startswith("odradek_spool")}
     of_processes = {name for name in METRICS if name.startswith("process_")}  # the test is no child of a supervisor
     assert set(METRICS) - families - of_processes == by_workers_alone | by_spool | IN_CLUSTERS

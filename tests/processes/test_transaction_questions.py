@@ -35,6 +35,7 @@ QUESTIONS = [
 class Connection:
     connection_id, listener_index, peer, client_id, principal = 5, 0, "client:1", b"client", None
     client_software_name = client_software_version = None
+    by_token = False
 
 
 class Pending:

@@ -172,12 +172,12 @@ def test_a_token_of_a_key_that_was_found_is_proven():
 
 def exchange(lifetime_ms=0, former=None, verify=accept, now_ms=NOW_MS):
     made = Exchange(["OAUTHBEARER"], lambda _: OAuthBearer(verify), lambda _: lifetime_ms, former, lambda: now_ms)
-    made.frame(frame(17, 1, sasl_handshake.Request(mechanism="OAUTHBEARER")))
+    made.frame(frame(sasl_handshake.Request(mechanism="OAUTHBEARER"), 17, 1))
     return made
 
 
 def authenticate(data):
-    return frame(36, 2, sasl_authenticate.Request(auth_bytes=data))
+    return frame(sasl_authenticate.Request(auth_bytes=data), 36, 2)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def conversation(credentials, verify=accept):
     client = login(credentials)
     ask = next(client)
     while True:
-        action = server.frame(frame(ask.api.key, ask.api.max_version, ask.request))
+        action = server.frame(frame(ask.request, ask.api.key, ask.api.max_version))
         response = (
             sasl_handshake.Response(error_code=0, mechanisms=["OAUTHBEARER"])
             if ask.api.key == 17
