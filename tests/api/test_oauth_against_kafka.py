@@ -36,7 +36,7 @@ KEYS = {
     "rsa2": private_key("RS256", "2"),
     **{name: private_key(name) for name in ("ES256", "ES384", "ES512")},
 }
-METADATA = frame(3, 4, metadata.Request(topics=[], allow_auto_topic_creation=False))
+METADATA = frame(metadata.Request(topics=[], allow_auto_topic_creation=False), 3, 4)
 
 
 def first(made, authorization="", more=""):
@@ -44,11 +44,11 @@ def first(made, authorization="", more=""):
 
 
 def handshake(version=1):
-    return frame(17, version, sasl_handshake.Request(mechanism="OAUTHBEARER"))
+    return frame(sasl_handshake.Request(mechanism="OAUTHBEARER"), 17, version)
 
 
 def authenticate(data, version=2):
-    return frame(36, version, sasl_authenticate.Request(auth_bytes=data))
+    return frame(sasl_authenticate.Request(auth_bytes=data), 36, version)
 
 
 def attempt(message, version=2):
