@@ -11,17 +11,14 @@ Recorded differences:
 """
 
 import time
-from contextlib import ExitStack
 
 import jwt
 import pytest
 
 from odradek.protocol.schemas import metadata, sasl_authenticate, sasl_handshake
-from odradek.testing import Broker
 from tests.api.test_sasl_against_kafka import Side, frame
-from tests.clients.kafka_peer import Peer
 from tests.identity_provider import claims, jwks, private_key, public_jwk, segment, token
-from tests.ports import reserved
+from tests.sasl_pair import both_brokers
 
 pytestmark = [pytest.mark.xdist_group("oauth-against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
 
@@ -170,30 +167,12 @@ def sides(tmp_path_factory):
         "listener.name.sub.oauthbearer.sasl.oauthbearer.sub.claim.name": "preferred_username",
         "connection.failed.authentication.delay.ms": "0",
     }
-    protocols = ",".join(
-        ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", *(f"{name}:SASL_PLAINTEXT" for name in LISTENERS)]
-    )
     allowed = ("urls", f"file://{directory}/jwks.json"), ("files", f"{directory}/jwks.json")
     options = " ".join(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{name}={value}" for name, value in allowed)
-    with ExitStack() as stack, pytest.MonkeyPatch.context() as environment:
+    with pytest.MonkeyPatch.context() as environment:
         environment.setenv("JAVA_TOOL_OPTIONS", options)
-        port = stack.enter_context(reserved(len(LISTENERS)))
-        ports = {name: port + number for number, name in enumerate(LISTENERS)}
-        addresses = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ({"PLAINTEXT": "{port}"} | ports).items())
-        theirs = {
-            "listeners": f"{addresses},CONTROLLER://127.0.0.1:{{controller}}",
-            "advertised.listeners": addresses,
-            "listener.security.protocol.map": protocols,
-            "inter.broker.listener.name": "PLAINTEXT",
-        }
-        ours = {
-            "listeners": ",".join(f"{name}://127.0.0.1:0" for name in ("PLAINTEXT", *LISTENERS)),
-            "listener.security.protocol.map": protocols,
-        }
-        peer = stack.enter_context(Peer(tmp_path_factory.mktemp("kafka"), theirs | sasl))
-        broker = stack.enter_context(Broker(ours | sasl, directory=tmp_path_factory.mktemp("odradek")))
-        bound = {listener["name"]: listener["port"] for listener in broker.status()["listeners"]}
-        yield Side(bound), Side(ports | {"PLAINTEXT": peer.port})
+        with both_brokers(tmp_path_factory, [*LISTENERS], sasl) as (ours, theirs):
+            yield Side(ours), Side(theirs)
 
 
 def both(sides, listener, frames):

@@ -14,7 +14,6 @@ Recorded differences:
 
 import socket
 import struct
-from contextlib import ExitStack
 
 import pytest
 
@@ -25,13 +24,11 @@ from odradek.protocol.schemas import (
 )
 from odradek.security.sasl.client import Credentials, LoginError
 from odradek.security.sasl.scram_credential import SHA_256, salted_password
-from odradek.testing import Broker
-from tests.clients.kafka_peer import Peer
-from tests.ports import reserved
 from tests.sasl import GOOD, PLAIN_LINE, SaslWire, frame
 from tests.sasl import authenticate_frame as authenticate
 from tests.sasl import handshake_frame as handshake
 from tests.sasl import versions_frame as versions
+from tests.sasl_pair import both_brokers
 from tests.waiting import until
 
 pytestmark = [pytest.mark.xdist_group("sasl-against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
@@ -150,28 +147,8 @@ def sides(tmp_path_factory):
     sasl |= {f"listener.name.{name}.plain.sasl.jaas.config": PLAIN_LINE for name in ("pl", "re")}
     sasl |= {"listener.name.sc.scram-sha-256.sasl.jaas.config": SCRAM_LINE}
     sasl |= {"listener.name.re.connections.max.reauth.ms": "3600000", "connection.failed.authentication.delay.ms": "0"}
-    names = ("PLAINTEXT", *LISTENERS)
-    protocols = ",".join(
-        ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", *(f"{name}:SASL_PLAINTEXT" for name in LISTENERS)]
-    )
-    with ExitStack() as stack:
-        first = stack.enter_context(reserved(len(LISTENERS)))
-        ports = {name: first + number for number, name in enumerate(LISTENERS)}
-        addresses = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ({"PLAINTEXT": "{port}"} | ports).items())
-        theirs = {
-            "listeners": f"{addresses},CONTROLLER://127.0.0.1:{{controller}}",
-            "advertised.listeners": addresses,
-            "listener.security.protocol.map": protocols,
-            "inter.broker.listener.name": "PLAINTEXT",
-        }
-        ours = {
-            "listeners": ",".join(f"{name}://127.0.0.1:0" for name in names),
-            "listener.security.protocol.map": protocols,
-        }
-        peer = stack.enter_context(Peer(tmp_path_factory.mktemp("kafka"), theirs | sasl))
-        broker = stack.enter_context(Broker(ours | sasl, directory=tmp_path_factory.mktemp("odradek")))
-        bound = {listener["name"]: listener["port"] for listener in broker.status()["listeners"]}
-        yield Side(bound), Side(ports | {"PLAINTEXT": peer.port})
+    with both_brokers(tmp_path_factory, [*LISTENERS], sasl) as (ours, theirs):
+        yield Side(ours), Side(theirs)
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)

@@ -12,7 +12,6 @@ Recorded differences:
 """
 
 import base64
-from contextlib import ExitStack
 
 import pytest
 
@@ -20,9 +19,7 @@ from odradek.protocol.schemas import metadata
 from odradek.security.acl import Acl, Operation, PatternType, Permission, ResourceType
 from odradek.security.delegation_token import hmac_of
 from odradek.security.sasl.client import LoginError
-from odradek.testing import Broker
-from tests.clients.kafka_peer import Peer
-from tests.ports import reserved
+from tests.sasl_pair import both_brokers
 from tests.security.over_wire import AUTHORIZER, Client
 from tests.tokens import PLAIN_USERS, TokenWire, login_of, user
 from tests.waiting import until
@@ -96,28 +93,8 @@ class Side:
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory):
-    names = ("PLAINTEXT", *LISTENERS)
-    protocols = ",".join(
-        ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", *(f"{name}:SASL_PLAINTEXT" for name in LISTENERS)]
-    )
-    with ExitStack() as stack:
-        first = stack.enter_context(reserved(len(LISTENERS)))
-        ports = {name: first + number for number, name in enumerate(LISTENERS)}
-        addresses = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ({"PLAINTEXT": "{port}"} | ports).items())
-        theirs = {
-            "listeners": f"{addresses},CONTROLLER://127.0.0.1:{{controller}}",
-            "advertised.listeners": addresses,
-            "listener.security.protocol.map": protocols,
-            "inter.broker.listener.name": "PLAINTEXT",
-        }
-        ours = {
-            "listeners": ",".join(f"{name}://127.0.0.1:0" for name in names),
-            "listener.security.protocol.map": protocols,
-        }
-        peer = stack.enter_context(Peer(tmp_path_factory.mktemp("kafka"), theirs | SETTINGS))
-        broker = stack.enter_context(Broker(ours | SETTINGS, directory=tmp_path_factory.mktemp("odradek")))
-        bound = {listener["name"]: listener["port"] for listener in broker.status()["listeners"]}
-        yield Side(bound), Side(ports | {"PLAINTEXT": peer.port})
+    with both_brokers(tmp_path_factory, [*LISTENERS], SETTINGS) as (ours, theirs):
+        yield Side(ours), Side(theirs)
 
 
 def minutes(ms):

@@ -5,10 +5,12 @@ Any broker of a cluster serves them. The order of the checks is that of Kafka 4.
 nobody authenticated, may not use them; a renewal or an expiry needs no right, but the client must be the owner or a renewer.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.stepwise import Steps
+from odradek.controller.delegation_tokens import DelegationTokens
 from odradek.controller.topics import Refusal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
@@ -84,27 +86,30 @@ def create(request: Any, call: CoordinatorCall) -> Any:
 
 def renew(request: Any, call: CoordinatorCall) -> Any:
     """Let a token expire later."""
-    make = renew_delegation_token.Response
-    if not _is_allowed(call):
-        return make(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NO_TIME)
-    if call.view.tokens is None:
-        return make(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-    try:
-        expires_ms = call.view.tokens.renew(call.principal, bytes(request.hmac), request.renew_period_ms)
-    except Refusal as refusal:
-        return make(error_code=refusal.code)
-    return make(expiry_timestamp_ms=expires_ms)
+    return _changed(
+        renew_delegation_token.Response,
+        call,
+        lambda tokens: tokens.renew(call.principal, bytes(request.hmac), request.renew_period_ms),
+    )
 
 
 def expire(request: Any, call: CoordinatorCall) -> Any:
     """Let a token expire earlier, or remove it."""
-    make = expire_delegation_token.Response
+    return _changed(
+        expire_delegation_token.Response,
+        call,
+        lambda tokens: tokens.expire(call.principal, bytes(request.hmac), request.expiry_time_period_ms),
+    )
+
+
+def _changed(make: Any, call: CoordinatorCall, change: Callable[[DelegationTokens], int]) -> Any:
+    """The response to a request that changes when a token expires. :param change: returns that time in ms; raises Refusal."""
     if not _is_allowed(call):
         return make(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NO_TIME)
     if call.view.tokens is None:
         return make(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     try:
-        expires_ms = call.view.tokens.expire(call.principal, bytes(request.hmac), request.expiry_time_period_ms)
+        expires_ms = change(call.view.tokens)
     except Refusal as refusal:
         return make(error_code=refusal.code)
     return make(expiry_timestamp_ms=expires_ms)

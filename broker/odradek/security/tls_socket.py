@@ -3,6 +3,7 @@
 Owned by one thread of the replicator. The native part waits for the socket itself.
 """
 
+from collections.abc import Callable
 from ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
 
 WANTS_READ, WANTS_WRITE, LOST = -1, -2, -3
@@ -22,21 +23,16 @@ class TlsSocket:
 
     def receive(self, room: memoryview) -> int:
         """Receive into `room`. Returns the number of bytes, 0 at the end of the connection, or one of the results above."""
-        try:
-            return self._connection.recv_into(room)
-        except SSLWantReadError:
-            return WANTS_READ
-        except SSLWantWriteError:
-            return WANTS_WRITE
-        except OSError as error:
-            self.lost_by = error
-            return LOST
+        return self._outcome(self._connection.recv_into, room)
 
     def send(self, data: memoryview) -> int:
         """Send `data`. Returns the number of bytes, or one of the results above. After `WANTS_READ` and `WANTS_WRITE`, the next
         call must have the same bytes."""
+        return self._outcome(self._connection.send, data)
+
+    def _outcome(self, call: Callable[[memoryview], int], data: memoryview) -> int:
         try:
-            return self._connection.send(data)
+            return call(data)
         except SSLWantReadError:
             return WANTS_READ
         except SSLWantWriteError:
