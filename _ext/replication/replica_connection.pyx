@@ -378,7 +378,7 @@ cdef class ReplicaConnection(FetchedPartitions):
             return -ENOMEM
 
     cdef ssize_t tls_result(self, Py_ssize_t result) except *:
-        """The result of a call of TlsSocket with an errno instead of its own numbers; sets `tls_wants`."""
+        """A result of TlsSocket: a number of bytes, or a negative errno in place of its negative results. Sets `tls_wants`."""
         self.tls_wants = 0
         if result >= 0:
             return result

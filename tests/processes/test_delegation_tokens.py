@@ -199,8 +199,8 @@ def test_tokens_and_their_hmacs_outlive_the_coordinator(broker, alice):
 
 
 def test_a_login_under_way_while_the_coordinator_ends_succeeds(broker):
-    """A request that was sent to a coordinator that ended closes its connection, so each attempt to reach the successor has
-    a connection of its own."""
+    """A request that was sent to a coordinator that ended closes its connection, so each attempt to reach the successor
+    uses a new connection."""
 
     def answered(ask):
         try:

@@ -1,7 +1,7 @@
 """The SCRAM credentials of delegation tokens, which the coordinator derives when a client logs in with a token.
 
-A credential costs 4,096 rounds of PBKDF2, some milliseconds: a thread of its own computes them, one at a time. Each is computed
-once for each token and mechanism, and kept, so the number of tokens bounds the work that clients can cause. Used in the
+A credential takes some milliseconds (4,096 rounds of PBKDF2). A separate thread computes one credential at a time. Each token
+has one for each mechanism, which is kept, so the number of tokens bounds the work that clients can cause. Used in the
 coordinator's event loop.
 """
 

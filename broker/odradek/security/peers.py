@@ -1,7 +1,7 @@
 """How this broker connects to other brokers: the client's side of the inter-broker listener.
 
-A process that connects to brokers (the coordinator, the replicator) has one `PeerSecurity`, which its threads share. A broker
-is a client with the key store, the trust store and the JAAS line of its own inter-broker listener. A process without one
+A process that connects to brokers (the coordinator, the replicator) has one `PeerSecurity`, which its threads share. It uses
+the key store, the trust store and the JAAS line of the broker's own inter-broker listener. A process without a `PeerSecurity`
 connects to PLAINTEXT listeners.
 """
 
