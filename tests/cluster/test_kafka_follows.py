@@ -18,6 +18,7 @@ from tests.cluster.test_guest_of_kafka import consume, produce
 from tests.waiting import until
 
 CONTROLLER, OURS, FOLLOWER = 1, 2, 3
+ALL = {CONTROLLER, OURS, FOLLOWER}
 RECORDS = 500
 LAG_MS = 3000
 pytestmark = pytest.mark.xdist_group("kafka-follows")
@@ -69,11 +70,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             "replica.lag.time.max.ms": LAG_MS,
             "num.network.threads": 2,
         }
-        with (
-            Broker(config, directory=directory / "odradek") as ours,
-            closing(KafkaAdminClient(bootstrap_servers=f"127.0.0.1:{controller.port}")) as admin,
-        ):
-            yield Cluster(peers, ours, admin)
+        with Broker(config, directory=directory / "odradek") as ours:
+            # The client asks any broker, and one that does not know the cluster yet closes the connection.
+            until(lambda: shown.brokers(ours.bootstrap_servers)[1] == ALL, "the controller sent the brokers")
+            with closing(KafkaAdminClient(bootstrap_servers=f"127.0.0.1:{controller.port}")) as admin:
+                yield Cluster(peers, ours, admin)
 
 
 def test_records_with_acks_all_are_in_both_logs(cluster: Cluster) -> None:

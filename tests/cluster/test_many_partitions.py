@@ -37,7 +37,10 @@ def test_a_request_with_acks_all_is_answered_when_the_follower_has_the_records(t
             for number in (LEADER, FOLLOWER)
         ]
         addresses = [broker.bootstrap_servers for broker in brokers]
-        until(lambda: shown.brokers(addresses[0])[1] == {LEADER, FOLLOWER}, "both brokers are live")
+        until(
+            lambda: all(shown.brokers(address)[1] == {LEADER, FOLLOWER} for address in addresses),
+            "both brokers are live, and know it",
+        )
         with closing(KafkaAdminClient(bootstrap_servers=addresses)) as admin:
             assignment = {number: [LEADER, FOLLOWER] for number in range(PARTITIONS)}
             admin.create_topics([NewTopic(TOPIC, replica_assignments=assignment)])
