@@ -114,5 +114,7 @@ def test_a_controlled_shutdown_moves_the_leadership(cluster: Cluster) -> None:
 
 
 def test_kafka_logged_no_error_about_it(cluster: Cluster) -> None:
+    """Except that the controller could not send to a broker: these tests stop both, and a request may be on its way."""
     for broker in cluster.peers.brokers.values():
-        assert [line for line in broker.log().splitlines() if "ERROR" in line] == []
+        errors = [line for line in broker.log().splitlines() if "ERROR" in line]
+        assert [line for line in errors if "fails to send a request to broker" not in line] == []
