@@ -83,6 +83,18 @@ def sends_without_end(sock, ended):
         sock.sendall(b"x" * 65536)
 
 
+def repeats(head, data):
+    """Sends `head`, then `data` without an end."""
+
+    def serve(sock, ended):
+        sock.recv(65536)
+        sock.sendall(head)
+        while not ended.is_set():
+            sock.sendall(data)
+
+    return serve
+
+
 def hangs(sock, ended):
     ended.wait()
 
@@ -161,6 +173,18 @@ def test_a_server_that_never_ends_the_tls_handshake_is_left_at_the_deadline():
 )
 def test_responses_that_are_too_large_or_malformed_or_redirect_are_refused(serve, words):
     refused(serve, words, largest=1000)
+
+
+@pytest.mark.parametrize(
+    "serve",
+    [
+        repeats(CHUNKED + b"-1\r\n", b"x" * 65536),  # http.client reads such a chunk to the end of the connection
+        repeats(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100),
+        repeats(CHUNKED + b"0\r\n", b"X-Y: z\r\n" * 100),
+    ],
+)
+def test_the_bytes_of_a_response_are_bounded_whatever_they_are(serve):
+    refused(serve, "more than 264144 bytes with its headers", largest=1000)
 
 
 def test_a_port_that_nobody_serves_and_an_unknown_host_are_one_line():

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 PORTS = {"http": 80, "https": 443}
+MOST_OVERHEAD = 256 << 10
+"""The largest size in bytes of what surrounds a body: headers, interim responses, trailers."""
 _AGENT = "odradek"
 
 
@@ -44,26 +46,32 @@ class _Deadline:
 
 
 class _Reader(io.RawIOBase):
-    """Reads from a socket until the deadline, however slowly its bytes arrive."""
+    """Reads from a socket until the deadline, however slowly its bytes arrive, and at most `most` bytes: `http.client` does not
+    bound interim responses and trailers, and reads a chunk of the size -1 to the end of the connection."""
 
-    def __init__(self, sock: socket.socket, deadline: _Deadline) -> None:
+    def __init__(self, sock: socket.socket, deadline: _Deadline, most: int) -> None:
         super().__init__()
         self._socket = sock
         self._deadline = deadline
+        self._most = self._left = most
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         self._socket.settimeout(self._deadline.left())
-        return self._socket.recv_into(buffer)
+        received = self._socket.recv_into(buffer)
+        self._left -= received
+        if self._left < 0:
+            raise HttpError(f"its response has more than {self._most} bytes with its headers")
+        return received
 
 
 class _Readable:
     """What `HTTPResponse` uses of a socket."""
 
-    def __init__(self, sock: socket.socket, deadline: _Deadline) -> None:
-        self._reader = _Reader(sock, deadline)
+    def __init__(self, sock: socket.socket, deadline: _Deadline, most: int) -> None:
+        self._reader = _Reader(sock, deadline, most)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         return io.BufferedReader(self._reader)
@@ -144,7 +152,7 @@ def _connected(host: str, port: int, deadline: _Deadline) -> socket.socket:
 
 
 def _response(sock: socket.socket, deadline: _Deadline, largest: int) -> Response:
-    response = HTTPResponse(_Readable(sock, deadline))  # type: ignore[arg-type]
+    response = HTTPResponse(_Readable(sock, deadline, 2 * largest + MOST_OVERHEAD))  # type: ignore[arg-type]
     try:
         response.begin()
         if 300 <= response.status < 400:

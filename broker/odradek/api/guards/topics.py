@@ -106,20 +106,19 @@ def of_delete_records(asked: Asked) -> Verdict:
     if not denied:
         return None
     make = delete_records.Response
+    partitions: dict[str, dict[int, None]] = {name: {} for name in sorted(denied)}
+    for topic in request.topics:
+        if topic.name in denied:
+            partitions[topic.name].update(dict.fromkeys(one.partition_index for one in topic.partitions))
     refused = [
         make.DeleteRecordsTopicResult(
             name=name,
             partitions=[
                 make.DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_OFFSET, error_code=DENIED)
-                for index in dict.fromkeys(
-                    partition.partition_index
-                    for topic in request.topics
-                    if topic.name == name
-                    for partition in topic.partitions
-                )
+                for index in indexes
             ],
         )
-        for name in sorted(denied)
+        for name, indexes in partitions.items()
     ]
     request.topics = [topic for topic in request.topics if topic.name not in denied]
 
