@@ -24,7 +24,9 @@ cdef class DataLoop(FrameReader):
     cdef public int64_t handshake_timeout_ms   # for the authentication of a connection
     cdef list tls_listeners                    # TlsListener or None by index of the listener; None: no listener uses TLS
     cdef object unauthenticated                # OrderedDict: since when (ms) by connection, in the order of their beginning
-    cdef dict unauthenticated_of               # their number by address
+    cdef dict unauthenticated_of               # by address (of IPv6 the network): a dict whose keys are its connections, in that order
+    cdef dict crowd                            # that of the address that had most of them when it was last looked for
+    cdef int64_t crowd_sought_ms
     cdef int again_fd                          # eventfd that is readable while `unread` is not empty; -1 without TLS
     cdef bint again
     cdef int epoll_fd
@@ -32,6 +34,7 @@ cdef class DataLoop(FrameReader):
     cdef list graveyard                        # connections closed in this turn, which its events may still point to
     cdef Connection begin(self, int fd, int64_t connection_id, int listener_index, str peer)
     cdef int admit(self, Connection c) except -1
+    cdef Connection oldest_of_crowd(self, int64_t fair)
     cdef int forget_unauthenticated(self, Connection c) except -1
     cdef int read_on(self) except -1
     cdef int say_goodbye(self, Connection c) except -1

@@ -14,6 +14,7 @@ responses. Bad input closes its connection only; an exception of a handler close
 import logging
 from heapq import heappop, heappush
 from collections import OrderedDict
+from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 
 from cpython.object cimport PyObject
 from libc.errno cimport errno
@@ -113,11 +114,27 @@ cdef enum:
     EVENTS_A_TURN = 256
     HANDSHAKES_A_TURN_US = 2000       # time for TLS handshakes in a turn, after which other connections are served first
     SILENT_MS = 1000                  # a client that says nothing for so long during its handshake makes room for another one
+    UNFAIR_SHARES = 2                 # an address with more than so many times the unauthenticated connections of another makes room for it
+    CROWD_SOUGHT_MS = 100             # the address with most of them is looked for at most once in this time
 
 LOG = logging.getLogger("odradek.connections")
 
+IPV4_MAPPED = bytes(10) + b"\xff\xff"
 CLOSE_NAMES = ("eof", "reset", "idle", "bad_frame", "other_protocol", "handler", "file", "error", "asked", "authentication")
 cdef set QUIET = {CLOSE_EOF, CLOSE_RESET, CLOSE_IDLE, CLOSE_ASKED}
+
+
+cdef object network_of(str peer):
+    """The address of a client for the limits of unauthenticated connections: of an IPv6 address only the 64-bit network counts."""
+    cdef str host = peer.rpartition(":")[0].strip("[]")
+    cdef bytes address
+    if ":" not in host:
+        return host
+    try:
+        address = inet_pton(AF_INET6, host.partition("%")[0])
+    except OSError:
+        return host
+    return inet_ntop(AF_INET, address[12:]) if address.startswith(IPV4_MAPPED) else address[:8]
 
 
 cdef bint ended_while_throttled(Connection c) noexcept:
@@ -165,6 +182,7 @@ cdef class DataLoop(FrameReader):
         self.unread = []
         self.unauthenticated = OrderedDict()
         self.unauthenticated_of = {}
+        self.crowd = {}
         self.max_unauthenticated = self.max_unauthenticated_of_address = 1 << 30
         self.handshake_timeout_ms = 10000
         self.shared_bytes = receive_buffer_bytes
@@ -274,36 +292,46 @@ cdef class DataLoop(FrameReader):
         self.tls_listeners = list(listeners)
 
     cdef int admit(self, Connection c) except -1:
-        """Count a connection that has not authenticated; at a limit, make room by closing a silent older one, or close this one."""
-        cdef str address = c.peer.rpartition(":")[0]
+        """Count a connection that has not authenticated; at a limit, make room by closing an older one, or close this one."""
         cdef Connection oldest
         cdef uint8_t byte
-        cdef int64_t of_address = self.unauthenticated_of.get(address, 0)
+        cdef dict of_network = self.unauthenticated_of.setdefault(network_of(c.peer), {})
         self.unauthenticated[c] = self.now_ms
-        self.unauthenticated_of[address] = of_address + 1
-        if of_address >= self.max_unauthenticated_of_address:
+        of_network[c] = None
+        if len(of_network) > self.max_unauthenticated_of_address:
             add(UNAUTHENTICATED_CLOSED, 1)
             return self.close_now(c, CLOSE_AUTHENTICATION,
-                                  f"{of_address} connections of this address have not authenticated yet, which is the limit")
+                                  f"{len(of_network) - 1} connections of this address have not authenticated yet, which is the limit")
         if len(self.unauthenticated) > self.max_unauthenticated:
             add(UNAUTHENTICATED_CLOSED, 1)
             oldest = next(iter(self.unauthenticated))
             if self.now_ms - oldest.last_activity_ms >= SILENT_MS and not (oldest.tls is not None and oldest.tls.busy) \
                     and recv(oldest.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0:
                 return self.close_now(oldest, CLOSE_AUTHENTICATION, "it had not authenticated when too many connections had not")
+            oldest = self.oldest_of_crowd(UNFAIR_SHARES * len(of_network))
+            if oldest is not None:
+                return self.close_now(oldest, CLOSE_AUTHENTICATION, "it had not authenticated when too many connections had not, most of them "
+                                      "of its address")
             return self.close_now(c, CLOSE_AUTHENTICATION,
                                   f"{self.max_unauthenticated} connections have not authenticated yet, which is the limit")
         return 0
 
+    cdef Connection oldest_of_crowd(self, int64_t fair):
+        """The oldest unauthenticated connection of the address that has most of them; None if it has at most `fair`."""
+        if self.now_ms - self.crowd_sought_ms >= CROWD_SOUGHT_MS:
+            self.crowd_sought_ms = self.now_ms
+            self.crowd = max(self.unauthenticated_of.values(), key=len)
+        return next(iter(self.crowd)) if len(self.crowd) > fair else None
+
     cdef int forget_unauthenticated(self, Connection c) except -1:
-        cdef str address
+        cdef dict of_network
         if c in self.unauthenticated:
             del self.unauthenticated[c]
-            address = c.peer.rpartition(":")[0]
-            if self.unauthenticated_of[address] == 1:
-                del self.unauthenticated_of[address]
-            else:
-                self.unauthenticated_of[address] -= 1
+            network = network_of(c.peer)
+            of_network = self.unauthenticated_of[network]
+            del of_network[c]
+            if not of_network:
+                del self.unauthenticated_of[network]
         return 0
 
     cdef int authenticated(self, Connection c) except -1:

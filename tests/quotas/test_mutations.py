@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.quotas.limits import DEFAULT, Limits
-from odradek.quotas.mutations import BUCKETS_KEPT, MutationRates, QuotaExceeded
+from odradek.quotas.mutations import BUCKETS_KEPT, LONGEST_MS, MutationRates, QuotaExceeded
 
 KEY = "controller_mutation_rate"
 
@@ -50,6 +50,24 @@ def test_a_client_of_an_old_version_is_throttled_instead():
     other = rates.charge_for(limits, "User:x", "another", strict=False)
     other.partitions(2)
     assert other.throttle_ms == 0
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1e-9])
+def test_a_throttle_time_fits_into_the_response_however_small_the_rate_is(rate):
+    rates = MutationRates(11, 1, Clock())
+    limits = Limits([(("alice", None, None), {KEY: rate})])
+    charge = rates.charge_for(limits, "User:alice", "a", strict=False)
+    charge.partitions(100)
+    assert charge.throttle_ms == LONGEST_MS
+
+
+def test_an_endless_rate_throttles_nobody_also_after_it_was_changed():
+    rates = MutationRates(11, 1, Clock())
+    for rate in (1.7e308, 1.0, 1.7e308):
+        limits = Limits([(("alice", None, None), {KEY: rate})])
+        charge = rates.charge_for(limits, "User:alice", "a", strict=False)
+        charge.partitions(5)
+        assert charge.throttle_ms == 0
 
 
 def test_a_client_without_the_quota_is_not_charged():

@@ -25,11 +25,12 @@ FIELDS = ("connection_id", "client_id", "client_address")
 """The names that a log call may pass in `extra`: a number and two texts; None for an unknown value."""
 
 _PRIORITY = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def _printable(message: str) -> str:
-    """The message on one line: control characters, which a client may have sent, are escaped."""
+    """The message on one line: control characters, also those that change the direction of the text, are escaped. A client may
+    have sent them."""
     return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), message)
 
 

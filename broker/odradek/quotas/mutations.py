@@ -11,6 +11,8 @@ from odradek.quotas.limits import MUTATION, Limits, user_of
 
 BUCKETS_KEPT = 10_000
 """The largest number of buckets. The bucket that was used least recently is dropped for a new one."""
+LONGEST_MS = (1 << 31) - 1
+"""The longest throttle time: the protocol has room for it."""
 
 Key = tuple[str | None, str | None]
 
@@ -41,8 +43,8 @@ class TokenBucket:
         self.filled_s = now_s
 
     def wait_ms(self, rate: float) -> int:
-        """The time until the tokens are not negative."""
-        return max(0, int(-self.tokens / rate * 1000 + 0.5))
+        """The time until the tokens are not negative, at most `LONGEST_MS`."""
+        return int(min(max(0.0, -self.tokens / rate * 1000 + 0.5), LONGEST_MS))
 
 
 class MutationRates:

@@ -144,7 +144,7 @@ REQUIRED: dict[int, Required] = {
         "the topics that members of the group have"),
     74: _one(DESCRIBE_CONFIGS, CLUSTER, CLUSTER_DENIED),
     75: _one(DESCRIBE, TOPIC, f"{TOPIC_DENIED} for a topic that the request names; other topics are left out"),
-    20101: _one(DESCRIBE, GROUP, GROUP_DENIED),
+    20101: _one(DESCRIBE, GROUP, GROUP_DENIED, "pending offsets of topics without DESCRIBE are left out"),
     20102: Required(((Need(DESCRIBE, GROUP), Need(DESCRIBE, TOPIC)),), GROUP_DENIED, "hidden topics are left out"),
     20103: _one(DESCRIBE, TOPIC, TOPIC_DENIED),
 }

@@ -300,10 +300,18 @@ def of_consumer_group_heartbeat(asked: Asked) -> Verdict:
 
 
 def of_explain_group(asked: Asked) -> Verdict:
-    """DESCRIBE on the group."""
-    if asked.permits.group(Operation.DESCRIBE, asked.request.group_id):
-        return None
-    return Refused(explain_group.Response(error_code=GROUP_DENIED, group_id=asked.request.group_id))
+    """DESCRIBE on the group. Pending offsets of topics without DESCRIBE are left out, as OffsetFetch leaves them out."""
+    permits = asked.permits
+    if not permits.group(Operation.DESCRIBE, asked.request.group_id):
+        return Refused(explain_group.Response(error_code=GROUP_DENIED, group_id=asked.request.group_id))
+
+    def merge(response: Any) -> Any:
+        topics = {pending.topic for pending in response.pending_offsets}
+        hidden = permits.denied(Operation.DESCRIBE, ResourceType.TOPIC, topics, quiet=True)
+        response.pending_offsets = [pending for pending in response.pending_offsets if pending.topic not in hidden]
+        return response
+
+    return Merged(merge)
 
 
 def of_list_tree_offsets(asked: Asked) -> Verdict:

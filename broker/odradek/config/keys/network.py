@@ -52,11 +52,12 @@ KEYS = (
         "authenticated, and for each renewal of a login. The broker closes a connection that takes longer. Odradek's own key."),
     ConfigKey("odradek.unauthenticated.max.connections", INT, 2_000, Range(1), LOW, READ_ONLY, NOW,
         "The maximum number of connections to listeners with TLS or SASL whose clients have not authenticated yet. At this "
-        "number, a new connection replaces one whose client has been silent for a second; if there is none, it is closed. Each "
-        "worker has an equal part. Odradek's own key."),
+        "number, a new connection replaces one whose client has been silent for a second, or one of the IP address that has "
+        "most of them; if there is none, the new connection is closed. Each worker has an equal part. Odradek's own key."),
     ConfigKey("odradek.unauthenticated.max.connections.per.ip", INT, 500, Range(1), LOW, READ_ONLY, NOW,
-        "The maximum number of connections from one IP address to listeners with TLS or SASL whose clients have not "
-        "authenticated yet. The broker closes further ones. Each worker has an equal part. Odradek's own key."),
+        "The maximum number of connections from one IP address (of IPv6, from one /64 network) to listeners with TLS or SASL "
+        "whose clients have not authenticated yet. The broker closes further ones. Each worker has an equal part. Odradek's "
+        "own key."),
     ConfigKey("control.plane.listener.name", STRING, None, None, HIGH, READ_ONLY, NONE,
         "A separate listener for requests of the controller. Removed in Kafka 4.0."),
     ConfigKey("num.network.threads", INT, None, Range(1), HIGH, READ_ONLY, NOW,
