@@ -245,6 +245,10 @@ def test_a_credential_has_kafkas_stored_form():
         "salt=x",
         "salt=AAAA,stored_key=AAAA,server_key=AAAA,iterations=4096",
         "salt=!,stored_key=!,server_key=!,iterations=1",
+        *(
+            f"salt=AAAA,stored_key={'A' * 43}=,server_key={'A' * 43}=,iterations={iterations}"
+            for iterations in ("0", "-1", "2147483648", "1" + "0" * 5000)
+        ),
     ],
 )
 def test_a_stored_credential_that_cannot_be_read_is_reported_without_it(text):

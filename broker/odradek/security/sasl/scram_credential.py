@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
 """Kafka's limits. Clients compute as many rounds at each login, so the maximum protects clients, too."""
+MOST_STORED = (1 << 31) - 1
+"""The largest number of iterations in the metadata store, where Kafka's tools accept any integer."""
 SALT_BYTES = 32
 
 
@@ -120,7 +122,7 @@ def decode_credential(mechanism: ScramMechanism, text: str) -> ScramCredential:
         len(stored_key) != mechanism.digest_bytes
         or len(server_key) != mechanism.digest_bytes
         or not salt
-        or iterations < 1
+        or not 1 <= iterations <= MOST_STORED
     ):
-        raise CorruptCredential(f"a {mechanism.name} credential has a key of the wrong size, no salt, or no iterations")
+        raise CorruptCredential(f"a {mechanism.name} credential has a key of the wrong size, no salt, or no valid iterations")
     return ScramCredential(salt, stored_key, server_key, iterations)

@@ -31,6 +31,8 @@ MOST_KEPT = 1000
 MOST_TRIED = 4
 """The largest number of keys with which one token is checked: several, if it names none."""
 LONGEST_NAME = 1024
+_BLANKS = " \t\n\v\f\r"
+"""What is cut off a name, as by Java's `trim`. Other white space belongs to the name: without it, it could be another user's."""
 LATEST = 253402300799
 """The last second of the year 9999: larger times are refused."""
 
@@ -138,9 +140,9 @@ class TokenVerifier:
         _check_scope(claims.get(self._settings.scope_claim), self._settings.scope_claim)
         name = self._settings.sub_claim
         user = claims.get(name)
-        if not isinstance(user, str) or not user.strip():
+        if not isinstance(user, str) or not user.strip(_BLANKS):
             raise Refused(f"the claim {name} of the token is missing, empty, or no text")
-        user = user.strip()
+        user = user.strip(_BLANKS)
         if len(user) > LONGEST_NAME or any(
             char < " " or char == "\x7f" or "\ud800" <= char <= "\udfff" for char in user
         ):
