@@ -674,7 +674,7 @@ cdef class DataLoop(FrameReader):
     cdef int close_now(self, Connection c, int reason, object text) except -1:
         cdef epoll_event event
         cdef Pending pending
-        cdef bint unauthenticated
+        cdef bint unauthenticated, stranger = False
         if c.fd < 0:
             return 0
         unauthenticated = reason == CLOSE_AUTHENTICATION or (
@@ -686,6 +686,7 @@ cdef class DataLoop(FrameReader):
             elif not c.tls.busy:
                 c.tls.drop()
         if self.unauthenticated:
+            stranger = c in self.unauthenticated
             self.forget_unauthenticated(c)
         if unauthenticated:
             add(FAILED_AUTHENTICATIONS, 1)
@@ -723,7 +724,7 @@ cdef class DataLoop(FrameReader):
         if c.frames.skipped:
             LOG.info("%s: %d request(s) were not executed: they had waited for over %d s when the client had closed the connection",
                      c.name, c.frames.skipped, LATE_MS // 1000, extra=c.log_fields)
-        if unauthenticated and self.failure_log is not None:
+        if (unauthenticated or (stranger and reason not in QUIET)) and self.failure_log is not None:
             text = self.failure_log(c.peer, text)
         elif self.protocol_log is not None and reason == CLOSE_OTHER_PROTOCOL:
             text = self.protocol_log(c.peer, text)

@@ -1,4 +1,4 @@
-"""Who makes room when too many connections have not authenticated: the address that has most of them."""
+"""Connections that have not authenticated: who makes room when there are too many, and what they write to the log."""
 
 import socket
 
@@ -20,6 +20,7 @@ def waiting():
     def connect(peer):
         ours, theirs = socket.socketpair()
         ends.append(ours)
+        connect.newest = ours
         connection = driver.loop.add(theirs.detach(), len(ends), 0, peer)
         driver.loop.await_authentication(connection)
         return connection.fd >= 0
@@ -29,7 +30,7 @@ def waiting():
         while not connect(peer):
             driver.turn(0.05)
 
-    connect.driver, connect.kept_at_last = driver, kept_at_last
+    connect.driver, connect.kept_at_last, connect.ends = driver, kept_at_last, ends
     yield connect
     driver.loop.close_all()
     for end in ends:
@@ -90,3 +91,22 @@ def test_the_next_crowd_is_found_when_the_first_one_has_gone(waiting):
     assert loop.unauthenticated_count == MOST
     loop.sweep_unauthenticated(loop.now_ms + 20_000)
     assert loop.unauthenticated_count == 0
+
+
+def test_malformed_frames_of_strangers_do_not_fill_the_log(waiting, caplog):
+    driver, refused = waiting.driver, []
+    driver.loop.failure_log = lambda peer, text: refused.append((peer, text))  # returns None: nothing is logged
+
+    def send_nonsense(peer, authenticated):
+        assert waiting(peer)
+        if authenticated:
+            driver.loop.note_authenticated(driver.loop.connections[len(waiting.ends)])
+        waiting.newest.sendall(b"\x7f\xff\xff\xff")
+        driver.turn()
+
+    send_nonsense("192.0.2.1:1", authenticated=False)
+    assert [peer for peer, _ in refused] == ["192.0.2.1:1"] and "2147483647 bytes" in refused[0][1]
+    assert not caplog.records
+    send_nonsense("192.0.2.1:2", authenticated=True)
+    assert len(refused) == 1 and len(caplog.records) == 1
+    assert driver.closed_ids == [1, 2]
