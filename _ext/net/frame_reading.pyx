@@ -390,6 +390,8 @@ cdef class FrameReader(ResponseSender):
         if tls.listener.asks_certificate:
             certificate = tls.peer()
             if certificate is not None:
+                if tls.library.session_reused and tls.expired():
+                    return self.close_now(c, CLOSE_AUTHENTICATION, "the client's certificate has expired since its session began")
                 try:
                     principal = tls.listener.principal_of(certificate)
                 except ValueError as error:

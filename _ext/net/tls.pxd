@@ -76,4 +76,7 @@ cdef class Tls:
     cdef int shutdown(self) except -1
     # DER of the client's certificate, None without one.
     cdef object peer(self)
+
+    # Whether the client's certificate has expired. A handshake checks that, but not one that resumes a session of TLS 1.2.
+    cdef bint expired(self) except -1
     cdef void drop(self) noexcept

@@ -7,6 +7,8 @@ The memory of OpenSSL's buffers does not shrink, so a connection feeds one recor
 connection keeps at most about 40 KiB of them, whatever it transferred before.
 """
 
+from time import time
+
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from libc.stdint cimport int64_t, uint8_t
@@ -172,6 +174,9 @@ cdef class Tls:
 
     cdef object peer(self):
         return self.library.getpeercert(True)
+
+    cdef bint expired(self) except -1:
+        return ssl.cert_time_to_seconds(self.library.getpeercert()["notAfter"]) < time()
 
     cdef void drop(self) noexcept:
         drop_queue(&self.sealed)

@@ -359,6 +359,29 @@ def test_a_client_certificate_becomes_the_principal(new_driver, version, client_
     assert client.connection.principal == "User:ALICE"
 
 
+def test_a_session_does_not_outlive_the_certificate_of_its_client(new_driver, monkeypatch):
+    """A session of TLS 1.2 is resumed by its id also without tickets; the library then checks no certificate."""
+    driver = new_driver(listener=tls_listener(material("required")))
+    context = client_context(ssl.TLSVersion.TLSv1_2, of_client())
+    session = driver.tls_client(context).tls.session
+
+    def resumed():
+        client = driver.tls_client(context, handshake=False)
+        client.tls = context.wrap_bio(client.incoming, client.outgoing, server_hostname="localhost", session=session)
+        client.handshake()
+        driver.settle()
+        assert client.tls.session_reused
+        return client
+
+    again = resumed()
+    assert again.connection.principal and again.connection.fd >= 0
+    year_5138 = 10**11  # the certificates of these tests are valid very long
+    monkeypatch.setattr("odradek._ext.net.tls.time", lambda: year_5138)
+    late = resumed()
+    assert late.connection.principal is None and late.connection.fd < 0
+    assert driver.failures == ["the client's certificate has expired since its session began"]
+
+
 def test_without_a_requested_certificate_the_principal_is_anonymous(new_driver):
     driver = new_driver(listener=tls_listener(material("requested")))
     client = driver.tls_client()

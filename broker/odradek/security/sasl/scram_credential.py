@@ -124,5 +124,7 @@ def decode_credential(mechanism: ScramMechanism, text: str) -> ScramCredential:
         or not salt
         or not 1 <= iterations <= MOST_STORED
     ):
-        raise CorruptCredential(f"a {mechanism.name} credential has a key of the wrong size, no salt, or no valid iterations")
+        raise CorruptCredential(
+            f"a {mechanism.name} credential has a key of the wrong size, no salt, or no valid iterations"
+        )
     return ScramCredential(salt, stored_key, server_key, iterations)
