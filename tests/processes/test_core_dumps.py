@@ -3,6 +3,8 @@
 import os
 import resource
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,11 +65,54 @@ def crashed(*overrides: str) -> int:
 
 def test_a_process_with_secrets_leaves_no_core_dump() -> None:
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    assert crashed(*SASL) == (NO_DUMP_BYTES if hard < 0 else min(hard, NO_DUMP_BYTES))
+    assert crashed(*SASL) in ({NO_DUMP_BYTES} if hard else {0, NO_DUMP_BYTES})
     assert crashed() == hard and crashed(*SASL, "odradek.core.dumps=true") == hard
 
 
 def test_all_processes_of_a_broker_with_secrets_have_the_limit(tmp_path: Path) -> None:
     with Broker(settings(), directory=tmp_path) as broker:
         limits = {core_limit(pid) for pid in broker.process_ids()}
-        assert len(broker.process_ids()) > 2 and limits <= {0, NO_DUMP_BYTES}
+        filters = {Path(f"/proc/{pid}/coredump_filter").read_text().strip("0\n") for pid in broker.process_ids()}
+        assert len(broker.process_ids()) > 2 and limits <= {0, NO_DUMP_BYTES} and filters == {""}
+
+
+PATTERN = Path("/proc/sys/kernel/core_pattern").read_text().strip()
+DUMPED = """
+import os, signal, sys
+from odradek.processes.core_dumps import exclude_memory
+if sys.argv[1] == "excluded":
+    exclude_memory()
+secret = "".join(reversed("drowssap-eht"))
+os.kill(os.getpid(), signal.SIGABRT)
+"""
+
+
+@pytest.mark.skipif(
+    PATTERN[0] in "|/@" or resource.getrlimit(resource.RLIMIT_CORE)[1] >= 0,
+    reason="this system writes no core files to the working directory",
+)
+@pytest.mark.parametrize("memory", ["included", "excluded"])
+def test_a_dump_that_no_limit_prevents_contains_no_memory(memory: str, tmp_path: Path) -> None:
+    """A program of kernel.core_pattern receives what a core file without a limit contains."""
+
+    def unlimited() -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+    command = [sys.executable, "-c", DUMPED, memory]
+    done = subprocess.run(command, cwd=tmp_path, check=False, preexec_fn=unlimited)
+    (dump,) = tmp_path.iterdir()
+    assert done.returncode == -signal.SIGABRT and (b"the-password" in dump.read_bytes()) == (memory == "included")
+
+
+def test_a_hard_limit_of_zero_that_cannot_be_raised_is_accepted_and_memory_is_excluded(monkeypatch) -> None:
+    limits, excluded = [], []
+
+    def setrlimit(_: int, pair: tuple[int, int]) -> None:
+        if pair != (0, 0):
+            raise ValueError("not allowed to raise maximum limit")
+        limits.append(pair)
+
+    monkeypatch.setattr(resource, "setrlimit", setrlimit)
+    monkeypatch.setattr("odradek.processes.core_dumps.exclude_memory", lambda: excluded.append(True))
+    limit_core_dumps(load(None, [*SASL]))
+    assert limits == [(0, 0)] and excluded == [True]
