@@ -5,6 +5,9 @@ import functools
 import ssl
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from odradek.security.contexts import ListenerMaterial
 
@@ -43,6 +46,17 @@ def future_broker(ca="ca"):
     return _authority(ca).issue_cert(
         "127.0.0.1", "localhost", common_name="broker", not_before=now + day, not_after=now + 30 * day
     )
+
+
+@functools.cache
+def expired_authority():
+    """The certificate (PEM) of an authority that expired yesterday."""
+    key, day = ec.generate_private_key(ec.SECP256R1()), datetime.timedelta(days=1)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "an authority of former times")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now - 9 * day, now - day)
+    made = made.add_extension(x509.BasicConstraints(True, None), True)
+    return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
 
 def of_client(name="alice", ca="ca"):

@@ -2,14 +2,21 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from odradek.cli.acl_unused import show_unused
+from odradek.cli.usage_source import parse_address
+from odradek.clients.cluster import Cluster
+from odradek.metrics import spool_rows
+from odradek.metrics.pages import UsageRow
 from odradek.security.acl import Acl, Operation, PatternType, Permission, ResourceType
 from odradek.security.unused import Use, unneeded
 from odradek.testing import Broker
 from tests.cli.command import Command
+from tests.metrics.spool_model import HOUR, NOON, Clock, spool
 from tests.security.over_wire import ACLS_OF_ADMIN, ADMIN, CONFIG, Client, acl
 from tests.waiting import until
 from tests.wire import batch
@@ -103,10 +110,89 @@ def test_acls_that_nobody_needed_are_found_in_the_usage_of_the_broker(broker: Br
     def found() -> bool:
         done = Command(broker.bootstrap_servers).run("acl", "unused", "--spool", str(broker.data_dir), "--json")
         names = {row["name"] for row in json.loads(done.stdout)} if done.returncode == 0 else set()
-        assert done.returncode != 0 or "the spool has usage since 20" in done.stderr
+        assert done.returncode != 0 or "the spool has usage since 20" in done.stderr or not names
         return "idle" in names and "used" not in names
 
     until(found, "the spool has the produce, so that its ACL is used")
+
+
+UNASKED = cast("Cluster", None)  # the ACLs are those of the test
+
+
+def write_usage(directory: Path, principal: str = "User:c") -> None:
+    """Two intervals: 12:00 to 18:00, and to 23:30. The principal has read the topic `used` in both."""
+    clock = Clock(NOON)
+    writer = spool(directory, clock=clock)
+    for hours, requests in ((6, 1), (5.5, 2)):
+        clock.advance(int(hours * HOUR))
+        row = UsageRow(0, principal, "c", "used", 1, NOON, NOON, requests, *[0] * 7)
+        assert writer.write([spool_rows.usage(row, {1: "Fetch"})])
+
+
+@pytest.mark.parametrize(
+    ("rules", "since", "listed", "said", "warned"),
+    [
+        ([], "-30d", False, "no ACLs", ""),
+        (["deny"], "-30d", False, "no ACL allows something; ACLs that deny are not judged", ""),
+        (["used"], "-30d", False, "every ACL that allows something was needed since 2026-10-24 12:00 UTC", ""),
+        (["used"], "-1h", False, "every ACL that allows something was needed since 2026-10-24 23:00 UTC", ""),
+        (["used", "idle"], "-1h", True, "idle", ""),
+        (["used", "idle"], "-30d", True, "idle", "since 2026-10-24 12:00 UTC only, not since 2026-09-25 00:00 UTC"),
+    ],
+)
+def test_the_text_about_unused_acls_says_what_is_known(
+    rules: list[str], since: str, listed: bool, said: str, warned: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    permissions = (Permission.ALLOW, Permission.DENY)
+
+    def described(*_: object) -> list[Acl]:
+        return [
+            acl(TOPIC, rule, Operation.READ, principal="User:c", permission=permissions[rule == "deny"])
+            for rule in rules
+        ]
+
+    monkeypatch.setattr("odradek.clients.acls.describe", described)
+    write_usage(tmp_path)
+    show_unused(UNASKED, "", 1, since, str(tmp_path), False, NOON + 12 * HOUR)
+    shown = capsys.readouterr()
+    assert said in (shown.out if listed else shown.err) and ("idle" in shown.out) == listed
+    assert warned in shown.err and ("warning" in shown.err) == bool(warned)
+
+
+def test_usage_without_names_is_mentioned(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("odradek.clients.acls.describe", lambda *_: [acl(TOPIC, "idle", Operation.READ)])
+    write_usage(tmp_path, "other")
+    show_unused(UNASKED, "", 1, "-1h", str(tmp_path), False, NOON + 12 * HOUR)
+    assert "whose principal or topic was not recorded" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("since", "written", "said"),
+    [
+        ("-10m", True, "has no usage since 2026-10-24 23:50 UTC, so it is not known which ACLs were needed"),
+        ("-1h", False, "there is no spool in"),
+        ("yesterday", True, "--since 'yesterday' is not a time"),
+    ],
+)
+def test_unknown_usage_is_an_error(since: str, written: bool, said: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("odradek.clients.acls.describe", lambda *_: [acl(TOPIC, "idle", Operation.READ)])
+    if written:
+        write_usage(tmp_path)
+    with pytest.raises(SystemExit):
+        show_unused(UNASKED, "", 1, since, str(tmp_path), False, NOON + 12 * HOUR)
+    shown = capsys.readouterr()
+    assert said in shown.err and not shown.out
+
+
+def test_without_metering_the_command_says_that_nothing_is_known(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("odradek.clients.acls.describe", lambda *_: [acl(TOPIC, "idle", Operation.READ)])
+    with Broker({"usage.spool.max.bytes": 0, "metrics.listener": "127.0.0.1:0"}) as broker:
+        address = broker.metrics_url.removeprefix("http://")
+        monkeypatch.setattr("odradek.cli.usage_source._configured_address", lambda *_: parse_address(address))
+        with pytest.raises(SystemExit):
+            show_unused(UNASKED, broker.bootstrap_servers, 30, "-30d", None, False)
+    shown = capsys.readouterr()
+    assert "usage.spool.max.bytes is 0; so it is not known which ACLs were needed" in shown.err and not shown.out
 
 
 def test_an_acl_is_needed_if_its_principal_used_what_it_allows() -> None:

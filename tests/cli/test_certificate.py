@@ -5,7 +5,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from odradek.cli.health_metrics import DAY_S, judge_metrics
+from odradek.cli.health_metrics import judge_metrics
+from odradek.cli.health_security import DAY_S
 from odradek.cli.main import main
 from odradek.testing import Broker
 from tests.certificates import ca_pem, of_client, pem

@@ -4,12 +4,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
+from odradek.cli.health_security import judge_security
 from odradek.testing.broker_process import Broker
 from tests import certificates
 from tests.cli.command import Command
@@ -243,11 +245,23 @@ def test_a_wrong_password_is_reported_once_and_counted_and_replication_goes_on_w
             lines
         )
         assert "a login from 127.0.0.1 on listener BROKERS failed" in whole_log(brokers[1])
+        (fault,) = broker_faults(brokers[2])
+        assert fault["broker"] == "broker 1" and fault["port"] == port_of(brokers[1])
+        assert "the broker refused" in fault["reason"] and metric(brokers[2], "odradek_failing_broker_logins") == 1
+        (finding,) = [one for one in judge_security(brokers[2].status()["security"]) if one.subject == "broker 1"]
+        assert f"127.0.0.1:{port_of(brokers[1])}" in finding.what and finding.severity == "error"
         add_user(connect, "another-secret", name="second")
         until_in_sync(brokers, "t", {0: 1})
+        until(lambda: not broker_faults(brokers[2]), lambda: f"{broker_faults(brokers[2])}")
+        assert metric(brokers[2], "odradek_failing_broker_logins") == 0
         produce(servers(brokers), "t", 0)
         assert consume(servers(brokers), "t", 0, RECORDS) == list(range(RECORDS))
         assert "another-secret" not in whole_log(brokers[2])
+
+
+def broker_faults(broker: Broker) -> list[dict[str, Any]]:
+    """The addresses to which a broker cannot log in, from its status."""
+    return list(broker.status()["security"]["failing_logins"])
 
 
 def port_of(broker: Broker, listener: str = LISTENER) -> int:

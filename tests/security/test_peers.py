@@ -171,7 +171,7 @@ def test_failures_are_logged_once_a_minute_for_each_address_and_all_are_counted(
     )
     for port in range(1000):
         security.failed("broker 2", ("h", port), "reason")
-    assert len(security._logged) <= 256
+    assert len(security._failing) <= 256
 
 
 def test_the_reason_of_a_failed_handshake_says_what_to_mend():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.cli.failure import fail, warn
+from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import (
     DRY_RUN_OPTION,
@@ -421,29 +421,10 @@ def unused(cluster: "Cluster", as_json: bool, since: str, spool: str | None) -> 
     """List the ACLs that no client needed in a period, according to the broker's usage spool.
 
     The spool of one broker has the usage of that broker only. It has principals, APIs and topics; for groups, transactional ids
-    and the cluster only the API is known. ACLs that deny are not judged.
+    and the cluster only the API is known. ACLs that deny are not judged. If the spool has usage for a part of the period only,
+    a warning says since when; without usage the command fails.
     """
-    from datetime import UTC, datetime
-
-    from odradek.api.table import BY_KEY
-    from odradek.cli.usage import read_history
-    from odradek.cli.usage_source import UsageError, UsageLocation, spool_directory
-    from odradek.clients import acls
-    from odradek.metrics.usage_totals import Filter
-    from odradek.security.acl import AclFilter
-    from odradek.security.unused import Use, unneeded
+    from odradek.cli.acl_unused import show_unused
 
     options = click.get_current_context().params
-    location = UsageLocation(None, None, (), None, None, options["servers"])
-    try:
-        directory = spool_directory(spool, location, options["timeout"])
-        history = read_history(directory, since, None, Filter())
-    except UsageError as error:
-        fail(error)
-    if history.from_ms is None:
-        fail(f"the spool {directory} has no usage since {since}: nothing can be said about any ACL")
-    begins = datetime.fromtimestamp(history.from_ms / 1000, UTC)
-    warn(f"the spool has usage since {begins:%Y-%m-%d %H:%M} UTC only; an ACL that was needed before is listed, too")
-    uses = {Use(key.principal, key.api, key.topic) for key in history.usage}
-    keys = {row.name: row.key for row in BY_KEY.values()}
-    print_acls(unneeded(acls.describe(cluster, AclFilter()), uses, keys), as_json, "every ACL was needed")
+    show_unused(cluster, options["servers"], options["timeout"], since, spool, as_json)

@@ -47,16 +47,18 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
     from odradek.clients.errors import ClientError
 
     checked: list[str] = []
+    own_metrics: str | None = None
     findings: list[Finding] = []
     if data_dir is not None:
         checked.append(f"the broker of {data_dir}")
         findings += examine_broker(data_dir)
-        metrics = metrics_of(data_dir) or metrics
+        own_metrics = metrics_of(data_dir)
+        metrics = own_metrics or metrics
     if metrics is not None:
         from odradek.cli.health_metrics import examine_metrics
 
         checked.append(f"the metrics at {metrics}")
-        findings += examine_metrics(metrics, timeout)
+        findings += examine_metrics(metrics, timeout, status_judged=own_metrics is not None)
     found: str | Finding | None = servers
     try:
         if data_dir is not None and is_default("servers"):

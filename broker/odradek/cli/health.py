@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from odradek.cli.finding import Finding, abbreviate
 from odradek.cli.health_groups import examine_groups
-from odradek.cli.health_metrics import judge_certificate
+from odradek.cli.health_security import judge_certificate
 from odradek.cli.health_transactions import examine_transactions
 from odradek.cli.output import count
 from odradek.clients import configs

@@ -114,6 +114,10 @@ def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
             "clients that the ACLs do not allow something are denied, and no client can add an ACL",
             "set super.users, for example super.users=User:admin, and restart the broker",
         )
+    if "security" in report:
+        from odradek.cli.health_security import judge_security
+
+        yield from judge_security(report["security"])
     if "cluster" in report:
         from odradek.cli.health_cluster import judge_membership
 

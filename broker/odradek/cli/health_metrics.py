@@ -1,10 +1,12 @@
-"""Checks of `odradek doctor` on a broker's metrics: batches larger than consumers' fetch limits, certificates that expire."""
+"""Checks of `odradek doctor` on a broker's metrics: batches larger than consumers' fetch limits, certificates,
+logins."""
 
 import re
 import time
 from collections.abc import Iterator
 
 from odradek.cli.finding import Finding, abbreviate
+from odradek.cli.health_security import SECURITY_METRICS, judge_security_sample
 from odradek.cli.quota_metrics import judge_quotas
 from odradek.cli.usage_source import Source, UsageError, UsageLocation
 
@@ -13,14 +15,14 @@ FETCH_BYTES = 1 << 20
 `fetch.message.max.bytes`."""
 OLD_FETCHES = ("0", "1", "2")
 """Versions of Fetch whose response may contain only part of a batch, so that the client never receives all of it."""
-EXPIRES_SOON_DAYS = 14
-DAY_S = 86_400
-_SAMPLE = re.compile(r"(\w+)\{([^}]*)\} (\S+)")
+METRICS_LISTENER = "METRICS"
+_SAMPLE = re.compile(r"(\w+)(?:\{([^}]*)\})? (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
-def examine_metrics(address: str, timeout: float) -> list[Finding]:
-    """All findings of the broker whose metrics.listener is at `address` (HOST:PORT). :param timeout: in seconds."""
+def examine_metrics(address: str, timeout: float, status_judged: bool = False) -> list[Finding]:
+    """All findings of the broker whose metrics.listener is at `address` (HOST:PORT). :param timeout: in seconds.
+    :param status_judged: see `judge_metrics`."""
     try:
         text = Source(UsageLocation(address), timeout).metrics()
     except UsageError as error:
@@ -34,28 +36,15 @@ def examine_metrics(address: str, timeout: float) -> list[Finding]:
                 "--command-config has what this listener requires",
             )
         ]
-    return [*judge_metrics(text), *judge_quotas(text)]
+    return [*judge_metrics(text, status_judged=status_judged), *judge_quotas(text)]
 
 
-def judge_certificate(subject: str, ends: float, now: float) -> Iterator[Finding]:
-    """A finding if a certificate expires soon. :param ends, now: Unix times in seconds."""
-    left_days = (ends - now) / DAY_S
-    if left_days > EXPIRES_SOON_DAYS:
-        return
-    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(ends))
-    yield Finding(
-        "error" if left_days <= 0 else "warning",
-        subject,
-        f"its certificate {'has expired' if left_days <= 0 else 'expires'}: {date}",
-        "clients that verify certificates cannot connect any more"
-        if left_days <= 0
-        else "clients then cannot connect any more",
-        "replace the file of ssl.keystore.location; the broker reads it again within odradek.ssl.reload.ms",
-    )
+def judge_metrics(text: str, now: float | None = None, status_judged: bool = False) -> Iterator[Finding]:
+    """The findings in the text of a broker's metrics.
 
-
-def judge_metrics(text: str, now: float | None = None) -> Iterator[Finding]:
-    """The findings in the text of a broker's metrics. :param now: Unix time in seconds; None: the present time."""
+    :param now: Unix time in seconds; None: the present time. :param status_judged: the findings in the broker's status are
+        known, which has more about the security of all listeners except the metrics listener.
+    """
     now = time.time() if now is None else now
     large: dict[str, int] = {}
     old = False
@@ -63,11 +52,11 @@ def judge_metrics(text: str, now: float | None = None) -> Iterator[Finding]:
         sample = _SAMPLE.match(line)
         if sample is None:
             continue
-        name, labels, value = sample[1], dict(_LABEL.findall(sample[2])), float(sample[3])
+        name, labels, value = sample[1], dict(_LABEL.findall(sample[2] or "")), float(sample[3])
         if name == "odradek_topic_largest_batch_bytes" and value > FETCH_BYTES:
             large[labels["topic"]] = int(value)
-        elif name == "odradek_tls_certificate_expiry_timestamp_seconds":
-            yield from judge_certificate(f"listener {labels['listener']}", value, now)
+        elif name in SECURITY_METRICS and (not status_judged or labels.get("listener") == METRICS_LISTENER):
+            yield from judge_security_sample(name, labels.get("listener", ""), value, now)
         elif name == "odradek_jwks_keys" and value == 0:
             yield Finding(
                 "error",

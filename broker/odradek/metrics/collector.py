@@ -28,6 +28,7 @@ from odradek.metrics import pages
 from odradek.metrics import partitions as of_partitions
 from odradek.metrics import processes as of_processes
 from odradek.metrics import quotas as of_quotas
+from odradek.metrics import security as of_security
 from odradek.metrics import traffic as of_traffic
 from odradek.metrics import transactions as of_transactions
 from odradek.metrics.exposition import Family, Labels, client_metrics
@@ -39,6 +40,7 @@ from odradek.metrics.named_series import NamedSeries
 from odradek.metrics.names import METRICS
 from odradek.metrics.partitions import Address, PartitionLabels, Rows
 from odradek.metrics.processes import Place, single
+from odradek.metrics.security import CertificateTimes, SecurityFaults
 from odradek.metrics.spool import Spool
 from odradek.metrics.transactions import OpenTransactions, TransactionReport
 from odradek.shm.published_jwks import Provider
@@ -88,7 +90,8 @@ class Collector:
         wall: Callable[[], int] = now_ms,
     ) -> None:
         self.lock = threading.Lock()
-        self.certificate_ends: Callable[[], Mapping[str, int]] = dict  # Unix ms by listener; the reporter sets it
+        self.certificates: Callable[[], Mapping[str, CertificateTimes]] = dict  # by listener; the reporter sets it
+        self.faults: Callable[[], SecurityFaults] = SecurityFaults  # the reporter sets it
         self.providers: Callable[[], Sequence[Provider]] = tuple  # identity providers; the reporter sets it
         self.spool: Spool | None = None
         self.history = EndHistory()
@@ -290,10 +293,8 @@ class Collector:
         for name in ("tls_reloads", "tls_reload_failures"):
             yield single(f"odradek_{name}_total", sum(counters[name] for counters in words))
         yield single("odradek_failed_broker_logins_total", sum(counters["failed_peer_logins"] for counters in words))
-        yield Family(
-            METRICS["odradek_tls_certificate_expiry_timestamp_seconds"],
-            [("", Labels(listener=name), ends_ms / 1000) for name, ends_ms in self.certificate_ends().items()],
-        )
+        yield from of_security.certificate_families(self.certificates())
+        yield from of_security.fault_families(self.faults(), self._wall())
         yield from of_traffic.provider_families(self.providers())
         for name in ("limit", "full", "refused"):
             value = sum(counters[f"connections_{name}"] for counters in words)

@@ -119,7 +119,7 @@ class HttpTls:
         self._interval_s = config.integer("odradek.ssl.reload.ms") / 1000
         self._next_look = clock() + self._interval_s
         self._seen = self._used = self._look()
-        self.ends_ms = 0
+        self.reload_failed = False
         self.context = self._load()
 
     def refresh(self) -> None:
@@ -134,8 +134,10 @@ class HttpTls:
         self._used = present
         try:
             self.context = self._load()
+            self.reload_failed = False
             log.info("metrics.listener uses a new certificate")
         except ConfigError as error:
+            self.reload_failed = True
             log.error("cannot use the changed key store of metrics.listener, so the former one stays in use: %s", error)
 
     def _look(self) -> object:
@@ -145,10 +147,11 @@ class HttpTls:
 
     def _load(self) -> ssl.SSLContext:
         from odradek.security.contexts import load_listener, server_context
+        from odradek.security.validity import validities
 
         listener = self._config.metrics_listener
         assert listener is not None
         # As on SASL_SSL: the unprefixed ssl.client.auth belongs to Kafka's clients.
         material = load_listener(self._config, Listener(NAME, listener.host, listener.port, "SASL_SSL"))
-        self.ends_ms = material.ends_ms
+        self.validity = validities({NAME: material}, None)[NAME]
         return server_context(material)

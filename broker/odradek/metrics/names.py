@@ -501,10 +501,24 @@ PROCESSES = (
     ),
     *rows(
         GAUGE,
+        "",
+        {
+            "odradek_failing_broker_logins": "Number of addresses of other brokers to which this broker could not authenticate "
+            "its last connection: the TLS handshake or the login failed, within the last 10 minutes.",
+        },
+    ),
+    *rows(
+        GAUGE,
         "listener",
         {
             "odradek_tls_certificate_expiry_timestamp_seconds": "Unix time in seconds at which the certificate of a listener, "
             "or one of its chain, expires.",
+            "odradek_tls_certificate_start_timestamp_seconds": "Unix time in seconds from which the certificate of a listener "
+            "and its chain are valid.",
+            "odradek_tls_truststore_expiry_timestamp_seconds": "Unix time in seconds at which the first authority in the trust "
+            "store of a listener expires, if the listener asks for certificates or is the inter-broker listener.",
+            "odradek_tls_reload_failed": "Whether the changed key store or trust store of a listener cannot be used (1), so "
+            "that the former one is in use, or not (0).",
             "odradek_jwks_keys": "Number of keys of the identity provider (JWKS) with which the broker checks the tokens of a "
             "listener. With 0, no client can log in with OAUTHBEARER.",
             "odradek_jwks_read_timestamp_seconds": "Unix time in seconds at which the broker last read the keys of the "

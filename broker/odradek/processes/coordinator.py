@@ -380,7 +380,7 @@ def _tls_reload(context: ProcessContext) -> "TlsReload | None":
         return None
     from odradek.processes.tls_reload import TlsReload  # with the TLS library, which the supervisor has loaded already
 
-    return TlsReload(context.tls.published, context.config, context.shm.wake_all)
+    return TlsReload(context.tls.published, context.config, context.shm.wake_all, faults=context.faults)
 
 
 def _jwks_reader(context: ProcessContext, loop: asyncio.AbstractEventLoop) -> "JwksReader | None":

@@ -2,9 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.metering import count
 from odradek.processes.context import ProcessContext
 from odradek.security.peer_settings import is_protected
+from odradek.shm.published_faults import Area
 
 if TYPE_CHECKING:
     from odradek.security.peers import PeerSecurity
@@ -18,4 +20,10 @@ def peer_security_of(context: ProcessContext) -> "PeerSecurity | None":
     from odradek.security.peers import PeerSecurity
 
     published = None if context.tls is None else context.tls.published
-    return PeerSecurity(config, published, lambda: count("failed_peer_logins"))
+    area = Area.COORDINATOR_LOGINS if context.kind == ProcessKind.COORDINATOR else Area.REPLICATOR_LOGINS
+    return PeerSecurity(
+        config,
+        published,
+        lambda: count("failed_peer_logins"),
+        publish=lambda faults: context.faults.publish_logins(area, faults),
+    )

@@ -19,7 +19,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import uvloop
 
@@ -35,13 +35,18 @@ from odradek.metrics.http_access import NAME as METRICS_NAME
 from odradek.metrics.http_access import TLS, Credentials, HttpTls
 from odradek.metrics.partitions import Address, not_ready
 from odradek.metrics.processes import places
+from odradek.metrics.security import CertificateTimes, SecurityFaults
 from odradek.metrics.transactions import MalformedReport, TransactionReport, decode_transactions
 from odradek.metrics.usage_reports import UsageReports
 from odradek.net.forward import ForwardClient, ForwardError
 from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind, Status
 from odradek.processes import logs
 from odradek.processes.context import ProcessContext
+from odradek.security.peer_settings import is_protected
 from odradek.shm.published_pages import PublishedPages
+
+if TYPE_CHECKING:
+    from odradek.security.validity import Validity
 
 log = logging.getLogger("odradek.reporter")
 
@@ -69,6 +74,14 @@ def decode_coordinated(payload: bytes) -> Coordinated:
     return Coordinated(
         None if parts.groups is None else list(decode_groups(parts.groups)),
         None if parts.transactions is None else decode_transactions(parts.transactions),
+    )
+
+
+def _times(validity: "Validity") -> CertificateTimes:
+    return CertificateTimes(
+        max(certificate.begins_ms for certificate in validity.chain),
+        min(certificate.ends_ms for certificate in validity.chain),
+        min((certificate.ends_ms for certificate in validity.trusted), default=None),
     )
 
 
@@ -106,8 +119,9 @@ class Reporter:
         self._has_been_ready = False
         has_tls = context.metrics_socket is not None and bool(config[TLS])
         self._tls = HttpTls(config) if has_tls else None
-        self._listener_ends: tuple[int, dict[str, int]] = (0, {})
-        self.collector.certificate_ends = self._certificate_ends
+        self._listener_times: tuple[int, dict[str, CertificateTimes]] = (0, {})
+        self.collector.certificates = self._certificates
+        self.collector.faults = self._faults
         self.collector.providers = lambda: context.jwks.read_providers()[1]
 
     async def run(self) -> None:
@@ -146,13 +160,28 @@ class Reporter:
         if self._context.running.changed:
             self._context.running.take_over(self._context.config)
 
-    def _certificate_ends(self) -> dict[str, int]:
-        """For each listener with TLS, also that of the metrics, the Unix time in ms at which its certificates expire."""
+    def _certificates(self) -> dict[str, CertificateTimes]:
+        """When the certificates of each listener with TLS are valid, also those of the metrics listener."""
         tls = self._context.tls
-        if tls is not None and tls.published.version != self._listener_ends[0]:
+        if tls is not None and tls.published.version != self._listener_times[0]:
+            from odradek.security.validity import validities  # the supervisor has loaded the TLS library already
+
             version, material = tls.published.read()
-            self._listener_ends = version, {name: of_listener.ends_ms for name, of_listener in material.items()}
-        return self._listener_ends[1] | ({} if self._tls is None else {METRICS_NAME: self._tls.ends_ms})
+            config = self._context.config
+            between_brokers = config.inter_broker_listener.name if config.clustered else None
+            self._listener_times = (
+                version,
+                {name: _times(validity) for name, validity in validities(material, between_brokers).items()},
+            )
+        return self._listener_times[1] | ({} if self._tls is None else {METRICS_NAME: _times(self._tls.validity)})
+
+    def _faults(self) -> SecurityFaults:
+        faults = self._context.faults
+        failed = {fault.listener for fault in faults.stores()}
+        stores = {name: name in failed for name in self._certificates()}
+        if self._tls is not None:
+            stores[METRICS_NAME] = self._tls.reload_failed
+        return SecurityFaults(stores, faults.logins() if is_protected(self._context.config) else None)
 
     async def _beat(self) -> None:
         while True:

@@ -36,6 +36,7 @@ from odradek.processes.table import PROCESSES, ProcessRow
 from odradek.shm.client_limits import ClientLimits
 from odradek.shm.confirmed_pages import ConfirmedPages
 from odradek.shm.credentials_version import CredentialsVersion, tokens_version
+from odradek.shm.published_faults import PublishedFaults
 from odradek.shm.published_jwks import PublishedJwks
 from odradek.shm.replication_limits import begin_quotas
 from odradek.shm.running_config import RunningConfig
@@ -75,6 +76,7 @@ class BrokerResources:
     tokens: CredentialsVersion = field(default_factory=tokens_version)
     acls: ConfirmedPages = field(default_factory=new_pages)
     jwks: PublishedJwks = field(default_factory=PublishedJwks)
+    faults: PublishedFaults = field(default_factory=PublishedFaults)
 
 
 class RunningBroker:
@@ -118,6 +120,7 @@ class RunningBroker:
             *resources.running.descriptors,
             *resources.acls.descriptors,
             *resources.jwks.descriptors,
+            *resources.faults.descriptors,
             *resources.directories.descriptors,
         }
         self._inherited |= {*resources.client_limits.descriptors}
@@ -217,6 +220,7 @@ class RunningBroker:
             tokens=self.resources.tokens,
             acls=self.resources.acls,
             jwks=self.resources.jwks,
+            faults=self.resources.faults,
         )
 
 

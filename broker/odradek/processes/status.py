@@ -20,6 +20,7 @@ from odradek.config.pid_file import STATUS_SOCKET
 from odradek.net.listeners import listen_unix
 from odradek.processes.authorization import authorizer_of, has_authorizer
 from odradek.processes.children import Child
+from odradek.security.peer_settings import is_protected
 
 if TYPE_CHECKING:
     from odradek.processes.supervisor import Supervisor
@@ -67,7 +68,8 @@ class StatusSocket:
 
 def report(supervisor: "Supervisor") -> dict[str, Any]:
     """The status document: identity, state, listeners, counts, log directories, and a row for each process. Brokers
-    with an authorizer add `access`; those of a cluster add `cluster`, see `cluster_status.report`."""
+    with an authorizer add `access`; those with TLS or with SASL between brokers add `security`, see `security_status.report`;
+    those of a cluster add `cluster`, see `cluster_status.report`."""
     broker, resources = supervisor.broker, supervisor.resources
     shm, directories, acceptor = broker.shm, resources.directories, broker.intake.acceptor
     now = supervisor.clock()
@@ -109,6 +111,11 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
             "super_users": len(authorizer.super_users),
             "locked_out": version > 0 and not authorizer.can_manage(),
         }
+    if resources.tls is not None or is_protected(resources.config):
+        from odradek.processes import security_status  # brokers without TLS and SASL do not need it
+
+        published = None if resources.tls is None else resources.tls.published
+        document["security"] = security_status.report(resources.config, published, resources.faults)
     if resources.config.clustered:
         from odradek.processes import cluster_status  # brokers without a cluster do not need it
 

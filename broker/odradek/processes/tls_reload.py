@@ -8,14 +8,17 @@ stay in use. Open connections always keep what they have.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from odradek._ext.shm.metering import count
+from odradek.clock import now_ms
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError, raise_all
-from odradek.security.contexts import ListenerMaterial, load_listeners, why_not_replaced
+from odradek.security.contexts import ListenerMaterial, load_listener, load_listeners, why_not_replaced
+from odradek.security.faults import StoreFault
 from odradek.security.peers import wrong_between_brokers
 from odradek.security.store_files import Signature, signature
+from odradek.shm.published_faults import PublishedFaults
 from odradek.shm.published_tls import PublishedTls, TooMuchMaterial, encoded
 
 log = logging.getLogger("odradek.tls")
@@ -27,6 +30,7 @@ class TlsReload:
     """See the module.
 
     :param wake: wakes all processes of the broker. :param clock: monotonic seconds.
+    :param faults: where the listeners are published whose changed stores cannot be used.
     """
 
     def __init__(
@@ -35,6 +39,7 @@ class TlsReload:
         config: BrokerConfig,
         wake: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        faults: PublishedFaults | None = None,
     ) -> None:
         self._published = published
         self._config = config
@@ -42,6 +47,8 @@ class TlsReload:
         self._clock = clock
         self._seen = self._used = self._signature()
         self._next_look = 0.0
+        self._faults = faults
+        self._publish_faults(())
 
     def check(self, config: BrokerConfig) -> Material | None:
         """Load the material that these settings describe; None if it is the material in use. Raises ConfigError."""
@@ -60,6 +67,7 @@ class TlsReload:
 
     def apply(self, material: Material | None) -> None:
         """Let all workers use this material, from `check`, for new connections."""
+        self._publish_faults(())
         if material is None:
             return
         present = self._published.read()[1]
@@ -81,6 +89,33 @@ class TlsReload:
         except ConfigError as error:
             count("tls_reload_failures", 1)
             log.error("cannot use the changed key stores, so the former ones stay in use: %s", error)
+            self._publish_faults(self._faulty(config, error))
+
+    def _faulty(self, config: BrokerConfig, error: ConfigError) -> list[StoreFault]:
+        """The listeners whose stores cannot be used; all, if only their combination is wrong.
+
+        :param error: the first reason.
+        """
+        at_ms = now_ms()
+        present = self._published.read()[1]
+        found = []
+        for listener in config.listeners:
+            if listener.name in present:
+                try:
+                    material = {listener.name: load_listener(config, listener)}
+                    refusal = why_not_replaced(present, material, config)
+                except ConfigError as reason:
+                    refusal = reason
+                if refusal is not None:
+                    found.append(StoreFault(listener.name, at_ms, str(refusal)))
+        return found or [StoreFault(name, at_ms, str(error)) for name in present]
+
+    def _publish_faults(self, faults: Iterable[StoreFault]) -> None:
+        if self._faults is not None:
+            try:
+                self._faults.publish_stores(faults)
+            except OSError as error:
+                log.warning("cannot publish that key stores cannot be used: %s; `odradek doctor` may miss it", error)
 
     def look(self) -> None:
         """Called often: every `odradek.ssl.reload.ms`, look at the files' times, and follow a change that is

@@ -9,9 +9,10 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
 
+from odradek.clock import now_ms
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.config.listeners import ENCRYPTED
@@ -24,6 +25,7 @@ from odradek.security.contexts import (
     server_context,
     trust,
 )
+from odradek.security.faults import LoginFault
 from odradek.security.opening import PeerRefused
 from odradek.security.peer_settings import HOST_CHECK, error_of, settings_of
 from odradek.security.sasl.client import Credentials
@@ -38,6 +40,13 @@ _UNKNOWN_AUTHORITY = (18, 19, 20, 21)
 _HOST_MISMATCH, _ADDRESS_MISMATCH, _EXPIRED, _NOT_YET_VALID = 62, 64, 10, 9  # X509_V_ERR_*
 
 Address = tuple[str, int]
+
+
+class _Failing(NamedTuple):
+    """:param logged_s: when the last failure was logged, by the monotonic clock."""
+
+    logged_s: float
+    fault: LoginFault
 
 
 class PublishedMaterial(Protocol):
@@ -65,8 +74,10 @@ def client_context(material: ListenerMaterial, verifies_host: bool) -> ssl.SSLCo
 class PeerSecurity:
     """See the module.
 
-    :param published: None if no listener uses TLS. :param count: counts a failed handshake or login. :param clock: monotonic
-        seconds.
+    :param published: None if no listener uses TLS. :param count: counts a failed handshake or login.
+    :param publish: publishes the addresses to which this process cannot log in; called when a failure is logged, and when a
+        connection to such an address works. Raises OSError.
+    :param clock: monotonic seconds.
     """
 
     def __init__(
@@ -75,10 +86,12 @@ class PeerSecurity:
         published: PublishedMaterial | None,
         count: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        publish: Callable[[Iterable[LoginFault]], None] = lambda _: None,
     ) -> None:
         self._config = config
         self._published = published
         self._count = count
+        self._publish = publish
         self._clock = clock
         self._lock = threading.Lock()
         self._known = config.settings
@@ -89,7 +102,8 @@ class PeerSecurity:
             self.settings = settings_of(config.changed({}, {}))
         self._context: ssl.SSLContext | None = None
         self._made_of: tuple[int, bool] = (-1, True)
-        self._logged: dict[Address, float] = {}
+        self._failing: dict[Address, _Failing] = {}
+        self._publish_faults()  # replaces those of this process's predecessor
 
     @property
     def credentials(self) -> Credentials | None:
@@ -130,16 +144,20 @@ class PeerSecurity:
         return reason_of(error, host)
 
     def failed(self, broker: str, address: Address, reason: str) -> None:
-        """A handshake or a login failed: count it, and log it unless this was done within `PERIOD_S`."""
+        """A handshake or a login failed: count it, and log and publish it unless this was done within `PERIOD_S`."""
         self._count()
         now = self._clock()
         with self._lock:
-            since = self._logged.get(address)
-            if since is not None and now - since < PERIOD_S:
+            known = self._failing.get(address)
+            if known is not None and now - known.logged_s < PERIOD_S:
                 return
-            if len(self._logged) >= MOST_ADDRESSES:
-                self._logged.clear()
-            self._logged[address] = now
+            if len(self._failing) >= MOST_ADDRESSES:
+                self._failing.clear()
+                known = None
+            at_ms = now_ms()
+            since_ms = at_ms if known is None else known.fault.since_ms
+            self._failing[address] = _Failing(now, LoginFault(broker, *address, reason, since_ms, at_ms))
+            self._publish_faults()
         log.error(
             "cannot authenticate a connection to %s at %s:%d (listener %s, %s): %s; retrying, further failures at this address "
             "within %d s are only counted",
@@ -148,9 +166,18 @@ class PeerSecurity:
 
     def succeeded(self, address: Address) -> None:
         """A connection works: the next failure is logged."""
-        if self._logged:
+        if self._failing:
             with self._lock:
-                self._logged.pop(address, None)
+                if self._failing.pop(address, None) is not None:
+                    self._publish_faults()
+
+    def _publish_faults(self) -> None:
+        try:
+            self._publish([failing.fault for failing in self._failing.values()])
+        except OSError as error:
+            log.warning(
+                "cannot publish which brokers this one cannot log in to: %s; `odradek doctor` may miss one", error
+            )
 
 
 def reason_of(error: OSError, host: str) -> str | None:
