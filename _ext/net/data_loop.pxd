@@ -21,7 +21,7 @@ cdef class DataLoop(FrameReader):
     cdef public object protocol_log            # (peer, text) -> the text or None; for other protocols on listeners without TLS
     cdef public int64_t max_unauthenticated    # connections that have not authenticated yet: in all, and of one address
     cdef public int64_t max_unauthenticated_of_address
-    cdef public int64_t handshake_timeout_ms   # for the authentication of a connection
+    cdef public int64_t authentication_timeout_ms   # for the authentication of a connection
     cdef list tls_listeners                    # TlsListener or None by index of the listener; None: no listener uses TLS
     cdef object unauthenticated                # OrderedDict: since when (ms) by connection, in the order of their beginning
     cdef dict unauthenticated_of               # by address (of IPv6 the network): a dict whose keys are its connections, in that order

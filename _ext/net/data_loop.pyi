@@ -17,7 +17,7 @@ class DataLoop(FrameReader):
     protocol_log: Any
     max_unauthenticated: int
     max_unauthenticated_of_address: int
-    handshake_timeout_ms: int
+    authentication_timeout_ms: int
 
     def __init__(self, handler: FrameHandler, *, max_request_bytes: int=104857600, idle_ms: int=600000, max_pending: int=100, max_queued_bytes: int=1048576, receive_buffer_bytes: int=524288, retained_bytes: int=33554432, cold_reader=None, on_closed=None): ...
     def __dealloc__(self): ...

@@ -184,7 +184,7 @@ cdef class DataLoop(FrameReader):
         self.unauthenticated_of = {}
         self.crowd = {}
         self.max_unauthenticated = self.max_unauthenticated_of_address = 1 << 30
-        self.handshake_timeout_ms = 10000
+        self.authentication_timeout_ms = 10000
         self.shared_bytes = receive_buffer_bytes
         self.shared = <uint8_t*>malloc(receive_buffer_bytes)
         self.out_room = OUT_ROOM
@@ -352,14 +352,14 @@ cdef class DataLoop(FrameReader):
         return len(self.unauthenticated)
 
     def sweep_unauthenticated(self, int64_t now_ms):
-        """Close the connections that have not authenticated within `handshake_timeout_ms`. Return their number."""
+        """Close the connections that have not authenticated within `authentication_timeout_ms`. Return their number."""
         cdef Connection c
         cdef int count = 0
         cdef int64_t waited
         while self.unauthenticated:
             c, since_ms = next(iter(self.unauthenticated.items()))
             waited = now_ms - <int64_t>since_ms
-            if waited < self.handshake_timeout_ms:
+            if waited < self.authentication_timeout_ms:
                 break
             count += 1
             add(UNAUTHENTICATED_CLOSED, 1)

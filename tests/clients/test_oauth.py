@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kafka
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from confluent_kafka import Consumer, KafkaError, Producer
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonProvider
@@ -20,6 +18,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonProvider
 from odradek.testing import Broker
 from tests import toolchains
 from tests.cli.command import Command
+from tests.clients.written_and_read import by_aiokafka, by_kafka_python
 from tests.identity_provider import CLIENT, SECRET, IdentityProvider, token
 from tests.metrics.scraping import scrape
 from tests.sasl import port_of, settings
@@ -135,15 +134,7 @@ def test_kafka_python_writes_and_reads(broker: Broker) -> None:
         "sasl_mechanism": "OAUTHBEARER",
         "sasl_oauth_token_provider": Tokens(),
     }
-    producer = kafka.KafkaProducer(**options)
-    sent = producer.send("kafka-python", b"value").get(PATIENCE_S)
-    producer.close()
-    consumer = kafka.KafkaConsumer(**options, consumer_timeout_ms=PATIENCE_S * 1000)
-    partition = kafka.TopicPartition("kafka-python", 0)
-    consumer.assign([partition])
-    consumer.seek(partition, sent.offset)
-    assert next(consumer).value == b"value"
-    consumer.close()
+    assert by_kafka_python(options, "kafka-python", [b"value"]) == [b"value"]
 
 
 def test_aiokafka_writes_and_reads(broker: Broker) -> None:
@@ -158,15 +149,7 @@ def test_aiokafka_writes_and_reads(broker: Broker) -> None:
         "sasl_oauth_token_provider": Tokens(),
     }
 
-    async def talk() -> None:
-        async with AIOKafkaProducer(**options) as producer:
-            sent = await producer.send_and_wait("aiokafka", b"value")
-        async with AIOKafkaConsumer("aiokafka", **options) as consumer:
-            (partition,) = consumer.assignment()
-            consumer.seek(partition, sent.offset)
-            assert (await asyncio.wait_for(consumer.getone(), PATIENCE_S)).value == b"value"
-
-    asyncio.run(talk())
+    assert asyncio.run(by_aiokafka(options, "aiokafka", [b"value"])) == [b"value"]
 
 
 def properties(path: Path, url: str, options: str = "", *lines: str) -> str:

@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kafka
-import kafka.errors
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
@@ -22,6 +20,7 @@ from odradek.clients.cluster import Cluster
 from odradek.security.sasl.scram_credential import SHA_256, SHA_512
 from odradek.testing import Broker
 from tests import toolchains
+from tests.clients.written_and_read import by_aiokafka, by_kafka_python
 from tests.sasl import port_of, settings
 from tests.waiting import PATIENCE_S, until
 
@@ -148,15 +147,8 @@ def test_kafka_python_writes_and_reads(broker: Broker, mechanism: str) -> None:
         "sasl_mechanism": mechanism,
         "sasl_plain_username": "alice",
     }
-    producer = kafka.KafkaProducer(**options, sasl_plain_password="alice-secret")
-    sent = producer.send("kafka-python", mechanism.encode()).get(PATIENCE_S)
-    producer.close()
-    consumer = kafka.KafkaConsumer(**options, sasl_plain_password="alice-secret", consumer_timeout_ms=PATIENCE_S * 1000)
-    partition = kafka.TopicPartition("kafka-python", 0)
-    consumer.assign([partition])
-    consumer.seek(partition, sent.offset)
-    assert next(consumer).value == mechanism.encode()
-    consumer.close()
+    options["sasl_plain_password"] = "alice-secret"
+    assert by_kafka_python(options, "kafka-python", [mechanism.encode()]) == [mechanism.encode()]
 
 
 @_mechanisms
@@ -169,12 +161,8 @@ def test_aiokafka_writes_and_reads_and_reports_a_wrong_password(broker: Broker, 
     }
 
     async def talk() -> None:
-        async with AIOKafkaProducer(**options, sasl_plain_password="alice-secret") as producer:
-            sent = await producer.send_and_wait("aiokafka", mechanism.encode())
-        async with AIOKafkaConsumer("aiokafka", **options, sasl_plain_password="alice-secret") as consumer:
-            (partition,) = consumer.assignment()
-            consumer.seek(partition, sent.offset)
-            assert (await asyncio.wait_for(consumer.getone(), PATIENCE_S)).value == mechanism.encode()
+        right = options | {"sasl_plain_password": "alice-secret"}
+        assert await by_aiokafka(right, "aiokafka", [mechanism.encode()]) == [mechanism.encode()]
         wrong = AIOKafkaProducer(**options, sasl_plain_password="wrong")
         try:
             with pytest.raises(KafkaConnectionError):

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kafka
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests import toolchains
 from tests.clients.secured import MECHANISM, PASSWORD, USER, Secured, secured_broker
+from tests.clients.written_and_read import by_aiokafka, by_kafka_python
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.xdist_group("sasl-clients"), pytest.mark.timeout(600)]
@@ -69,15 +68,7 @@ def test_kafka_python(secured: Secured) -> None:
         "sasl_plain_username": USER,
         "sasl_plain_password": PASSWORD,
     }
-    producer = kafka.KafkaProducer(**options)
-    sent = producer.send("t", b"kafka-python").get(PATIENCE_S)
-    producer.close()
-    consumer = kafka.KafkaConsumer(**options, consumer_timeout_ms=PATIENCE_S * 1000)
-    partition = kafka.TopicPartition("t", 0)
-    consumer.assign([partition])
-    consumer.seek(partition, sent.offset)
-    assert next(consumer).value == b"kafka-python"
-    consumer.close()
+    assert by_kafka_python(options, "t", [b"kafka-python"]) == [b"kafka-python"]
 
 
 def test_aiokafka(secured: Secured) -> None:
@@ -90,15 +81,7 @@ def test_aiokafka(secured: Secured) -> None:
         "sasl_plain_password": PASSWORD,
     }
 
-    async def talk() -> None:
-        async with AIOKafkaProducer(**options) as producer:
-            sent = await producer.send_and_wait("t", b"aiokafka")
-        async with AIOKafkaConsumer("t", **options) as consumer:
-            (partition,) = consumer.assignment()
-            consumer.seek(partition, sent.offset)
-            assert (await asyncio.wait_for(consumer.getone(), PATIENCE_S)).value == b"aiokafka"
-
-    asyncio.run(talk())
+    assert asyncio.run(by_aiokafka(options, "t", [b"aiokafka"])) == [b"aiokafka"]
 
 
 @pytest.mark.java

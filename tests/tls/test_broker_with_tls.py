@@ -16,6 +16,7 @@ from odradek.testing import Broker
 from odradek.testing.broker_process import BrokerError
 from tests.certificates import authority, broker_settings, client_context, pem, write_files
 from tests.cli.command import Command
+from tests.clients.written_and_read import by_aiokafka, by_kafka_python
 from tests.metrics.scraping import scrape
 from tests.relay import Relay
 from tests.sasl import port_of
@@ -41,6 +42,9 @@ def broker(files):
 
 def payload(number):
     return hashlib.sha256(str(number).encode()).digest() * 20
+
+
+PAYLOADS = [payload(number) for number in range(RECORDS)]
 
 
 def confluent_settings(broker, files):
@@ -72,36 +76,21 @@ def test_confluent_kafka_writes_and_reads(broker, files):
 
 
 def test_aiokafka_writes_and_reads(broker, files):
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-
     async def run():
         context = client_context()
         context.load_cert_chain(f"{files}/client.pem")
-        common = {"bootstrap_servers": broker.bootstrap_servers, "security_protocol": "SSL", "ssl_context": context}
-        async with AIOKafkaProducer(**common) as producer:
-            await asyncio.gather(*[await producer.send("from-aiokafka", payload(number)) for number in range(RECORDS)])
-        async with AIOKafkaConsumer("from-aiokafka", auto_offset_reset="earliest", **common) as consumer:
-            return [(await consumer.getone()).value for _ in range(RECORDS)]
+        options = {"bootstrap_servers": broker.bootstrap_servers, "security_protocol": "SSL", "ssl_context": context}
+        return await by_aiokafka(options, "from-aiokafka", PAYLOADS)
 
-    assert asyncio.run(run()) == [payload(number) for number in range(RECORDS)]
+    assert asyncio.run(run()) == PAYLOADS
 
 
 def test_kafka_python_writes_and_reads(broker, files):
-    from kafka import KafkaConsumer, KafkaProducer
-
-    common = {
+    options = {
         "bootstrap_servers": broker.bootstrap_servers, "security_protocol": "SSL", "ssl_cafile": f"{files}/ca.pem",
         "ssl_certfile": f"{files}/client-chain.pem", "ssl_keyfile": f"{files}/client-key.pem",
     }  # fmt: skip
-    producer = KafkaProducer(**common)
-    for number in range(RECORDS):
-        producer.send("from-kafka-python", payload(number))
-    producer.flush(60)
-    producer.close()
-    consumer = KafkaConsumer("from-kafka-python", auto_offset_reset="earliest", **common)
-    read = [next(consumer).value for _ in range(RECORDS)]
-    consumer.close()
-    assert read == [payload(number) for number in range(RECORDS)]
+    assert by_kafka_python(options, "from-kafka-python", PAYLOADS) == PAYLOADS
 
 
 def read_digest(settings, topic, records, size):

@@ -155,7 +155,7 @@ class Worker:
         loop.failure_log = FailureLog().admit
         loop.protocol_log = FailureLog().admit_reason
         loop.handshake_thread = self._compute_handshake
-        loop.handshake_timeout_ms = config.integer("odradek.authentication.timeout.ms")
+        loop.authentication_timeout_ms = config.integer("odradek.authentication.timeout.ms")
         loop.max_unauthenticated = -(-config.integer("odradek.unauthenticated.max.connections") // workers)
         loop.max_unauthenticated_of_address = -(
             -config.integer("odradek.unauthenticated.max.connections.per.ip") // workers
