@@ -310,8 +310,8 @@ cdef class DataLoop(FrameReader):
                 return self.close_now(oldest, CLOSE_AUTHENTICATION, "it had not authenticated when too many connections had not")
             oldest = self.oldest_of_crowd(UNFAIR_SHARES * len(of_network))
             if oldest is not None:
-                return self.close_now(oldest, CLOSE_AUTHENTICATION, "it had not authenticated when too many connections had not, most of them "
-                                      "of its address")
+                return self.close_now(oldest, CLOSE_AUTHENTICATION,
+                                      "it had not authenticated when too many connections had not, most of them of its address")
             return self.close_now(c, CLOSE_AUTHENTICATION,
                                   f"{self.max_unauthenticated} connections have not authenticated yet, which is the limit")
         return 0
@@ -724,7 +724,7 @@ cdef class DataLoop(FrameReader):
         if c.frames.skipped:
             LOG.info("%s: %d request(s) were not executed: they had waited for over %d s when the client had closed the connection",
                      c.name, c.frames.skipped, LATE_MS // 1000, extra=c.log_fields)
-        if (unauthenticated or (stranger and reason not in QUIET)) and self.failure_log is not None:
+        if (unauthenticated or (stranger and reason != CLOSE_OTHER_PROTOCOL and reason not in QUIET)) and self.failure_log is not None:
             text = self.failure_log(c.peer, text)
         elif self.protocol_log is not None and reason == CLOSE_OTHER_PROTOCOL:
             text = self.protocol_log(c.peer, text)

@@ -103,7 +103,9 @@ def test_json_has_the_traceback_as_a_field_and_omits_unknown_fields():
 
 
 def test_a_client_cannot_forge_a_line_or_send_codes_to_a_terminal():
-    line = formatter(TEXT).format(record("client %s", "x\n2026-01-01 ERROR forged\x1b[31m\r\x85\u2028\x7f\u202e\u2066\ttab"))
+    line = formatter(TEXT).format(
+        record("client %s", "x\n2026-01-01 ERROR forged\x1b[31m\r\x85\u2028\x7f\u202e\u2066\ttab")
+    )
     assert line.endswith(r"client x\n2026-01-01 ERROR forged\x1b[31m\r\x85\u2028\x7f\u202e\u2066" + "\ttab")
     assert len(formatter(TEXT, journal=True).format(record("a\nb")).splitlines()) == 1
 

@@ -32,7 +32,7 @@ MOST_TRIED = 4
 """The largest number of keys with which one token is checked: several, if it names none."""
 LONGEST_NAME = 1024
 _BLANKS = " \t\n\v\f\r"
-"""What is cut off a name, as by Java's `trim`. Other white space belongs to the name: without it, it could be another user's."""
+"""What is cut off a name, as by Java's `trim`. Other white space belongs to the name, which could else be another user's."""
 LATEST = 253402300799
 """The last second of the year 9999: larger times are refused."""
 
