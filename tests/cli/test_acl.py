@@ -119,14 +119,14 @@ def test_acls_that_nobody_needed_are_found_in_the_usage_of_the_broker(broker: Br
 UNASKED = cast("Cluster", None)  # the ACLs are those of the test
 
 
-def write_usage(directory: Path, principal: str = "User:c") -> None:
+def write_usage(directory: Path, principal: str = "User:c", api: str = "Fetch") -> None:
     """Two intervals: 12:00 to 18:00, and to 23:30. The principal has read the topic `used` in both."""
     clock = Clock(NOON)
     writer = spool(directory, clock=clock)
     for hours, requests in ((6, 1), (5.5, 2)):
         clock.advance(int(hours * HOUR))
         row = UsageRow(0, principal, "c", "used", 1, NOON, NOON, requests, *[0] * 7)
-        assert writer.write([spool_rows.usage(row, {1: "Fetch"})])
+        assert writer.write([spool_rows.usage(row, {1: api})])
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,14 @@ def test_the_text_about_unused_acls_says_what_is_known(
     assert warned in shown.err and ("warning" in shown.err) == bool(warned)
 
 
-def test_usage_without_names_is_mentioned(tmp_path: Path, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize(("api", "mentioned"), [("Fetch", True), ("SaslHandshake", False), ("ApiVersions", False)])
+def test_usage_without_names_is_mentioned_except_before_a_login(
+    api: str, mentioned: bool, tmp_path: Path, monkeypatch, capsys
+) -> None:
     monkeypatch.setattr("odradek.clients.acls.describe", lambda *_: [acl(TOPIC, "idle", Operation.READ)])
-    write_usage(tmp_path, "other")
+    write_usage(tmp_path, "other", api)
     show_unused(UNASKED, "", 1, "-1h", str(tmp_path), False, NOON + 12 * HOUR)
-    assert "whose principal or topic was not recorded" in capsys.readouterr().err
+    assert ("whose principal or topic was not recorded" in capsys.readouterr().err) == mentioned
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from odradek.security.faults import LoginFault, StoreFault
 from odradek.shm.published_faults import Area, PublishedFaults
 from odradek.testing import Broker
 from tests import certificates
+from tests.cli.command import Command
 from tests.metrics.scraping import scrape
 from tests.waiting import until
 
@@ -174,3 +175,9 @@ def test_stores_of_a_broker_are_found_when_they_expire_cannot_be_used_and_are_re
         until(lambda: findings_of(broker) == {}, lambda: f"{findings_of(broker)}: {broker.log_tail()}")
         assert scrape(broker).value(f"{TLS}reload_failed", listener="SSL") == 0
         assert json.loads(json.dumps(broker.status()["security"]))["failing_logins"] == []
+
+
+def test_a_wrong_file_of_the_command_is_no_finding_about_the_broker(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.properties"
+    file.write_text("security.protocol=TLS\n")
+    Command("127.0.0.1:1").refused("doctor", "--command-config", file, words=["security.protocol=TLS"])

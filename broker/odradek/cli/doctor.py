@@ -40,12 +40,17 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
 
     Exit code 1 if there is an error, 0 if there are only warnings.
     """
+    from odradek.cli.failure import fail
     from odradek.cli.finding import Finding
     from odradek.cli.health import examine_cluster
     from odradek.cli.health_local import address_for, examine_broker, metrics_of
     from odradek.cli.output import count, echo_json
     from odradek.clients.errors import ClientError
 
+    try:
+        command_security()
+    except ClientError as error:  # of the command's own file, not of a broker
+        fail(error)
     checked: list[str] = []
     own_metrics: str | None = None
     findings: list[Finding] = []

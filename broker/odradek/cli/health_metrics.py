@@ -31,7 +31,7 @@ def examine_metrics(address: str, timeout: float, status_judged: bool = False) -
                 "warning",
                 "metrics",
                 f"the metrics cannot be read: {error}",
-                "the sizes of batches, which only the metrics contain, were not checked",
+                "what only the metrics contain, such as the sizes of batches and throttled clients, was not checked",
                 "check that the broker's reporter runs (`odradek status`), that --metrics names its metrics.listener, and that "
                 "--command-config has what this listener requires",
             )
