@@ -112,7 +112,6 @@ cdef extern from "<sys/socket.h>" nogil:
 
 cdef enum:
     EVENTS_A_TURN = 256
-    HANDSHAKES_A_TURN_US = 2000       # time for TLS handshakes in a turn, after which other connections are served first
     SILENT_MS = 1000                  # a client that says nothing for so long during its handshake makes room for another one
     UNFAIR_SHARES = 2                 # an address with more than so many times the unauthenticated connections of another makes room for it
     CROWD_SOUGHT_MS = 100             # the address with most of them is looked for at most once in this time
@@ -530,7 +529,6 @@ cdef class DataLoop(FrameReader):
         look_at_clock(&self.standstill, self.now_ms)
         turn_clock()
         self.turn_us = self.clock = clock_us()
-        self.handshake_left_us = HANDSHAKES_A_TURN_US
         self.in_turn = True
         try:
             if self.unread:

@@ -64,14 +64,13 @@ cdef class FrameReader(ResponseSender):
     cdef int64_t turn_us                       # metering: when the turn began
     cdef Standstill standstill
     # TLS
-    # Called with (step, done, slow), the first two like those of JobThread; None: handshakes are computed in the loop.
+    # Computes the long steps of handshakes: called with (step, done, slow), the first two like those of JobThread.
     cdef public object handshake_thread
     cdef uint8_t* records                      # receive buffer for encrypted bytes; NULL until a listener uses TLS
     cdef const uint8_t* source                 # received bytes of the connection being read that are not fed to its TLS yet
     cdef const uint8_t* source_end
     cdef int stream_end                        # why nothing more can be received: STREAM_ENDED or an errno; 0: it can
     cdef int64_t records_left                  # encrypted bytes that may still be received in its turn
-    cdef int64_t handshake_left_us             # time for handshakes in this turn of the loop
     cdef list unread                           # connections with received records that continue in the next turn
     cdef int readable(self, Connection c) except -1
     cdef int read_frames(self, Connection c) except -1

@@ -313,24 +313,21 @@ cdef class FrameReader(ResponseSender):
                 if self.source[0] != TLS_HANDSHAKE_RECORD or (self.source_end - self.source > 1 and self.source[1] != TLS_MAJOR):
                     return self.close_now(c, CLOSE_OTHER_PROTOCOL, not_tls(self.source, self.source_end - self.source))
                 tls.begun = True
-            if self.handshake_left_us <= 0:    # other connections have their turn first
-                return 0
             if tls.library is None:
                 tls.open()
             self.source += tls.feed(self.source, self.source_end - self.source)
             if not tls.ready or tls.may_wait():
                 continue
-            if self.handshake_thread is not None:
+            if not tls.step_is_short():
                 self.keep_records(c)
                 return self.delegate_handshake(c)
             result = tls.compute_handshake()
-            self.handshake_left_us -= tls.step_us
             add(TLS_HANDSHAKE_US, tls.step_us)
             self.after_handshake(c, result)
         return 0
 
     cdef int delegate_handshake(self, Connection c) except -1:
-        """Let a thread compute the next step of the handshake; nothing is read from the connection meanwhile.
+        """Let a thread compute the next step of the handshake, which is long; nothing is read from the connection meanwhile.
 
         A connection has at most one step in the thread's queue, so the limits of unauthenticated connections bound it.
         """
@@ -369,6 +366,7 @@ cdef class FrameReader(ResponseSender):
             self.update_interest(c, False)
             if tls.pending():
                 self.continue_later(c)
+        self.flush_dirty()                 # `collect_records` has queued a flight that is larger than its buffer
         return 0
 
     cdef int after_handshake(self, Connection c, int result) except -1:

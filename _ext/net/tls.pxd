@@ -61,6 +61,9 @@ cdef class Tls:
     cdef int64_t feed(self, const uint8_t* data, int64_t n) except -1
     # Whether the fed record alone does not continue a handshake, so that a step of it can wait for the next record. At most once.
     cdef bint may_wait(self) noexcept
+    # Whether the fed record makes a step of the handshake that needs no computation with a key of a certificate or a key exchange: the
+    # Finished message of TLS 1.3, from a client that is not asked for a certificate. A message that is not one fails without such either.
+    cdef bint step_is_short(self) noexcept
     # Continues the handshake with what was fed; `step_us` is the time that it took. While `busy` is set, a thread calls it.
     cpdef TlsResult compute_handshake(self) except *
     cdef TlsResult handshake(self) except *

@@ -1,7 +1,7 @@
 """TLS of one connection, by Python's `ssl.SSLObject` over two memory buffers. See `tls.pxd` for the interface.
 
-Runs in a worker's event loop, except for handshakes: while `busy` is set, a thread of the worker computes a step of it, and the loop does
-not touch the object.
+Runs in a worker's event loop, except for the long steps of handshakes: while `busy` is set, a thread of the worker computes one, and the
+loop does not touch the object.
 
 The memory of OpenSSL's buffers does not shrink, so a connection feeds one record at a time and encrypts one record at a time: an idle
 connection keeps at most about 40 KiB of them, whatever it transferred before.
@@ -18,7 +18,9 @@ from odradek._ext.shm.metering cimport clock_us
 
 
 cdef enum:
-    CHANGE_CIPHER_SPEC = 20        # content type of a record that precedes the last message of a handshake, in one packet with it
+    # content types of records
+    CHANGE_CIPHER_SPEC = 20        # precedes the last message of a handshake, in one packet with it
+    APPLICATION_DATA = 23          # the type that every encrypted record of TLS 1.3 shows
 
 
 cdef object ssl = None             # loaded with the first TlsListener: a broker without TLS does without its memory
@@ -108,6 +110,9 @@ cdef class Tls:
         self.waited = True
         self.ready = False
         return True
+
+    cdef bint step_is_short(self) noexcept:
+        return self.head[0] == APPLICATION_DATA and not self.listener.asks_certificate
 
     cpdef TlsResult compute_handshake(self) except *:
         cdef int64_t began = clock_us()

@@ -22,12 +22,12 @@ struct crew {
 static void log_in_once(const struct options *options) {
     struct exchange exchange = {.fd = connect_to_plainly(options, 0)};
     if (options->tls)
-        exchange.tls = tls_connect(exchange.fd);
+        exchange.tls = light_connect(exchange.fd);
     if (options->user)
         log_in(&exchange, options->user);
     ask_versions(&exchange);
     if (exchange.tls)
-        tls_close(exchange.tls);
+        light_close(exchange.tls);
     else
         close(exchange.fd);
 }

@@ -20,17 +20,15 @@ struct text {
 };
 
 static void send_request(struct exchange *exchange, const struct buffer *request) {
-    if (exchange->tls) {
-        if (SSL_write(exchange->tls, request->data, (int)request->size) != (int)request->size)
-            die("TLS: a request could not be sent");
-    } else {
+    if (exchange->tls)
+        light_send(exchange->tls, request->data, request->size);
+    else
         send_all(exchange->fd, request->data, request->size);
-    }
 }
 
 static void receive(struct exchange *exchange, uint8_t *to, size_t size) {
     while (size) {
-        ssize_t got = exchange->tls ? SSL_read(exchange->tls, to, (int)size) : recv(exchange->fd, to, size, 0);
+        ssize_t got = exchange->tls ? (ssize_t)light_receive(exchange->tls, to, size) : recv(exchange->fd, to, size, 0);
         if (got <= 0)
             die("the broker closed the connection during a login");
         to += got;

@@ -55,13 +55,6 @@ SSL *tls_connect(int fd) {
     return tls;
 }
 
-void tls_close(SSL *tls) {
-    int fd = SSL_get_fd(tls);
-    SSL_shutdown(tls);
-    SSL_free(tls);
-    close(fd);
-}
-
 static void watch(struct end *end, uint32_t interest) {
     struct epoll_event event = {.events = interest, .data.ptr = end};
     if (interest == end->interest)

@@ -1,6 +1,6 @@
 """TLS handshakes that a thread computes: whatever happens to the connection meanwhile, nothing is lost or left open.
 
-The thread is the test itself: `settle` runs the steps, or, after `hello`, the test calls `work`.
+The thread is the test itself: `settle` runs the long steps, or, after `hello`, the test calls `work`.
 """
 
 import logging
@@ -17,14 +17,10 @@ from tests.net.tls_driver import TlsDriver, tls_listener
 
 
 class HandDriver(TlsDriver):
-    """A TlsDriver whose handshakes are computed by `work`."""
+    """A TlsDriver whose key is slow, and whose handshakes can stop in the middle."""
 
     def __init__(self, **how):
         super().__init__(listener=tls_listener(material(slow=True, **how)))
-        self.jobs = []
-        self.worked = 0
-        self.working = True
-        self.loop.handshake_thread = lambda step, done, slow: self.jobs.append((step, done))
 
     def hello(self, context=None):
         """A client whose first message has arrived, and waits for the thread."""
@@ -36,21 +32,6 @@ class HandDriver(TlsDriver):
         self.until(lambda: self.jobs)
         return client
 
-    def work(self):
-        """Run the jobs that are there."""
-        jobs, self.jobs = self.jobs, []
-        for step, done in jobs:
-            self.worked += 1
-            assert step() is False
-            done(None)
-
-    def settle(self):
-        turns = super().settle()
-        while self.jobs and self.working:
-            self.work()
-            turns += super().settle()
-        return turns
-
 
 @pytest.fixture
 def driver():
@@ -61,7 +42,7 @@ def test_handshakes_are_computed_by_a_thread(driver):
     client = driver.tls_client()
     client.send(framed(b"12345678"))
     driver.settle()
-    assert client.receive(12) == framed(b"12345678") and driver.worked >= 2
+    assert client.receive(12) == framed(b"12345678") and driver.worked >= 1
 
 
 def test_a_connection_may_be_closed_while_a_thread_computes_its_handshake(driver):
@@ -119,11 +100,39 @@ def test_the_step_of_a_closed_connection_is_not_computed(driver):
     assert meter_probe.word("tls_handshake_us") == before and driver.worked == 1
 
 
-@pytest.mark.parametrize(("version", "steps"), [(ssl.TLSVersion.TLSv1_2, 3), (ssl.TLSVersion.TLSv1_3, 2)])
-def test_a_change_cipher_spec_waits_for_the_message_after_it(driver, version, steps):
-    """It would need another step of the thread otherwise. TLS 1.2 has a key exchange before it."""
-    driver.tls_client(client_context(version))
+@pytest.mark.parametrize(
+    ("version", "client_auth", "steps"),
+    [
+        (ssl.TLSVersion.TLSv1_2, "none", 3),  # hello, key exchange, Finished
+        (ssl.TLSVersion.TLSv1_3, "none", 1),  # hello; the Finished needs no long computation
+        (ssl.TLSVersion.TLSv1_3, "required", 4),  # hello; certificate, its signature and Finished in a record each
+    ],
+)
+def test_the_thread_computes_the_long_steps(version, client_auth, steps):
+    """A change_cipher_spec waits for the message after it: it would be another step otherwise."""
+    driver = HandDriver(client_auth=client_auth)
+    certificate = None if client_auth == "none" else of_client()
+    client = driver.tls_client(client_context(version, certificate=certificate))
+    client.send(framed(b"12345678"))
+    assert client.receive(12) == framed(b"12345678")
     assert driver.worked == steps
+
+
+def test_encrypted_records_before_a_hello_are_refused_in_the_loop(driver):
+    """They look like the end of a handshake, whose computation is short; nothing is computed for one that has not begun."""
+    client = driver.tls_client(handshake=False)
+    client.send_raw(b"\x16\x03\x01\x00\x00" + b"\x17\x03\x03\x00\x20" + bytes(32))
+    driver.settle()
+    assert driver.closed_ids == [1] and driver.loop.closes["authentication"] == 1
+
+
+def test_encrypted_records_that_cannot_be_decrypted_end_the_handshake(driver):
+    client = driver.hello(client_context(ssl.TLSVersion.TLSv1_3))
+    driver.work()
+    client.send_raw(b"\x17\x03\x03\x00\x20" + bytes(32))
+    driver.settle()
+    assert driver.closed_ids == [1] and driver.loop.closes["authentication"] == 1
+    assert driver.worked == 1
 
 
 def test_a_change_cipher_spec_without_an_end_is_no_progress(driver):
@@ -140,8 +149,9 @@ def test_a_change_cipher_spec_without_an_end_is_no_progress(driver):
     assert driver.loop.closes["authentication"] == 1
 
 
-def test_bytes_that_arrive_while_the_thread_computes_are_read_afterwards(driver):
-    client = driver.hello(client_context(ssl.TLSVersion.TLSv1_3))
+def test_bytes_that_arrive_while_the_thread_computes_are_read_afterwards():
+    driver = HandDriver(client_auth="required")
+    client = driver.hello(client_context(ssl.TLSVersion.TLSv1_3, certificate=of_client()))
     driver.work()
     driver.settle()
     client.pull()
@@ -152,6 +162,6 @@ def test_bytes_that_arrive_while_the_thread_computes_are_read_afterwards(driver)
     client.socket.shutdown(1)
     driver.settle()
     assert driver.handler.seen == []
-    driver.work()
+    driver.working = True
     driver.until(lambda: driver.closed_ids)
     assert driver.handler.seen == [b"12345678"]

@@ -26,17 +26,47 @@ def tls_listener(of_listener=None):
 
 
 class TlsDriver(Driver):
-    """Its first listener uses TLS. :param listener: a TlsListener; None: one without client certificates."""
+    """Its first listener uses TLS. :param listener: a TlsListener; None: one without client certificates.
+
+    The thread that computes handshakes is the test itself: `settle` runs the steps while `working` is set, and so does `work`.
+    """
 
     def __init__(self, handler=None, listener=None, **settings):
         super().__init__(handler, **settings)
         self.failures = []
         self.loop.failure_log = self._note
         self.loop.use_tls([listener or tls_listener()])
+        self.jobs = []
+        self.worked = 0
+        self.working = True
+        self.loop.handshake_thread = lambda step, done, slow: self.jobs.append((step, done))
 
     def _note(self, peer, text):
         self.failures.append(text)
         return
+
+    def work(self):
+        """Run the steps of handshakes that wait for the thread."""
+        jobs, self.jobs = self.jobs, []
+        for step, done in jobs:
+            self.worked += 1
+            assert step() is False
+            done(None)
+
+    def settle(self):
+        turns = super().settle()
+        while self.jobs and self.working:
+            self.work()
+            turns += super().settle()
+        return turns
+
+    def until(self, condition):
+        """Turns until a condition holds."""
+        while not condition():
+            if self.jobs and self.working:
+                self.work()
+            else:
+                assert self.turn(), "no event came within the patience"
 
     def tls_client(self, context=None, handshake=True, **how):
         """A connected TlsClient, after its handshake."""
