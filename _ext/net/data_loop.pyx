@@ -675,6 +675,10 @@ cdef class DataLoop(FrameReader):
         cdef bint unauthenticated, stranger = False
         if c.fd < 0:
             return 0
+        if c.tls is not None and c.tls.reading and reason != CLOSE_RESET:
+            self.push_records(c)               # without them, the client could not read close_notify
+            if c.fd < 0:                       # the socket has failed, and is closed
+                return 0
         unauthenticated = reason == CLOSE_AUTHENTICATION or (
             reason == CLOSE_OTHER_PROTOCOL and c.tls is not None and not c.tls.established)
         add(UNSENT_BYTES, c.output.sealed_bytes)

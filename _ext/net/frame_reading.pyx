@@ -214,6 +214,7 @@ cdef class FrameReader(ResponseSender):
                 self.shake_hands(c)
             if c.fd >= 0 and tls.established and not c.frames.hold and not c.state.eof:
                 self.read_frames(c)
+            self.push_records(c)           # those of the end of the handshake, if no response has sent them
             if c.fd >= 0 and not tls.busy:
                 self.keep_records(c)
         finally:
@@ -246,7 +247,7 @@ cdef class FrameReader(ResponseSender):
             return 0
         self.bytes_in += n
         add(SOCKET_BYTES_IN, n)
-        self.records_left -= n
+        self.records_left = self.records_left - n if n == RECORDS_BYTES else 0    # epoll reports what arrives after a short read
         c.last_activity_ms = self.now_ms
         self.source = self.records
         self.source_end = self.records + n
@@ -373,7 +374,8 @@ cdef class FrameReader(ResponseSender):
         """Send the answer of a step of the handshake; after the last one, take over who the client is."""
         cdef Tls tls = c.tls
         self.collect_records(c)
-        self.push_records(c)
+        if result != TLS_OK or not tls.reading:    # else `read_records` sends the ticket, with the response to a request that has arrived
+            self.push_records(c)
         if c.fd < 0:
             return 0
         if result == TLS_FAILED:

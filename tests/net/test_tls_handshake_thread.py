@@ -165,3 +165,40 @@ def test_bytes_that_arrive_while_the_thread_computes_are_read_afterwards():
     driver.working = True
     driver.until(lambda: driver.closed_ids)
     assert driver.handler.seen == [b"12345678"]
+
+
+def test_the_ticket_and_the_first_response_are_sent_together(driver):
+    """A system call and a packet less, if the request has arrived with the client's Finished."""
+    client = driver.hello(client_context(ssl.TLSVersion.TLSv1_3))
+    driver.work()
+    driver.settle()
+    client.pull()
+    client.tls.do_handshake()
+    records = client.outgoing.read()
+    sent = driver.loop.bytes_out
+    client.send_raw(records + client.encrypt(framed(b"12345678")))
+    driver.turn()
+    assert driver.handler.seen == [b"12345678"] and driver.loop.bytes_out > sent + 200
+    received = client.socket.recv(1 << 16)
+    assert len(received) == driver.loop.bytes_out - sent
+    client.incoming.write(received)
+    assert client.tls.read(100) == framed(b"12345678")
+
+
+def test_a_bad_frame_with_the_end_of_the_handshake_is_refused_with_an_end_that_the_client_can_read(driver):
+    """The ticket, which waits for a response, is sent before close_notify."""
+    client = driver.hello(client_context(ssl.TLSVersion.TLSv1_3))
+    driver.work()
+    driver.settle()
+    client.pull()
+    client.tls.do_handshake()
+    records = client.outgoing.read()
+    client.send_raw(records + client.encrypt(b"\x7f\xff\xff\xff"))
+    driver.until(lambda: driver.closed_ids)
+    while client.pull():
+        pass
+    with pytest.raises(ssl.SSLZeroReturnError):
+        client.tls.do_handshake()
+        if client.tls.read(1) == b"":
+            raise ssl.SSLZeroReturnError
+    assert driver.loop.closes["bad_frame"] == 1
