@@ -1,7 +1,8 @@
-"""Accepting connections with one system call and no socket object for each. Used by the acceptor, in the supervisor's loop."""
+"""Accepting connections with one system call and no socket object for each, and reading of the reports of closed ones. Used by the
+acceptor, in the supervisor's loop."""
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport uint16_t
+from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport strerror
 
 
@@ -36,6 +37,17 @@ cdef extern from *:
     """
     int accept_client(int listening, char* host, uint16_t* port) nogil
 
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t recv(int socket, void* data, size_t n, int flags)
+    int MSG_DONTWAIT
+
+cdef extern from "<endian.h>" nogil:
+    uint64_t le64toh(uint64_t number)
+
+
+cdef enum:
+    NUMBERS_A_MESSAGE = 500
+
 
 def accept(int listening):
     """Accept a connection: (fd, host, port), the socket non-blocking and close-on-exec, the host an address as text.
@@ -53,3 +65,25 @@ def accept(int listening):
             return None
         if errno != EINTR:
             raise OSError(errno, strerror(errno).decode())
+
+
+def read_numbers(int channel):
+    """All numbers in the messages that wait in a channel of messages: a list, empty if none wait or the other end is closed.
+
+    :param channel: a SOCK_SEQPACKET socket whose messages are up to 500 numbers of 8 bytes, little-endian; a part of a number at the end
+        of a message is ignored. :raises OSError: see recv(2).
+    """
+    cdef uint64_t[NUMBERS_A_MESSAGE] data
+    cdef list numbers = []
+    cdef int64_t n, i
+    while True:
+        n = recv(channel, data, sizeof(data), MSG_DONTWAIT)
+        if n < 0:
+            if errno == EINTR:
+                continue
+            if errno != EAGAIN:
+                raise OSError(errno, strerror(errno).decode())
+        if n <= 0:
+            return numbers
+        for i in range(n // 8):
+            numbers.append(le64toh(data[i]))

@@ -17,6 +17,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from odradek._ext.net.accepting import read_numbers
+
 log = logging.getLogger("odradek.connections")
 
 _HEAD = struct.Struct("<QHB")
@@ -97,16 +99,7 @@ class Sender:
 
     def read_closed(self) -> list[int]:
         """The ids of the connections that the worker has closed since the last call."""
-        connection_ids: list[int] = []
-        while True:
-            try:
-                data = self.channel.recv(_IDS_PER_MESSAGE * _ID.size)
-            except BlockingIOError:
-                return connection_ids
-            if not data:
-                return connection_ids
-            whole = len(data) - len(data) % _ID.size
-            connection_ids += [number for (number,) in _ID.iter_unpack(data[:whole])]
+        return read_numbers(self.channel.fileno())
 
 
 class Receiver:
