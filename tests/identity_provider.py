@@ -70,6 +70,7 @@ class IdentityProvider:
     """Serves ``/jwks`` and ``/token``; a context manager. `answer` replaces the response to GET: it receives the handler.
 
     :ivar keys: the document at ``/jwks``. :ivar reads: the number of requests for it. :ivar claims: other claims of its tokens.
+    :ivar lifetime_s: of its tokens. :ivar down: whether it grants no tokens now. :ivar refused: how often it did not.
     """
 
     def __init__(self, context: Any = None) -> None:
@@ -78,6 +79,9 @@ class IdentityProvider:
         self.claims: dict[str, Any] = {}
         self.answer: Callable[[Any], None] | None = None
         self.forms: list[str] = []
+        self.lifetime_s = 60
+        self.down = False
+        self.refused = 0
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -94,7 +98,16 @@ class IdentityProvider:
                 if self.headers["Authorization"] != f"Basic {expected}":
                     self.reply(401, b'{"error":"invalid_client","error_description":"no such client"}')
                     return
-                made = {"access_token": token(**provider.claims), "expires_in": 60, "token_type": "Bearer"}
+                if provider.down:
+                    provider.refused += 1
+                    self.reply(503, b"{}")
+                    return
+                ends = int(time.time()) + provider.lifetime_s
+                made = {
+                    "access_token": token(**{"exp": ends} | provider.claims),
+                    "expires_in": provider.lifetime_s,
+                    "token_type": "Bearer",
+                }
                 self.reply(200, json.dumps(made).encode())
 
             def reply(self, status: int, body: bytes, **headers: str) -> None:

@@ -104,7 +104,7 @@ def test_warnings_go_to_stderr_and_the_broker_starts(tmp_path):
         text,
     )
     assert "ignoring unknown key log.retnetion.hours (--set); did you mean 'log.retention.hours'? " in text
-    assert "odradek.config: these settings have no effect yet: num.io.threads\n" in text
+    assert "odradek.config: these settings have no effect: num.io.threads\n" in text
     assert "security settings have no effect" not in text
 
 

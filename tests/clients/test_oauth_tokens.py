@@ -4,10 +4,10 @@ import ssl
 
 import pytest
 
-from odradek.clients import oauth_tokens
 from odradek.clients.oauth_tokens import Tokens, end_of, library_callback
 from odradek.clients.security import ClientSecurity
 from odradek.config.errors import ConfigError
+from odradek.security.sasl import token_grant
 from odradek.security.sasl.client import LoginError
 from tests import certificates
 from tests.identity_provider import CLIENT, SECRET, IdentityProvider, token
@@ -115,7 +115,7 @@ def test_tls_is_verified(tmp_path):
     ],
 )
 def test_responses_without_a_token_are_refused(monkeypatch, body, words):
-    monkeypatch.setattr(oauth_tokens, "request", lambda *_, **__: oauth_tokens_response(body))
+    monkeypatch.setattr(token_grant, "request", lambda *_, **__: oauth_tokens_response(body))
     with pytest.raises(LoginError, match=words):
         credentials("http://x/", 'clientId="a" clientSecret="b"').token()
 
@@ -136,7 +136,7 @@ def test_a_lifetime_that_is_no_time_means_a_new_token_for_each_login(monkeypatch
         asked.append(1)
         return oauth_tokens_response(json.dumps({"access_token": "a.b.c", "expires_in": expires_in}).encode())
 
-    monkeypatch.setattr(oauth_tokens, "request", respond)
+    monkeypatch.setattr(token_grant, "request", respond)
     made = credentials("http://x/", 'clientId="a" clientSecret="b"')
     assert (made.token(), made.token(), len(asked)) == ("a.b.c", "a.b.c", 2)
 
@@ -169,7 +169,7 @@ def test_wrong_settings_are_one_line_without_secrets(url, options, words):
         credentials(url, options)
     text = str(caught.value)
     assert words in text and "\n" not in text
-    assert "secret" not in text.replace("client.secret", "").replace("clientSecret", "") or "u:secret" in text
+    assert "secret" not in text.replace("client.secret", "").replace("clientSecret", "")
 
 
 def test_the_module_must_be_that_of_the_mechanism():
@@ -184,3 +184,24 @@ def test_the_library_gets_the_token_and_its_end(tmp_path):
     made = credentials(f"file://{path}", 'extension_a="b"')
     assert library_callback(made)("") == (path.read_text(), 12345.0, "", {"a": "b"})
     assert all(end_of(text) > 1e9 for text in ("x", "a.b.c", "a.W10.c", "a.e30.c"))
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [
+        ("http://idp.example.org/t", True),
+        ("http://127.0.0.1:1/t", False),
+        ("http://localhost/t", False),
+        ("https://h/t", False),
+    ],
+)
+def test_a_secret_that_travels_without_encryption_is_one_warning(tmp_path, url, warned):
+    path = tmp_path / "client.properties"
+    options = f'clientId="{CLIENT}" clientSecret="a-secret"'
+    lines = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=OAUTHBEARER", f"sasl.jaas.config={MODULE} {options};")
+    path.write_text("\n".join((*lines, f"{URL}={url}", "")))
+    warnings = ClientSecurity.from_file(path).warnings
+    assert len(warnings) == warned
+    for line in warnings:
+        assert line.startswith(f"{path}: {URL}={url}: the secret of client {CLIENT}") and "use https" in line
+        assert "a-secret" not in line

@@ -35,7 +35,8 @@ class ClientSecurity:
     :param verifies_host: whether the broker's certificate must contain the host name or address to which the client connects.
     :param versions: the lowest and highest TLS version. :param ciphers: of TLS 1.2, in OpenSSL's names; empty: the default.
     :param credentials: for the login; None without SASL. :param authorization: the Authorization header for a broker's
-    metrics.listener. :param warnings: one line for each key of the file that is probably misspelled.
+    metrics.listener. :param warnings: one line for each key of the file that is probably misspelled, and for settings that
+        send secrets without encryption.
     """
 
     protocol: str = "PLAINTEXT"
@@ -66,7 +67,8 @@ class ClientSecurity:
                 text = properties.decode(stream.read(_LONGEST_FILE))
             entries = {entry.name: entry.value.strip() for entry in properties.parse(text, file)}
             hints = [f"key {name} is unknown; {hint}" for name in entries if (hint := similar_key(name))]
-            return replace(cls.from_settings(entries), warnings=tuple(f"{file}: {hint}" for hint in hints))
+            security = cls.from_settings(entries)
+            return replace(security, warnings=tuple(f"{file}: {line}" for line in (*hints, *security.warnings)))
         except OSError as error:
             raise ClientError(f"cannot read the client configuration {file}: {error.strerror}") from None
         except ConfigError as error:
@@ -82,9 +84,10 @@ class ClientSecurity:
             raise ConfigError("security.protocol", protocol, f"must be one of {', '.join(PROTOCOLS)}")
         credentials = credentials_of(known) if protocol.startswith("SASL") else None
         # TLS also without security.protocol=SSL: metrics.listener may use it while the listener does not.
+        warnings = (credentials.warning,) if isinstance(credentials, TokenCredentials) and credentials.warning else ()
         if protocol.endswith("SSL") or any(name.startswith("ssl.") for name in known):
-            return _with_tls(protocol, known, credentials, header)
-        return cls(protocol, credentials=credentials, authorization=header)
+            return replace(_with_tls(protocol, known, credentials, header), warnings=warnings)
+        return cls(protocol, credentials=credentials, authorization=header, warnings=warnings)
 
     def context(self) -> ssl.SSLContext:
         """The TLS context, made at the first call. Raises ClientError."""

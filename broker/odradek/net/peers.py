@@ -22,7 +22,7 @@ from odradek.protocol.schemas import api_versions
 from odradek.protocol.schemas.header import RequestHeader, request_header_version, response_header_version
 from odradek.replication.backoff import GrowingBackoff, SetupTimeout
 from odradek.security.opening import RETRY_MS, Opened, Opening, PeerRefused, opening
-from odradek.security.sasl.client import LoginError
+from odradek.security.sasl.client import LoginError, NoTokenError
 
 if TYPE_CHECKING:
     import ssl
@@ -235,6 +235,9 @@ class Peer:
         try:
             async with asyncio.timeout(limit_s):
                 stream, opened = await self._open(address)
+        except NoTokenError as error:  # it is logged and counted where the token is to be got
+            self._refused(address, str(error), reported=True)
+            return
         except (LoginError, PeerRefused) as error:
             self._refused(address, str(error))
             return
@@ -284,13 +287,14 @@ class Peer:
             _, stream = await self._loop.create_connection(lambda: _Stream(self.name), host, port)
             return stream, None
         context = self._security.context()
+        credentials = await self._security.credentials_in_loop(self._setup.seconds / 2)
         _, stream = await self._loop.create_connection(lambda: _Stream(self.name), host, port)
         try:
             self._phase = "the TLS handshake"
             if context is not None:
                 await stream.encrypt(context, host, 2 * self._setup.seconds)
-            self._phase = "the first response" if self._security.credentials is None else "the login"
-            steps = opening(self._client_id, self._security.credentials)
+            self._phase = "the first response" if credentials is None else "the login"
+            steps = opening(self._client_id, credentials)
             frame = next(steps)
             while True:
                 stream.write(frame)
@@ -304,10 +308,10 @@ class Peer:
             stream.abort("the connection was not opened")
             raise
 
-    def _refused(self, address: Address, reason: str) -> None:
-        """The handshake or the login failed."""
+    def _refused(self, address: Address, reason: str, reported: bool = False) -> None:
+        """The handshake or the login failed. :param reported: it is logged and counted already."""
         self._connecting = None
-        if self._security is not None:
+        if self._security is not None and not reported:
             self._security.failed(self.name, address, reason)
         self._unreachable = True
         self._fail_waiting(PeerError(f"cannot authenticate a connection to {self.name} at {_text(address)}: {reason}"))

@@ -36,8 +36,10 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PROTECTIVE = ("sasl.", "ssl.", "listener.name.", "super.users", "allow.everyone.if.no.acl.found", "delegation.token.",
               "connections.max.reauth.ms", "principal.builder.class")  # fmt: skip
 """Prefixes of the keys with which an operator restricts what clients may do."""
-CHECKED_HANDLER = f".oauthbearer.{HANDLER}"
-"""The end of keys that may only name what this broker does anyway (`oauth_settings`)."""
+CHECKED_CLASSES = tuple(
+    f".oauthbearer.{key}" for key in (HANDLER, peer_settings.LOGIN_HANDLER, peer_settings.RETRIEVER)
+)
+"""The ends of keys that may only name what this broker does anyway (`oauth_settings`, `peer_settings`)."""
 
 __all__ = ["StartError", "run"]
 
@@ -116,7 +118,8 @@ def _check_peers(config: BrokerConfig) -> None:
     :raises StartError: the settings of the inter-broker listener cannot be used.
     """
     try:
-        peer_settings.check(config)
+        for line in peer_settings.check(config):
+            log.warning("%s", line)
     except ConfigError as error:
         raise StartError(str(error)) from None
 
@@ -132,7 +135,7 @@ def _check_logins(config: BrokerConfig) -> None:
                 _prepare_tokens(listener, settings.oauth)
             if settings.missing:
                 log.warning(
-                    "listener %s does not offer the SASL mechanisms %s, which are not supported yet",
+                    "listener %s does not offer the SASL mechanisms %s, which are not supported",
                     listener, ", ".join(settings.missing),
                 )  # fmt: skip
     except ConfigError as error:
@@ -175,14 +178,14 @@ def _check_metrics_access(config: BrokerConfig) -> None:
 
 
 def _warn_of_settings_without_effect(config: BrokerConfig) -> None:
-    without_effect = [name for name in config.without_effect if not name.endswith(CHECKED_HANDLER)]
+    without_effect = [name for name in config.without_effect if not name.endswith(CHECKED_CLASSES)]
     protective = [name for name in without_effect if name.startswith(PROTECTIVE)]
     rest = [name for name in without_effect if name not in protective]
     if protective:
         places = ", ".join(f"{name} ({config.settings[name].where})" for name in protective)
-        log.warning("these security settings have no effect yet, and protect nothing: %s", places)
+        log.warning("these security settings have no effect, and protect nothing: %s", places)
     if rest:
-        log.warning("these settings have no effect yet: %s", ", ".join(rest))
+        log.warning("these settings have no effect: %s", ", ".join(rest))
 
 
 def _bind_metrics(listener: Listener) -> socket.socket:

@@ -40,6 +40,7 @@ from odradek.replication.leader_connection import (
     LeaderTimeout,
 )
 from odradek.security.opening import RETRY_MS
+from odradek.security.sasl.client import NoTokenError
 from odradek.shm import epochs, truncation
 from odradek.storage.checkpoints import CorruptCheckpointError
 
@@ -487,7 +488,7 @@ class Fetcher:
         except LeaderRefused as error:
             if isinstance(error.__cause__, TimeoutError):
                 self._setup.timed_out()
-            if self.security is not None:
+            if self.security is not None and not isinstance(error.__cause__, NoTokenError):  # which is reported already
                 self.security.failed(f"broker {self.leader_id}", address, str(error))
             raise
         self._setup.succeeded()

@@ -19,7 +19,7 @@ from odradek.protocol.schemas.header import (
     response_header_version,
 )
 from odradek.security.opening import Opened, PeerRefused, opening
-from odradek.security.sasl.client import LoginError
+from odradek.security.sasl.client import Credentials, LoginError, NoTokenError, TokenCredentials
 
 if TYPE_CHECKING:
     from odradek.security.peers import PeerSecurity
@@ -75,6 +75,12 @@ class LeaderConnection:
         self.tls: TlsSocket | None = None
         self.renew_at: float | None = None
         setup_s = timeout_s if setup_s is None else setup_s
+        credentials: Credentials | TokenCredentials | None = None
+        if security is not None:
+            try:  # before the leader, which bounds the time of a login, sees a connection
+                credentials = security.credentials(setup_s)
+            except NoTokenError as error:
+                raise LeaderRefused(str(error)) from error
         self._began = time.monotonic()
         self._deadline = self._began + setup_s
         try:
@@ -87,7 +93,7 @@ class LeaderConnection:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if receive_buffer > 0:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-            self._set_up(address[0], setup_s, security)
+            self._set_up(address[0], setup_s, security, credentials)
         except OSError as error:
             self.close()
             raise LeaderError(f"cannot connect: {error.strerror or error}") from error
@@ -138,7 +144,13 @@ class LeaderConnection:
 
     # -- setting up ---------------------------------------------------------------------------------------------------
 
-    def _set_up(self, host: str, setup_s: float, security: "PeerSecurity | None") -> None:
+    def _set_up(
+        self,
+        host: str,
+        setup_s: float,
+        security: "PeerSecurity | None",
+        credentials: Credentials | TokenCredentials | None,
+    ) -> None:
         """Handshake, versions, login. All together end at the deadline, however slowly the leader sends. Raises LeaderError."""
         phase = "the TLS handshake"
         try:
@@ -151,8 +163,8 @@ class LeaderConnection:
                 self._socket.settimeout(self._time_left())
                 self._socket = wrapped = context.wrap_socket(self._socket, server_hostname=host)
                 self.tls = TlsSocket(wrapped)
-            phase = "the login" if security is not None and security.credentials is not None else "the first response"
-            opened = self._open(security)
+            phase = "the first response" if credentials is None else "the login"
+            opened = self._open(credentials)
         except (LoginError, PeerRefused) as error:
             raise LeaderRefused(str(error)) from error
         except ProtocolError as error:
@@ -173,8 +185,8 @@ class LeaderConnection:
         if opened.lifetime_ms > 0:
             self.renew_at = self._began + opened.lifetime_ms / 1000 * RENEWED_AFTER
 
-    def _open(self, security: "PeerSecurity | None") -> Opened:
-        steps = opening(self._client_id, None if security is None else security.credentials)
+    def _open(self, credentials: Credentials | TokenCredentials | None) -> Opened:
+        steps = opening(self._client_id, credentials)
         frame = next(steps)
         while True:
             self._send(frame)

@@ -18,7 +18,7 @@ from odradek.protocol.schemas.header import (
     request_header_version,
     response_header_version,
 )
-from odradek.security.sasl.client import Credentials, LoginError, login
+from odradek.security.sasl.client import Credentials, LoginError, TokenCredentials, login
 
 SOFTWARE = "odradek"
 _VERSIONS_VERSION = 3
@@ -47,7 +47,7 @@ Opening = Generator[bytes, bytes, Opened]
 """Yields frames with their length, receives frames without it. Raises LoginError, ProtocolError."""
 
 
-def opening(client_id: str, credentials: Credentials | None) -> Opening:
+def opening(client_id: str, credentials: Credentials | TokenCredentials | None) -> Opening:
     """Ask for the versions that the broker serves, then log in. :param credentials: None: the listener does not use SASL."""
     correlation_id = 1
     message = api_versions.Request(client_software_name=SOFTWARE, client_software_version=__version__)

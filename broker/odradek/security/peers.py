@@ -10,7 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.clock import now_ms
 from odradek.config.broker_config import BrokerConfig
@@ -27,8 +27,12 @@ from odradek.security.contexts import (
 )
 from odradek.security.faults import LoginFault
 from odradek.security.opening import PeerRefused
-from odradek.security.peer_settings import HOST_CHECK, error_of, settings_of
-from odradek.security.sasl.client import Credentials
+from odradek.security.peer_settings import HOST_CHECK, PeerSettings, error_of, settings_of
+from odradek.security.sasl.client import Credentials, TokenCredentials
+from odradek.security.sasl.token_settings import TokenSource
+
+if TYPE_CHECKING:
+    from odradek.security.sasl.shared_token import SharedToken
 
 log = logging.getLogger("odradek.security")
 
@@ -36,6 +40,8 @@ TRUST_STORE = "ssl.truststore.location"
 PERIOD_S = 60.0
 """A failure is logged once in this time for each address."""
 MOST_ADDRESSES = 256
+TOKEN_WAIT_S = 2.0
+"""The longest time for which a connection waits for a token of an identity provider."""
 _UNKNOWN_AUTHORITY = (18, 19, 20, 21)
 _HOST_MISMATCH, _ADDRESS_MISMATCH, _EXPIRED, _NOT_YET_VALID = 62, 64, 10, 9  # X509_V_ERR_*
 
@@ -74,7 +80,8 @@ def client_context(material: ListenerMaterial, verifies_host: bool) -> ssl.SSLCo
 class PeerSecurity:
     """See the module.
 
-    :param published: None if no listener uses TLS. :param count: counts a failed handshake or login.
+    :param published: None if no listener uses TLS. :param count: counts a failed handshake, a failed login, and a failed
+        attempt to get a token for logins.
     :param publish: publishes the addresses to which this process cannot log in; called when a failure is logged, and when a
         connection to such an address works. Raises OSError.
     :param clock: monotonic seconds.
@@ -100,15 +107,43 @@ class PeerSecurity:
         except ConfigError as error:  # a setting made at run time, which another broker or tool has stored
             log.error("ignoring settings made at run time for connections to other brokers: %s", error)
             self.settings = settings_of(config.changed({}, {}))
+        self._token: SharedToken | None = self._token_for(self.settings)
         self._context: ssl.SSLContext | None = None
         self._made_of: tuple[int, bool] = (-1, True)
         self._failing: dict[Address, _Failing] = {}
         self._publish_faults()  # replaces those of this process's predecessor
 
-    @property
-    def credentials(self) -> Credentials | None:
-        """For the login; None if the listener does not use SASL."""
-        return self.settings.credentials
+    def credentials(self, limit_s: float = TOKEN_WAIT_S) -> Credentials | TokenCredentials | None:
+        """For the login of a new connection; None without SASL. With OAUTHBEARER, waits for a token if there is none.
+
+        Raises NoTokenError. :param limit_s: the longest time in seconds to wait, if it is shorter than `TOKEN_WAIT_S`.
+        """
+        found = self.settings.credentials
+        if not isinstance(found, TokenSource):
+            return found
+        assert self._token is not None
+        return self._token.credentials(min(limit_s, TOKEN_WAIT_S))
+
+    async def credentials_in_loop(self, limit_s: float = TOKEN_WAIT_S) -> Credentials | TokenCredentials | None:
+        """As `credentials`, for an event loop."""
+        found = self.settings.credentials
+        if not isinstance(found, TokenSource):
+            return found
+        assert self._token is not None
+        return await self._token.credentials_in_loop(min(limit_s, TOKEN_WAIT_S))
+
+    def _token_for(self, settings: PeerSettings, former: "SharedToken | None" = None) -> "SharedToken | None":
+        """The token for logins with these settings: the former one if they have not changed."""
+        source, renewal = settings.credentials, settings.renewal
+        if not isinstance(source, TokenSource):
+            return former
+        if former is not None and (former.source, former.renewal, former.closed) == (source, renewal, False):
+            return former
+        from odradek.security.sasl.shared_token import SharedToken  # with HTTP, which other brokers do not need
+
+        made = SharedToken(source, renewal, self._count)
+        made.start()
+        return made
 
     def refresh(self) -> None:
         """Called regularly by the thread that takes over changed settings: use the present ones for new connections. Settings
@@ -118,9 +153,15 @@ class PeerSecurity:
             return
         self._known = settings
         try:
-            self.settings = settings_of(self._config)
+            changed = settings_of(self._config)
         except ConfigError as error:
             log.error("connections to other brokers keep their former settings: %s", error)
+            return
+        # The token first: another thread that sees the new settings must find it.
+        former, self._token = self._token, self._token_for(changed, self._token)
+        self.settings = changed
+        if former is not None and (former is not self._token or not isinstance(changed.credentials, TokenSource)):
+            former.close()
 
     def context(self) -> ssl.SSLContext | None:
         """The TLS context for a new connection, made of the newest key stores; None without TLS. Raises PeerRefused."""

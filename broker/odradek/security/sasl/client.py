@@ -34,6 +34,10 @@ class RefusedLoginError(LoginError):
     """The broker does not accept the user, the password, or both."""
 
 
+class NoTokenError(LoginError):
+    """There is no token to log in with, so nothing was sent to the broker."""
+
+
 class Ask(NamedTuple):
     """Send this request, and send its response to the generator."""
 
@@ -54,17 +58,25 @@ class Credentials(NamedTuple):
         return f"<Credentials of {self.user} for {self.mechanism}>"
 
 
+def _ignore(_token: str) -> None:
+    pass
+
+
 class TokenCredentials(NamedTuple):
     """What a client needs to log in with OAUTHBEARER.
 
     :param token: returns the token to use now; it may block, and raises LoginError.
     :param extensions: sent with the token (RFC 7628); see `check_extensions`. :param user: for messages only.
+    :param refused: called with a token that the broker does not accept. :param warning: what an operator must know about the
+        settings, in one line; empty if nothing.
     """
 
     token: Callable[[], str]
     extensions: Mapping[str, str] = {}
     user: str = "the principal of the token"
     mechanism: str = OAUTHBEARER
+    refused: Callable[[str], None] = _ignore
+    warning: str = ""
 
     def __repr__(self) -> str:
         return f"<TokenCredentials of {self.user}>"
@@ -90,7 +102,11 @@ def login(credentials: Credentials | TokenCredentials, make_nonce: Callable[[], 
     if choice.error_code:
         raise LoginError(f"the broker refused the SASL handshake: {_name(choice.error_code)}")
     if isinstance(credentials, TokenCredentials):
-        return (yield from _bearer(bearer, credentials.extensions))
+        try:
+            return (yield from _bearer(bearer, credentials.extensions))
+        except LoginError:
+            credentials.refused(bearer)
+            raise
     if credentials.mechanism == PLAIN:
         token = b"\0".join((b"", credentials.user.encode(), credentials.password.encode()))
         return int((yield from _authenticate(token)).session_lifetime_ms)

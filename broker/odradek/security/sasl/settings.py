@@ -26,7 +26,7 @@ SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 class SaslSettings(NamedTuple):
     """The settings of a listener.
 
-    :param mechanisms: the enabled mechanisms that the broker supports. :param missing: those that it does not support yet.
+    :param mechanisms: the enabled mechanisms that the broker supports. :param missing: those that it does not support: GSSAPI.
     :param users: see `plain.users_of`. :param lifetimes: connections.max.reauth.ms by mechanism; 0: unlimited.
     :param oauth: the settings of OAUTHBEARER; None if it is not enabled.
     """
@@ -116,7 +116,7 @@ def _mechanisms(config: BrokerConfig, listener: str) -> tuple[str, ...]:
         raise ConfigError(
             name,
             ",".join(enabled) + default,
-            f"listener {listener} has the protocol {_protocol(config, listener)}, but none of its mechanisms is supported yet; "
+            f"listener {listener} has the protocol {_protocol(config, listener)}, but none of its mechanisms is supported; "
             f"must contain at least one of {', '.join(NAMES)}",
             where,
         )
