@@ -220,6 +220,27 @@ LOGIN = Row(
                 Query(f"{_rate(f'{LOGINS}_expired_connections_killed_total')} or vector(0)", "closed"),
             ),
         ),
+        (
+            12,
+            time_series(
+                "Delegation tokens",
+                "Delegation tokens of the cluster that have not expired. 0 without delegation.token.secret.key.",
+                "none",
+                Query(f"max(odradek_delegation_tokens{{{BROKER}}})", "tokens"),
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Changes of delegation tokens",
+                "Delegation tokens that were created, renewed, and removed because somebody asked for it or they had expired, per "
+                "second.",
+                "ops",
+                Query(_rate("odradek_delegation_tokens_created_total"), "created"),
+                Query(_rate("odradek_delegation_tokens_renewed_total"), "renewed"),
+                Query(_rate("odradek_delegation_tokens_expired_total"), "removed"),
+            ),
+        ),
     ],
 )
 

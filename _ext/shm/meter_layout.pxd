@@ -51,6 +51,7 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     SESSION_STATE = 11            # of the session in ZooKeeper, see `odradek.metadata.session.CODES`; written by the coordinator
     SESSION_SINCE_MS = 12         # monotonic time at which the session came into this state
     ACLS = 13                     # the number of ACLs; written by the coordinator
+    DELEGATION_TOKENS = 14        # the number of delegation tokens that have not expired; written by the coordinator
     SOCKET_BYTES_IN = 16          # from here on all words are counters
     SOCKET_BYTES_OUT = 17
     SENDFILE_BYTES = 18
@@ -113,7 +114,10 @@ cdef enum:                        # index of a word; PROBE_NAMES in metering.pyx
     AUTHORIZATIONS_ALLOWED = 75   # operations of clients that the authorizer allowed
     AUTHORIZATIONS_DENIED = 76
     CLOSED = 77                   # 10 words, by CloseReason
-    PROBES = 87
+    TOKENS_CREATED = 87           # delegation tokens; written by the coordinator, as are those below
+    TOKENS_RENEWED = 88
+    TOKENS_EXPIRED = 89           # removed: by a request, or because they had expired
+    PROBES = 90
 
 cdef enum:                        # parts of a request's time
     PHASE_QUEUE = 0

@@ -40,7 +40,7 @@ cdef extern from *:
 PROBE_NAMES = (
     "parked_requests", "parked_fetches", "parked_produces", "parked_forwards", "queued_bytes", "connections_limit",
     "fetch_sessions", "fetch_session_partitions", "kept_bytes", "replica_max_lag", "replica_failed", "session_state",
-    "session_since_ms", "acls", "", "",
+    "session_since_ms", "acls", "delegation_tokens", "",
     "socket_bytes_in", "socket_bytes_out", "sendfile_bytes", "unsent_bytes", "unused_bytes_in", "frames", "bad_frames",
     "connections_accepted",
     "tls_handshakes", "tls_handshake_us", "tls_resumed", "failed_authentications", "unauthenticated_closed", "tls_reloads",
@@ -55,6 +55,7 @@ PROBE_NAMES = (
     "transaction_marker_failures", "transactional_ids_expired", "authorizations_allowed", "authorizations_denied",
     "closed_eof", "closed_reset", "closed_idle", "closed_bad_frame", "closed_other_protocol", "closed_handler", "closed_file",
     "closed_error", "closed_asked", "closed_authentication",
+    "tokens_created", "tokens_renewed", "tokens_expired",
 )
 MECHANISMS = ("unknown", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 LOGIN_OUTCOME_NAMES = ("succeeded", "failed", "renewed", "renewal_failed")

@@ -6,9 +6,12 @@ from odradek.clients.errors import ClientError
 from odradek.clients.security import ClientSecurity
 from odradek.testing import Broker
 from tests.cli.command import Command
+from tests.metrics.scraping import scrape
 from tests.sasl import port_of, settings
 from tests.tokens import PLAIN_USERS
+from tests.waiting import until
 
+TOKENS = "odradek_delegation_tokens"
 pytestmark = pytest.mark.xdist_group("tokens")
 
 CONFIG = settings() | {
@@ -80,6 +83,33 @@ def test_the_text_of_a_new_token_contains_the_line_for_clients(command, tmp_path
     path = tmp_path / "carol"
     path.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n{jaas}\n")
     assert command("topic", "list", "--command-config", path) is not None
+
+
+def test_the_missing_right_is_named_and_the_shown_command_adds_it(tmp_path):
+    config = CONFIG | {
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:admin",
+        "metrics.listener": "127.0.0.1:0",
+    }
+    with Broker(config, directory=tmp_path / "data") as broker:
+        run = Command(f"127.0.0.1:{port_of(broker, 'SASL_PLAINTEXT')}")
+        admin, alice, bob = (
+            login(tmp_path / name, "PLAIN", name, f"{name}-secret", module="plain.Plain")
+            for name in ("admin", "alice", "bob")
+        )
+        hint = "odradek acl add --allow User:alice --user User:bob --operation create-tokens"
+        words = ["cannot create a token for User:bob: User:alice has no right CREATE_TOKENS on User:bob", hint]
+        run.refused("token", "create", "--owner", "bob", *alice, words=words)
+        run(*hint.split()[1:], *admin)
+        made = run.json("token", "create", "--owner", "bob", *alice)
+        assert made["owner"] == "User:bob"
+        until(lambda: scrape(broker).value(TOKENS) == 1, "the gauge")
+        run.json("token", "create", *alice)
+        run("token", "renew", made["token_id"], *bob)
+        run("token", "expire", made["token_id"], "--yes", *bob)
+        until(lambda: scrape(broker).value(TOKENS) == 1, "the gauge")
+        found = scrape(broker)
+        assert [found.value(f"{TOKENS}_{event}_total") for event in ("created", "renewed", "expired")] == [2, 1, 1]
 
 
 def test_wrong_uses(broker, command, tmp_path):

@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 
 EXPECTED = """
 odradek_acls odradek_authorizations_total{result}
+odradek_delegation_tokens odradek_delegation_tokens_created_total odradek_delegation_tokens_renewed_total
+odradek_delegation_tokens_expired_total
 kafka_brokers kafka_broker_info{id,address} kafka_topic_partitions{topic}
 kafka_topic_partition_current_offset{topic,partition} kafka_topic_partition_oldest_offset{topic,partition}
 kafka_topic_partition_in_sync_replica{topic,partition} kafka_topic_partition_leader{topic,partition}

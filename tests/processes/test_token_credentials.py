@@ -1,12 +1,13 @@
 """The derived credentials of delegation tokens: how often they are computed, how many are kept, and what a failure leaves."""
 
 import asyncio
+import threading
 
 import pytest
 
 from odradek.net.forward_frames import ForwardReply, Status
 from odradek.processes import token_credentials
-from odradek.processes.token_credentials import Derivation, TokenCredentials
+from odradek.processes.token_credentials import THREADS, Derivation, TokenCredentials
 from odradek.security.sasl.scram_credential import SHA_256, SHA_512, credential_of, salted_password
 
 
@@ -16,9 +17,9 @@ def derivation(password="password", mechanism=SHA_256, salt=b"salt"):
     )
 
 
-def run(work, most=10):
+def run(work, most=10, threads=1):
     async def with_credentials():
-        credentials = TokenCredentials(asyncio.get_running_loop(), most)
+        credentials = TokenCredentials(asyncio.get_running_loop(), most, threads)
         try:
             return await work(credentials)
         finally:
@@ -95,6 +96,31 @@ def test_a_client_that_leaves_does_not_cancel_the_derivation_of_others(computed)
         return await second
 
     assert run(work).status == Status.OK and computed == [b"password"]
+
+
+def test_credentials_are_derived_at_the_same_time_but_no_more_than_there_are_threads(monkeypatch):
+    together, lock, running, most = threading.Barrier(2), threading.Lock(), [0], [0]
+
+    def salted(mechanism, password, salt, iterations):
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        together.wait(30)  # fails unless another one is under way
+        with lock:
+            running[0] -= 1
+        return salted_password(mechanism, password, salt, iterations)
+
+    monkeypatch.setattr(token_credentials, "salted_password", salted)
+    names = [f"p{number}" for number in range(8)]
+
+    async def work(credentials):
+        return await asyncio.gather(*(credentials.answer(derivation(name)) for name in names))
+
+    replies = run(work, threads=2)
+    for name, reply in zip(names, replies, strict=True):
+        salted = salted_password(SHA_256, name.encode(), b"salt", 4096)
+        assert reply.payload == credential_of(SHA_256, salted, b"salt", 4096).stored_key
+    assert most[0] == 2 and 1 <= THREADS <= 4
 
 
 def test_nothing_shows_the_password():

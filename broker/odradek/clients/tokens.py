@@ -1,9 +1,11 @@
 """Delegation tokens over the wire (KIP-48, KIP-373). Functions over a `Cluster`, whose client has logged in as a user."""
 
+import shlex
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from odradek.clients.errors import RefusedError
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
     create_delegation_token,
     describe_delegation_token,
@@ -47,7 +49,11 @@ def create(cluster: "Cluster", owner: str | None, renewers: Collection[str], max
         oldest = FIRST_WITH_OWNER
         request.owner_principal_type, request.owner_principal_name = name_of(owner)
     response = cluster.ask(create_delegation_token.SCHEMA, request, oldest=oldest)
-    _check("cannot create a token", response)
+    what = "cannot create a token" + (f" for {owner}" if owner is not None else "")
+    if response.error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED:
+        client = _requester(response) or "the principal of this client"
+        raise RefusedError(response.error_code, _missing_right(client, owner or client), what)
+    _check(what, response)
     return SecretToken(
         Token(
             response.token_id,
@@ -59,6 +65,15 @@ def create(cluster: "Cluster", owner: str | None, renewers: Collection[str], max
             response.expiry_timestamp_ms,
         ),
         bytes(response.hmac),
+    )
+
+
+def _missing_right(client: str, owner: str) -> str:
+    """:param client: the principal that must have the right to create tokens of `owner`."""
+    quoted = shlex.join(("--allow", client, "--user", owner))
+    return (
+        f"{client} has no right CREATE_TOKENS on {owner} ({ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED.name}); who may "
+        f"alter the cluster can add it: odradek acl add {quoted} --operation create-tokens"
     )
 
 

@@ -74,11 +74,16 @@ def _nothing() -> None:
     pass
 
 
+def _uncounted(_name: str) -> None:
+    pass
+
+
 class DelegationTokens:
     """See the module.
 
     :param notifies: whether other brokers must be notified of changes. :param now_ms: the wall clock.
-    :ivar announce: lets all workers check again the tokens of logins under way, and waits until they do so.
+    :ivar announce: lets all workers check again the tokens of logins under way, and waits until they do so. :ivar count: counts
+        an event of these: `tokens_created`, `tokens_renewed`, `tokens_expired`.
     """
 
     def __init__(
@@ -93,6 +98,7 @@ class DelegationTokens:
         self._counts: Counter[str] = Counter()  # of tokens, by owner and requester
         self._warn_after_ms = 0
         self.announce: Callable[[], None] = _nothing
+        self.count: Callable[[str], None] = _uncounted
 
     @property
     def check_interval_s(self) -> float:
@@ -101,6 +107,11 @@ class DelegationTokens:
 
     def __len__(self) -> int:
         return len(self._tokens)
+
+    def live(self) -> int:
+        """The number of tokens that have not expired."""
+        now = self._now_ms()
+        return sum(not token.has_expired(now) for token in self._tokens.values())
 
     def hmac(self, token: Token) -> bytes:
         """The HMAC of a token."""
@@ -210,6 +221,7 @@ class DelegationTokens:
         self._notify(transaction, token.token_id)
         transaction.commit()
         self._keep(token)
+        self.count("tokens_created")
         log.info("created the delegation token %s of %s for %s", token.token_id, printable(owner), printable(requester))
         return token
 
@@ -224,7 +236,9 @@ class DelegationTokens:
             self._check_renewer(token, principal)
             return token._replace(expires_ms=min(token.max_ms, now + period))
 
-        return self._change(digest, change, principal)
+        expires_ms = self._change(digest, change, principal)
+        self.count("tokens_renewed")
+        return expires_ms
 
     def expire(self, principal: str, digest: bytes, period_ms: int) -> int:
         """Set the expiry of the token with this HMAC; returns it. When the call returns, no login succeeds with the token after
@@ -337,6 +351,7 @@ class DelegationTokens:
         self._notify(transaction, token.token_id)
         transaction.commit()
         if changed is None:
+            self.count("tokens_expired")
             self._drop(token.token_id)
         else:
             self._keep(changed)

@@ -496,7 +496,8 @@ PROCESSES = (
             "odradek_tls_reload_failures_total": "Number of times that the broker could not use changed key stores or trust "
             "stores. The former certificates stay in use.",
             "odradek_failed_broker_logins_total": "Number of times that this broker could not authenticate a connection to "
-            "another broker: the TLS handshake or the login failed.",
+            "another broker: the TLS handshake or the login failed, or a process could not get a token for its logins from the "
+            "identity provider (OAUTHBEARER).",
         },
     ),
     *rows(
@@ -878,7 +879,23 @@ ACCESS = (
         },
     ),
     *rows(
-        GAUGE, "", {"odradek_acls": "Number of access control lists (ACLs) that are in force; 0 without an authorizer."}
+        GAUGE,
+        "",
+        {
+            "odradek_acls": "Number of access control lists (ACLs) that are in force; 0 without an authorizer.",
+            "odradek_delegation_tokens": "Number of delegation tokens of the cluster that have not expired, as this broker "
+            "knows them; 0 without delegation.token.secret.key.",
+        },
+    ),
+    *rows(
+        COUNTER,
+        "",
+        {
+            "odradek_delegation_tokens_created_total": "Delegation tokens that this broker has created.",
+            "odradek_delegation_tokens_renewed_total": "Number of times that this broker has renewed a delegation token.",
+            "odradek_delegation_tokens_expired_total": "Delegation tokens that this broker has removed: at the request of an "
+            "owner or a renewer, or, as the controller, because they had expired.",
+        },
     ),
 )
 

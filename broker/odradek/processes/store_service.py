@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.shm.layout import ProcessKind
+from odradek._ext.shm.metering import count, gauge
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
 from odradek.api.delete_records import Deleted
 from odradek.api.dispatch import frame_response
@@ -61,6 +62,7 @@ from odradek.shm.credentials_version import CredentialsVersion
 log = logging.getLogger("odradek.controller")
 
 SWEEP_RETRY_S = 60.0
+TOKENS_COUNTED_EVERY_S = 2.0
 TOPICS_PER_STEP = 50
 """The number of topics that one step of an automatic creation creates."""
 REPEATED_BY_BROKERS = frozenset({alter_partition.API_KEY, controlled_shutdown.API_KEY})
@@ -128,7 +130,7 @@ class StoreService:
             config.integer("controller.quota.window.num"), config.integer("controller.quota.window.size.seconds")
         )
         self._sweep_after = 0.0
-        self._tokens_due = 0.0
+        self._tokens_due = self._tokens_counted = 0.0
 
     def open(self) -> None:
         """Join the cluster. Raises StoreError, WrongCluster, BrokerIdTaken, NotController."""
@@ -138,6 +140,7 @@ class StoreService:
         self._view.credentials_changed = self._announce_credentials
         if self._view.tokens is not None:
             self._view.tokens.announce = self._announce_tokens
+            self._view.tokens.count = count
             self._announce_tokens()
         self._announce_credentials()  # a predecessor may have ended between a change and its announcement
 
@@ -407,9 +410,15 @@ class StoreService:
             self._sweep_after = 0.0
 
     def _sweep_tokens(self) -> None:
-        """Remove expired delegation tokens, some at a time, if it is time for that and this broker is the controller."""
+        """Count the delegation tokens for the metrics. Remove those that have expired, some at a time, if it is time for that
+        and this broker is the controller."""
         view = self._view
-        if view is None or view.tokens is None or time.monotonic() < self._tokens_due or not view.is_controller():
+        if view is None or view.tokens is None:
+            return
+        if time.monotonic() >= self._tokens_counted:
+            self._tokens_counted = time.monotonic() + TOKENS_COUNTED_EVERY_S
+            gauge("delegation_tokens", view.tokens.live())
+        if time.monotonic() < self._tokens_due or not view.is_controller():
             return
         self._tokens_due = time.monotonic() + view.tokens.check_interval_s
         try:

@@ -1,11 +1,16 @@
 """The SCRAM credentials of delegation tokens, which the coordinator derives when a client logs in with a token.
 
-A credential takes some milliseconds (4,096 rounds of PBKDF2). A separate thread computes one credential at a time. Each token
-has one for each mechanism, which is kept, so the number of tokens bounds the work that clients can cause. Used in the
+A credential takes some milliseconds (4,096 rounds of PBKDF2). Up to `THREADS` threads compute them, each one at a time and
+without the global interpreter lock, so that many clients that log in after a restart do not wait for one core. Each token has one
+credential for each mechanism, which is kept, so the number of tokens bounds the work that clients can cause. Used in the
 coordinator's event loop.
+
+The order of the derivations decides nothing: a credential depends only on the token's id and the secrets of the broker. What a
+login is compared with, the expiry and the version of all tokens, was read before in the store thread, and is in `finish`.
 """
 
 import asyncio
+import os
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +24,10 @@ from odradek.security.sasl.scram_credential import (
     credential_of,
     salted_password,
 )
+
+
+THREADS = max(1, min(4, len(os.sched_getaffinity(0)) // 2))
+"""At most half of the CPUs, so that the workers, which serve the other clients, have the rest."""
 
 
 class Derivation(NamedTuple):
@@ -42,10 +51,11 @@ Key = tuple[str, str, bytes]
 class TokenCredentials:
     """See the module. :param most: the number of credentials that are kept."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, most: int, threads: int = THREADS) -> None:
         self._loop = loop
         self._most = most
-        self._thread: ThreadPoolExecutor | None = None
+        self._count = threads
+        self._threads: ThreadPoolExecutor | None = None  # each begins when it is needed
         self._kept: OrderedDict[Key, asyncio.Future[ScramCredential]] = OrderedDict()
 
     async def answer(self, derivation: Derivation) -> ForwardReply:
@@ -53,9 +63,9 @@ class TokenCredentials:
         key = derivation.mechanism.name, derivation.password, derivation.salt
         derived = self._kept.get(key)
         if derived is None:
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, "tokens")
-            derived = self._kept[key] = self._loop.run_in_executor(self._thread, _derived, derivation)
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(self._count, "tokens")
+            derived = self._kept[key] = self._loop.run_in_executor(self._threads, _derived, derivation)
             derived.add_done_callback(lambda done: self._forget_failed(key, done))
             if len(self._kept) > self._most:
                 self._kept.popitem(last=False)
@@ -69,8 +79,8 @@ class TokenCredentials:
 
     def close(self) -> None:
         """Drop the derivations that have not begun."""
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _derived(derivation: Derivation) -> ScramCredential:
