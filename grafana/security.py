@@ -233,8 +233,8 @@ LOGIN = Row(
             12,
             time_series(
                 "Changes of delegation tokens",
-                "Delegation tokens per second that were created, renewed, and removed because somebody asked for it or they had "
-                "expired.",
+                "Delegation tokens per second that were created, renewed, and removed because somebody asked for it or they "
+                "had expired.",
                 "ops",
                 Query(_rate("odradek_delegation_tokens_created_total"), "created"),
                 Query(_rate("odradek_delegation_tokens_renewed_total"), "renewed"),
