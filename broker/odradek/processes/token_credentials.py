@@ -25,7 +25,6 @@ from odradek.security.sasl.scram_credential import (
     salted_password,
 )
 
-
 THREADS = max(1, min(4, len(os.sched_getaffinity(0)) // 2))
 """At most half of the CPUs, so that the workers, which serve the other clients, have the rest."""
 
