@@ -1,8 +1,8 @@
 """The SCRAM credentials of delegation tokens, which the coordinator derives when a client logs in with a token.
 
 A credential takes some milliseconds (4,096 rounds of PBKDF2). Up to `THREADS` threads compute them, each one at a time and
-without the global interpreter lock, so that many clients that log in after a restart do not wait for one core. Each token has one
-credential for each mechanism, which is kept, so the number of tokens bounds the work that clients can cause. Used in the
+without the global interpreter lock, so that many clients that log in after a restart do not wait for one core. Each token has
+one credential for each mechanism, which is kept, so the number of tokens bounds the work that clients can cause. Used in the
 coordinator's event loop.
 
 The order of the derivations decides nothing: a credential depends only on the token's id and the secrets of the broker. What a
