@@ -7,6 +7,7 @@ decided before costs a comparison of the version word and a look-up in a dict.
 from libc.stdint cimport uint64_t
 
 from odradek._ext.net.connection cimport Connection
+from odradek._ext.shm.atomics cimport load_acquire_64
 
 
 cdef enum:
@@ -40,7 +41,25 @@ cdef class Access:
     cdef uint64_t decided               # the version of the remembered decisions
     cdef dict readable                  # topic name -> True, for topics that may be read
     cdef dict writable
+    cdef bytes last_written             # the name that was last allowed to be written to; None: none. One object for each topic
     cdef dict rules                     # (operation, resource type, name) -> Rule
     cdef int renew(self) except -1
     cdef object rule(self, int operation, int resource_type, str name)
     cdef bint may_use_topic(self, int operation, bytes name, int api_key) except -1
+
+
+cdef inline Access access_of(AccessControl control, Connection connection):
+    """The rights of a connection's client. In the thread of its data loop."""
+    if connection.access is not None and connection.access_principal is connection.principal \
+            and (<Access>connection.access).control is control:
+        return <Access>connection.access
+    return control.of_connection(connection)
+
+
+cdef inline bint writes_again(Access access, bytes name) noexcept:
+    """Whether the client may write to a topic, because it was allowed to last time, by the newest rules. `name` must be the same object.
+    The caller counts the decision (AUTHORIZATIONS_ALLOWED).
+    """
+    cdef AccessControl control = access.control
+    return name is access.last_written and access.decided == control.loaded \
+        and load_acquire_64(control.version) <= control.loaded and not control.verbose

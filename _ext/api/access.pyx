@@ -71,6 +71,7 @@ cdef class AccessControl:
         if access is None or access.control is not self or access.principal != principal:
             access = self.access(principal, connection.peer)
             connection.access = access
+        connection.access_principal = connection.principal
         return access
 
     def of(self, Connection connection not None):
@@ -86,6 +87,7 @@ cdef class Access:
         self.decided = self.control.loaded
         self.readable = {}
         self.writable = {}
+        self.last_written = None
         self.rules = {}
         return 0
 
@@ -112,6 +114,8 @@ cdef class Access:
         if self.decided == self.control.loaded and load_acquire_64(self.control.version) <= self.control.loaded \
                 and not self.control.verbose and name in allowed:
             add(AUTHORIZATIONS_ALLOWED, 1)
+            if operation == ACL_WRITE:
+                self.last_written = name
             return True
         if not self.allows(operation, ACL_TOPIC, name.decode("utf-8", "replace"), api_key):
             return False

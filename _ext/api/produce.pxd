@@ -7,6 +7,7 @@ from odradek._ext.api.delayed_produce cimport ProduceDelays
 from odradek._ext.api.produce_items cimport ProduceItem, ProduceRequest
 from odradek._ext.api.produce_responses cimport ProduceResponses
 from odradek._ext.api.refused_batches cimport RefusedBatches
+from odradek._ext.net.charging cimport JointCharge
 from odradek._ext.net.connection cimport Connection
 from odradek._ext.protocol.cursor cimport Cursor
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
@@ -23,6 +24,7 @@ cdef class ProduceHandler:
     cdef public bint verify_transactions   # transaction.partition.verification.enable
     cdef AccessControl control    # None: there is no authorizer
     cdef Access access            # of the client whose request is being parsed
+    cdef int64_t allowed          # decisions of this read that `execute` counts
     cdef bint topic_denied        # the client may not write to the topic of the item that was looked up last
     cdef ProduceItem* items
     cdef int item_room
@@ -44,6 +46,7 @@ cdef class ProduceHandler:
     cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept
     cdef int name_bad_records(self, ProduceItem* item, int64_t wall_ms) except -1
     cdef int execute(self, Connection connection) except -1
+    cdef int charge_joined(self, Connection connection, JointCharge* joint) noexcept
     cdef int forget(self, Connection connection) except -1
     cdef ProduceItem* new_item(self) except NULL
     cdef ProduceRequest* new_request(self) except NULL

@@ -12,9 +12,10 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
-from odradek._ext.api.access cimport ACL_TRANSACTIONAL_ID, ACL_WRITE, Access, AccessControl
+from odradek._ext.api.access cimport ACL_TRANSACTIONAL_ID, ACL_WRITE, AccessControl, access_of, writes_again
 from odradek._ext.api.delayed_produce cimport LARGE_REQUEST, MANY_ITEMS, DelayedProduce, ProduceDelays, must_wait
 from odradek._ext.api.produce_items cimport (
+    CHARGED,
     PRODUCE_BY_ID,
     SLOW_COMPRESSED,
     SLOW_OLD,
@@ -36,7 +37,7 @@ from odradek._ext.api.produce_responses cimport ProduceResponses, attach_record_
 from odradek._ext.api.purgatory cimport Purgatory
 from odradek._ext.api.refused_batches cimport RefusedBatches
 from odradek._ext.api.transactional_items cimport check_transactional, is_transactional
-from odradek._ext.net.charging cimport charge_produce, spend
+from odradek._ext.net.charging cimport JointCharge, charge_joined, charge_produce, spend, wait_of_joined
 from odradek._ext.net.connection cimport (
     CLOSE_HANDLER,
     FRAME_CLOSE,
@@ -44,6 +45,7 @@ from odradek._ext.net.connection cimport (
     FRAME_JOINED,
     FRAME_PENDING,
     Connection,
+    ConnectionQuotas,
     ResponseOutput,
 )
 from odradek._ext.protocol.api_versions cimport PRODUCE, PRODUCE_FLEXIBLE, PRODUCE_NEWEST
@@ -73,7 +75,16 @@ from odradek._ext.protocol.kafka_errors cimport (
 from odradek._ext.records.record_batch cimport AT_MAGIC, AT_RECORDS, CODEC_NONE, CODEC_ZSTD, BatchInfo, check_batch
 from odradek._ext.shm.layout cimport Slot, now_ms, slot_at
 from odradek._ext.shm.locks cimport SPINS_OF_LOOP
-from odradek._ext.shm.metering cimport TOPIC_NONE, USAGE_BYTES_IN, USAGE_REQUESTS, count_batch, count_request, usage_of
+from odradek._ext.shm.metering cimport (
+    AUTHORIZATIONS_ALLOWED,
+    TOPIC_NONE,
+    USAGE_BYTES_IN,
+    USAGE_REQUESTS,
+    add,
+    count_batch,
+    count_request,
+    usage_of,
+)
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 
@@ -137,7 +148,6 @@ cdef class ProduceHandler:
     cdef int offer(self, Connection connection, int16_t version, int32_t correlation_id, Cursor* body, uint8_t* frame,
                    int64_t size) except -1:
         """Parse and check a request. Return a FrameResult. :param body: cursor after the request's header."""
-        cdef AccessControl control = self.control
         cdef DelayedProduce pending
         cdef ProduceRequest* request
         cdef bint slow = size > LARGE_REQUEST, deposed
@@ -170,8 +180,8 @@ cdef class ProduceHandler:
             request.time_quota = connection.quotas.request
         wall_ms = now_ms()
         deposed = may_be_deposed(request.acks)
-        if control is not None:
-            self.access = control.of_connection(connection)
+        if self.control is not None:
+            self.access = access_of(self.control, connection)
         for i in range(request.first, request.first + request.count):
             self.look_up(&self.items[i], version >= PRODUCE_BY_ID, deposed)
             if not self.items[i].error:
@@ -344,9 +354,12 @@ cdef class ProduceHandler:
 
         :param topic: None: there is no topic of that name.
         """
-        cdef Access access = self.access
         if item.topic_partitions > 0:
-            self.topic_denied = not access.may_use_topic(ACL_WRITE, name if topic is None else topic.name_bytes, PRODUCE)
+            if topic is not None and writes_again(self.access, topic.name_bytes):
+                self.allowed += 1
+                self.topic_denied = False
+            else:
+                self.topic_denied = not self.access.may_use_topic(ACL_WRITE, name if topic is None else topic.name_bytes, PRODUCE)
         return self.topic_denied
 
     cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept:
@@ -407,7 +420,11 @@ cdef class ProduceHandler:
         cdef ProduceRequest* request
         cdef DelayedProduce pending, first = None, last = None
         cdef list delayed = None
+        cdef JointCharge joint
         cdef ResponseOutput out = connection.data_loop
+        if self.allowed:
+            add(AUTHORIZATIONS_ALLOWED, self.allowed)
+            self.allowed = 0
         if self.request_count == 0:
             self.joined_by = self.record_errors = None
             return 0
@@ -418,9 +435,11 @@ cdef class ProduceHandler:
         for r in range(self.item_count):
             if self.items[r].error and self.items[r].slot:
                 self.refused.note(connection.connection_id, &self.items[r])
+        if connection.quotas.limited:
+            self.charge_joined(connection, &joint)
         for r in range(self.request_count):
             request = &self.requests[r]
-            if not settled(request, self.items):
+            if request.limited != CHARGED and not settled(request, self.items):
                 pending = DelayedProduce.__new__(DelayedProduce)
                 pending.adopt_request(self.delays, request, self.items, self.record_errors, connection)
                 connection.attach(pending)
@@ -439,7 +458,11 @@ cdef class ProduceHandler:
                 continue
             self.responses.count_in(request, self.items)
             wait_ms = 0
-            if request.limited:
+            if request.limited == CHARGED:
+                if joint.above:
+                    wait_ms = wait_of_joined(connection, &request.produce_quota, &request.time_quota, request.frame_bytes,
+                                             request.acks != 0, &joint)
+            elif request.limited:
                 wait_ms = charge_produce(connection, &request.produce_quota, &request.time_quota, request.frame_bytes,
                                          spend(connection) if request.acks and request.time_quota.key else -1)
             if request.acks == 0:
@@ -456,6 +479,25 @@ cdef class ProduceHandler:
                 pending.settle()
             if first is not None:
                 first.go_on()
+        return 0
+
+    cdef int charge_joined(self, Connection connection, JointCharge* joint) noexcept:
+        """Charge the joined requests that are answered at once and have the quotas of the last one."""
+        cdef ConnectionQuotas* quotas = &connection.quotas
+        cdef ProduceRequest* request
+        cdef int64_t size = 0
+        cdef bint timed = False
+        cdef int r, charged = 0
+        for r in range(self.request_count):
+            request = &self.requests[r]
+            if request.limited and request.produce_quota.key == quotas.produce.key and request.time_quota.key == quotas.request.key \
+                    and settled(request, self.items):
+                request.limited = CHARGED
+                charged += 1
+                size += request.frame_bytes
+                timed = timed or request.acks != 0
+        if charged:
+            charge_joined(&quotas.produce, &quotas.request, size, spend(connection) if timed and quotas.request.key else -1, joint)
         return 0
 
     cdef int forget(self, Connection connection) except -1:

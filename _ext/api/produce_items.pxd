@@ -58,7 +58,7 @@ cdef struct ProduceRequest:
     const uint8_t* transactional_id
     int16_t transactional_id_bytes    # -1: none
     uint8_t transactional         # it contains a transactional batch
-    uint8_t limited               # a quota applies to it (charging.pxd)
+    uint8_t limited               # a quota applies to it (charging.pxd); CHARGED: and it is charged
     int64_t frame_bytes           # of the request, without its length
     QuotaUse produce_quota
     QuotaUse time_quota
@@ -66,6 +66,7 @@ cdef struct ProduceRequest:
 
 cdef enum:
     PRODUCE_BY_ID = 13            # the first version that names topics by their ids
+    CHARGED = 2                   # value of `ProduceRequest.limited`
 
 
 cdef inline int refuse(ProduceItem* item, int error, const char* message) noexcept nogil:

@@ -85,7 +85,6 @@ cdef class RequestHandler(FrameHandler):
         cdef int64_t length
         cdef int result
         cdef Route route
-        cdef Charges charges = self.charges
         cdef const uint8_t* client = data   # never NULL, also if the request has no client id
         if connection.gate is not None:
             return self.offer_to_gate(connection, data, size)
@@ -110,9 +109,9 @@ cdef class RequestHandler(FrameHandler):
         connection.data_loop.api = api_index(key)
         self.note_request(connection, key, version, correlation_id, client, length)
         if key == PRODUCE:
-            if charges is not None:
-                charges.note(connection, key, version, False, client, length)
-                if connection.quotas.limited and charges.holds(connection, True):
+            if self.charges is not None:
+                self.charges.note(connection, key, version, False, client, length)
+                if connection.quotas.limited and connection.quotas.fresh and self.charges.holds(connection, True):
                     return FRAME_DEFER
             if version >= PRODUCE_FLEXIBLE:
                 skip_tagged_fields(&body)
@@ -132,9 +131,9 @@ cdef class RequestHandler(FrameHandler):
             self.fetch_handler.hurry(connection)
             if connection.pending_tail is not None:
                 return FRAME_DEFER
-        if charges is not None:
-            charges.note(connection, key, version, key == WRITE_TXN_MARKERS or (route is not None and route.of_brokers), client, length)
-            if connection.quotas.limited and charges.holds(connection, False):
+        if self.charges is not None:
+            self.charges.note(connection, key, version, key == WRITE_TXN_MARKERS or (route is not None and route.of_brokers), client, length)
+            if connection.quotas.limited and connection.quotas.fresh and self.charges.holds(connection, False):
                 return FRAME_DEFER
         if key == FETCH:
             if version >= FETCH_FLEXIBLE:

@@ -13,17 +13,29 @@ from odradek._ext.shm.client_quotas cimport (
     QuotaUse,
     quota_add,
     quota_charge,
+    quota_count,
     quota_exceeded_at_once,
     quota_find,
     quota_span_ms,
+    quota_throttled,
+    quota_wait_at,
     quota_wait_ms,
 )
 from odradek._ext.shm.layout cimport monotonic_ms, region
-from odradek._ext.shm.metering cimport clock_us
+from odradek._ext.shm.metering cimport CLIENT_ID_BYTES, Client, clock_us
 from odradek._ext.shm.siphash cimport hash_bytes
 
 
 cdef str ANONYMOUS = "User:ANONYMOUS"
+
+
+cdef inline bint is_same_client(Connection c, int64_t length) noexcept:
+    """Whether the quotas were looked up for a request with this client id. `Connection.counted_client` has compared the id with that of the
+    metering entry, which holds so many bytes of it.
+    """
+    cdef Client* counted = &c.quotas.counted
+    return counted.number == c.metering.client.number and counted.since == c.metering.client.since and counted.number \
+        and length <= CLIENT_ID_BYTES
 
 
 cdef class Charges:
@@ -45,9 +57,8 @@ cdef class Charges:
     cdef int note(self, Connection c, int16_t api_key, int16_t api_version, bint exempt, const uint8_t* client_id,
                   int64_t length) except -1:
         """Note which quotas apply to the request that is executed next. :param length: of the client id; -1: it has none."""
-        cdef uint64_t client = hash_bytes(region().header.hash_key, client_id, <size_t>max(length, <int64_t>0))
-        if c.quotas.version != self.version or c.quotas.client != client or c.quota_principal is not c.principal:
-            self.find(c, client, client_id, max(length, <int64_t>0))
+        if not is_same_client(c, length) or c.quotas.version != self.version or c.quota_principal is not c.principal:
+            self.note_client(c, client_id, max(length, <int64_t>0))
         if not c.quotas.limited:
             return 0
         c.quotas.api_key = api_key
@@ -57,6 +68,13 @@ cdef class Charges:
             c.quotas.request.key = 0
         if c.quotas.request_of_client.key and not c.frames.offered:
             c.quotas.mark_us = clock_us()
+        return 0
+
+    cdef int note_client(self, Connection c, const uint8_t* client_id, int64_t length) except -1:
+        cdef uint64_t client = hash_bytes(region().header.hash_key, client_id, <size_t>length)
+        if c.quotas.version != self.version or c.quotas.client != client or c.quota_principal is not c.principal:
+            self.find(c, client, client_id, length)
+        c.quotas.counted = c.metering.client
         return 0
 
     cdef bint holds(self, Connection c, bint produces) except -1:
@@ -117,6 +135,29 @@ cdef int64_t charge_produce(Connection c, QuotaUse* produce, QuotaUse* request, 
         wait_ms = max(wait_ms, quota_charge(request, QUOTA_REQUEST, us, now))
     c.throttle_for(wait_ms)
     return wait_ms
+
+
+cdef void charge_joined(QuotaUse* produce, QuotaUse* request, int64_t size, int64_t us, JointCharge* joint) noexcept:
+    joint.now_ms = monotonic_ms()
+    joint.bytes_left = size
+    joint.above = quota_count(produce, size, joint.now_ms, &joint.bytes_rate)
+    if us >= 0:
+        joint.above |= quota_count(request, us, joint.now_ms, &joint.time_rate)
+
+
+cdef int64_t wait_of_joined(Connection c, QuotaUse* produce, QuotaUse* request, int64_t size, bint timed, JointCharge* joint) except -1:
+    cdef int64_t bytes_ms = 0, time_ms = 0
+    joint.bytes_left -= size
+    if produce.key:
+        bytes_ms = quota_wait_at(produce, &joint.bytes_rate, joint.bytes_left, False)
+    if timed and request.key:                 # the first of them has used all the time
+        time_ms = quota_wait_at(request, &joint.time_rate, 0, True)
+    if bytes_ms:
+        quota_throttled(produce, QUOTA_PRODUCE, bytes_ms, joint.now_ms)
+    if time_ms:
+        quota_throttled(request, QUOTA_REQUEST, time_ms, joint.now_ms)
+    c.throttle_for(max(bytes_ms, time_ms))
+    return max(bytes_ms, time_ms)
 
 
 cdef int64_t charge_fetch(Connection c, QuotaUse* fetch, QuotaUse* request, int64_t size, int64_t us, bint* empty) except -1:

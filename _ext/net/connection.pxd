@@ -141,6 +141,7 @@ cdef struct ConnectionQuotas:
     bint limited                               # a quota applies to the request that is being executed
     uint64_t version                           # of the limits for which the uses were looked up; 0: never
     uint64_t client                            # keyed hash of the client id for which they were looked up
+    Client counted                             # its metering entry
     bint fresh                                 # they were just looked up, for a connection that is younger than the limits
     int64_t mark_us                            # until then the time of this process is charged
     int16_t api_key
@@ -164,6 +165,7 @@ cdef class Connection:
     cdef public bint by_token                  # the client logged in with a delegation token; `principal` is set again when this changes
     cdef public object gate                    # receives every frame until the client has logged in; None: frames are executed
     cdef public object access                  # the handler's: what the principal may do (api/access.pxd); None: not looked up
+    cdef object access_principal               # the principal for which `access` was looked up
     cdef public object client_software_name
     cdef public object client_software_version
     cdef readonly bytes client_id              # of the last request, None without one; its first CLIENT_ID_KEPT bytes

@@ -535,7 +535,7 @@ cdef class ResponseOutput:
             return
         self.clock = clock_us()
         if c.quotas.limited and c.quotas.request_of_client.key:     # the time of sending, unchecked, as in Kafka
-            quota_add(&c.quotas.request_of_client, max(self.clock - max(c.quotas.mark_us, self.began_us), <int64_t>0), monotonic_ms())
+            quota_add(&c.quotas.request_of_client, max(self.clock - max(c.quotas.mark_us, self.began_us), <int64_t>0), self.clock // 1000)
             c.quotas.mark_us = self.clock
         for i in range(self.turn_kinds):
             api = self.turn_apis[i]

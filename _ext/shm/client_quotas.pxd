@@ -66,6 +66,11 @@ cdef struct QuotaUse:             # where a request counts
     uint32_t owner
 
 
+cdef struct QuotaRate:            # what is in the windows of a bucket, after something was counted
+    double total
+    double elapsed_ms             # the time that the windows count as
+
+
 cdef int64_t quota_table_bytes() noexcept nogil
 cdef QuotaTable* quota_table() noexcept nogil
 # Counts an amount, negative to take it back.
@@ -79,6 +84,11 @@ cdef bint quota_exceeded_at_once(QuotaUse* use, int64_t amount, int64_t now_ms) 
 cdef void quota_throttled(QuotaUse* use, int kind, int64_t wait_ms, int64_t now_ms) noexcept nogil
 # Counts an amount and returns the throttle time, which is counted, too. Without a quota (key 0) it does nothing.
 cdef int64_t quota_charge(QuotaUse* use, int kind, int64_t amount, int64_t now_ms) noexcept nogil
+# Counts the sum of several requests' amounts. Returns whether the rate with them is above the limit: at least the last of the requests is
+# throttled. Sets the rate; to zero if it is not above the limit for certain. Without a quota (key 0) it only sets the rate to zero.
+cdef bint quota_count(QuotaUse* use, int64_t amount, int64_t now_ms, QuotaRate* rate) noexcept nogil
+# Returns the throttle time at a rate, in ms, as if `less` of the counted amount were not counted yet.
+cdef int64_t quota_wait_at(QuotaUse* use, const QuotaRate* rate, int64_t less, bint bounded) noexcept nogil
 # Finds or makes the bucket of a user and a client id (None: the level does not tell them apart).
 cdef int quota_find(int kind, bytes user, bytes client, double limit, uint32_t owner, int64_t now_ms, QuotaUse* out) except -1
 # Returns the time of all windows but one, in ms.

@@ -75,6 +75,14 @@ cdef MeterPage* own_page() noexcept nogil:
     return page
 
 
+cdef inline MeterPage* counted_page() noexcept nogil:
+    """As `own_page`, without a call when the page is known: each request counts in it a dozen times."""
+    cdef MeterPage* page = <MeterPage*>state.region.meter
+    if page != NULL and page == state.page and page.began_ms:
+        return page
+    return own_page()
+
+
 cdef void turn_clock() noexcept nogil:
     state.now_ms = state.fixed_now_ms if state.fixed_now_ms else coarse_wall_ms()
 
@@ -86,7 +94,7 @@ cdef int64_t clock_us() noexcept nogil:
 
 
 cdef void add(int probe, int64_t n) noexcept nogil:
-    own_page().words[probe] += <uint64_t>n
+    counted_page().words[probe] += <uint64_t>n
 
 
 cdef int api_index(int key) noexcept nogil:
@@ -101,7 +109,7 @@ cdef int api_index(int key) noexcept nogil:
 
 cdef void find_client(const char* principal, int64_t principal_bytes, const uint8_t* client_id, int64_t client_bytes,
                       Client* out) noexcept nogil:
-    cdef MeterPage* page = own_page()
+    cdef MeterPage* page = counted_page()
     cdef MeterClient* entry
     cdef uint64_t key
     cdef uint32_t place, i
@@ -145,7 +153,7 @@ cdef void find_client(const char* principal, int64_t principal_bytes, const uint
 
 
 cdef bint still_client(Client* client) noexcept nogil:
-    cdef MeterClient* entry = &own_page().clients[client.number]
+    cdef MeterClient* entry = &counted_page().clients[client.number]
     if client.number and entry.since == client.since:
         entry.last_ms = <uint64_t>state.now_ms
         return True
@@ -156,7 +164,7 @@ cdef bint still_client(Client* client) noexcept nogil:
 
 cdef bint is_client(Client* client, const uint8_t* client_id, int64_t client_bytes) noexcept nogil:
     """Whether the entry still belongs to `client` and has this client id (the caller checks the principal)."""
-    cdef MeterClient* entry = &own_page().clients[client.number]
+    cdef MeterClient* entry = &counted_page().clients[client.number]
     client_bytes = min(max(client_bytes, <int64_t>0), <int64_t>CLIENT_ID_BYTES)
     if client.number and entry.since == client.since and entry.client_bytes == client_bytes \
             and memcmp(entry.client_id, client_id, client_bytes) == 0:
@@ -166,7 +174,7 @@ cdef bint is_client(Client* client, const uint8_t* client_id, int64_t client_byt
 
 
 cdef uint32_t find_topic(const char* name, int64_t name_bytes, uint32_t* number, uint64_t* since) noexcept nogil:
-    cdef MeterPage* page = own_page()
+    cdef MeterPage* page = counted_page()
     cdef MeterTopic* entry = &page.topics[number[0]]
     cdef uint64_t key
     cdef uint32_t place, i
@@ -246,7 +254,7 @@ cdef MeterUsage* usage_entry(uint64_t key) noexcept nogil:
 
 
 cdef MeterUsage* usage_of(uint32_t client, uint32_t topic, int api) noexcept nogil:
-    cdef MeterPage* page = own_page()
+    cdef MeterPage* page = counted_page()
     cdef MeterUsage* entry = usage_entry(<uint64_t>client << 32 | <uint64_t>topic << 8 | <uint64_t>api)
     if entry != NULL:
         return entry
@@ -271,7 +279,7 @@ cdef MeterPosition* place_entry(MeterPage* page, ReaderPlace* place) noexcept no
 
 
 cdef void put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int64_t offset, ReaderPlace* place) noexcept nogil:
-    cdef MeterPage* page = own_page()
+    cdef MeterPage* page = counted_page()
     cdef MeterPosition* entry = place_entry(page, place)
     if entry == NULL or entry.key != (<uint64_t>client << 32 | slot) or entry.incarnation != incarnation:
         leave_position(place)
@@ -289,7 +297,7 @@ cdef void leave_position(ReaderPlace* place) noexcept nogil:
     cdef MeterPosition* entry
     if place.number == 0:
         return
-    entry = place_entry(own_page(), place)
+    entry = place_entry(counted_page(), place)
     place.number = 0
     if entry != NULL and entry.readers:
         if entry.readers == 1:
@@ -335,11 +343,11 @@ cdef MeterPosition* position_entry(MeterPage* page, uint32_t client, uint32_t sl
 # -- batches --------------------------------------------------------------------------------------------------------
 
 cdef void count_batch(uint32_t size) noexcept nogil:
-    own_page().batch_sizes[bucket_of(<int64_t>size - 1)] += 1
+    counted_page().batch_sizes[bucket_of(<int64_t>size - 1)] += 1
 
 
 cdef void count_stored(uint32_t topic, uint32_t size) noexcept nogil:
-    cdef MeterPage* page = own_page()
+    cdef MeterPage* page = counted_page()
     if size > page.topics[topic].largest_batch:
         page.topics[topic].largest_batch = size
 
@@ -347,11 +355,11 @@ cdef void count_stored(uint32_t topic, uint32_t size) noexcept nogil:
 # -- requests -------------------------------------------------------------------------------------------------------
 
 cdef void count_request(int api, int version) noexcept nogil:
-    own_page().requests[api * METER_VERSIONS + min(max(version, 0), METER_VERSIONS - 1)] += 1
+    counted_page().requests[api * METER_VERSIONS + min(max(version, 0), METER_VERSIONS - 1)] += 1
 
 
 cdef void count_error(int api, int code) noexcept nogil:
-    own_page().errors[api * METER_ERRORS + min(max(code + 1, 0), METER_ERRORS - 1)] += 1
+    counted_page().errors[api * METER_ERRORS + min(max(code + 1, 0), METER_ERRORS - 1)] += 1
 
 
 cdef inline void count_time(MeterTimes* times, uint64_t n, int64_t us) noexcept nogil:
@@ -360,7 +368,7 @@ cdef inline void count_time(MeterTimes* times, uint64_t n, int64_t us) noexcept 
 
 
 cdef void count_times(int api, uint64_t n, int64_t queue_us, int64_t local_us, int64_t remote_us, int64_t send_us) noexcept nogil:
-    cdef MeterTimes* times = &own_page().times[api * METER_PHASES]
+    cdef MeterTimes* times = &counted_page().times[api * METER_PHASES]
     count_time(&times[PHASE_QUEUE], n, queue_us)
     count_time(&times[PHASE_LOCAL], n, local_us)
     count_time(&times[PHASE_REMOTE], n, remote_us)
@@ -371,7 +379,7 @@ cdef void count_times(int api, uint64_t n, int64_t queue_us, int64_t local_us, i
 # -- software -------------------------------------------------------------------------------------------------------
 
 cdef int software_opened(int listener, bytes name, bytes version) except -2:
-    cdef MeterPage* page = own_page()
+    cdef MeterPage* page = counted_page()
     cdef MeterSoftware* entry
     cdef int i, place = -1
     name = name[:SOFTWARE_BYTES]
@@ -410,7 +418,7 @@ cdef int software_opened(int listener, bytes name, bytes version) except -2:
 
 
 cdef void software_closed(int place) noexcept nogil:
-    cdef MeterPage* page = own_page()
+    cdef MeterPage* page = counted_page()
     if 0 <= place < METER_SOFTWARE and page.software[place].open:
         page.software[place].open -= 1
     elif place >= METER_SOFTWARE and page.listeners[place - METER_SOFTWARE].other_software:
@@ -426,13 +434,13 @@ def count_login(int listener, str mechanism not None, str outcome not None):
     """
     cdef int place = MECHANISMS.index(mechanism) * LOGIN_OUTCOMES + LOGIN_OUTCOME_NAMES.index(outcome)
     if 0 <= listener < METER_LISTENERS:
-        own_page().listeners[listener].logins[place] += 1
+        counted_page().listeners[listener].logins[place] += 1
 
 
 def count_expired(int listener):
     """Count a connection that was closed because it sent a request after the end of its session."""
     if 0 <= listener < METER_LISTENERS:
-        own_page().listeners[listener].expired_killed += 1
+        counted_page().listeners[listener].expired_killed += 1
 
 
 def set_idle_ms(int64_t idle_ms):
@@ -442,7 +450,7 @@ def set_idle_ms(int64_t idle_ms):
 
 def count(str name, int64_t n=1):
     """Add `n` to one of this process's counters (see PROBE_NAMES). Raises ValueError for an unknown name."""
-    own_page().words[PROBE_NAMES.index(name)] += <uint64_t>n
+    counted_page().words[PROBE_NAMES.index(name)] += <uint64_t>n
 
 
 def gauge(str name, int64_t value):
@@ -450,12 +458,12 @@ def gauge(str name, int64_t value):
     cdef int probe = PROBE_NAMES.index(name)
     if probe >= METER_GAUGES:
         raise ValueError(f"{name} is a counter, not a gauge")
-    own_page().words[probe] = <uint64_t>value
+    counted_page().words[probe] = <uint64_t>value
 
 
 def count_loop_delay(int64_t us):
     """Count that a timer of the loop fired `us` microseconds late."""
-    count_time(&own_page().loop_delay, 1, us)
+    count_time(&counted_page().loop_delay, 1, us)
 
 
 def count_request_errors(int api_key, codes):
