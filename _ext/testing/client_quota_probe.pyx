@@ -2,7 +2,18 @@
 
 from libc.stdint cimport int64_t
 
-from odradek._ext.shm.client_quotas cimport QuotaUse, quota_add, quota_burst, quota_find, quota_throttled, quota_wait_ms
+from odradek._ext.shm.client_quotas cimport (
+    QUOTA_REQUEST,
+    QuotaRate,
+    QuotaUse,
+    quota_add,
+    quota_burst,
+    quota_count,
+    quota_find,
+    quota_throttled,
+    quota_wait_at,
+    quota_wait_ms,
+)
 
 
 cdef class Use:
@@ -25,6 +36,18 @@ cdef class Use:
 
     def add(self, int64_t amount, int64_t now_ms):
         quota_add(&self.use, amount, now_ms)
+
+    def count(self, amounts, int64_t now_ms):
+        """Count amounts together. Returns the throttle time after each of them; None if none was above the limit."""
+        cdef QuotaRate rate
+        cdef int64_t left = sum(amounts)
+        if not quota_count(&self.use, left, now_ms, &rate):
+            return None
+        waits = []
+        for amount in amounts:
+            left -= amount
+            waits.append(quota_wait_at(&self.use, &rate, left, self.kind == QUOTA_REQUEST))
+        return waits
 
     def wait_ms(self, int64_t now_ms, bint bounded=False):
         return quota_wait_ms(&self.use, now_ms, bounded)

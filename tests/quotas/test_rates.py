@@ -66,6 +66,33 @@ def test_throttle_times_are_those_of_kafka_with_windows_on_a_grid(events, limit,
         assert abs(use.wait_ms(now, bounded) - model.throttle_ms(limit, now, bounded)) <= 1
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(st.integers(0, 50), st.integers(0, 30_000)),
+            st.lists(st.integers(0, 5000), min_size=1, max_size=6),
+        ),
+        min_size=1,
+        max_size=40,
+    ),
+    st.sampled_from([1.0, 1000.0, 20_000.0]),
+    st.sampled_from([PRODUCE, QuotaKind.QUOTA_REQUEST]),
+    st.sampled_from([(11, 1), (1, 3), (60, 1)]),
+)
+def test_amounts_that_are_counted_together_are_throttled_as_if_counted_one_by_one(events, limit, kind, windows):
+    SharedMemory(64)
+    client_quotas.set_windows(*windows)
+    joint, single = (Use(kind, None, name, limit, now_ms=START) for name in (b"joint", b"single"))
+    now = START
+    for pause, amounts in events:
+        now += pause
+        expected = []
+        for amount in amounts:
+            single.add(amount, now)
+            expected.append(single.wait_ms(now, kind == QuotaKind.QUOTA_REQUEST))
+        assert (joint.count(amounts, now) or [0] * len(amounts)) == expected
+
+
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 3000)), min_size=1, max_size=60))
 def test_throttle_times_are_those_of_kafka_for_a_client_whose_windows_begin_with_a_record(events):
     """Its records are so placed that Kafka's windows begin where those of the shared memory do."""

@@ -4,6 +4,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,64 @@ def test_every_request_counts_for_its_own_client_id(worker: HandWorker) -> None:
     worker.loop.release_throttled(now() + HOUR_MS)
     wire.client_id = None
     assert produce(worker, wire, 1000).throttle_time_ms == 0
+
+
+def pipelined(worker: HandWorker, wire: Wire, *requests: tuple[str, int, int]) -> list[int]:
+    """Send Produce requests (client id, bytes of the value, acks), which the worker reads at once; throttle times of the responses."""
+    frames = []
+    for client_id, size, acks in requests:
+        wire.client_id = client_id
+        frames.append(wire.frame(produce_request([("t", [(0, batch(bytes(size)))])], acks), 0, 9))
+        if acks == 0:
+            wire.forget_answer()
+    wire.socket.sendall(b"".join(frames))
+    worker.turn()
+    return [wire.receive().throttle_time_ms for _, _, acks in requests if acks]
+
+
+def test_requests_that_are_read_together_are_charged_in_their_order(worker: HandWorker) -> None:
+    limit(worker, **{PRODUCE: RATE, REQUEST: 1e9})
+    times = pipelined(worker, worker.connect(), *[("wire", 4000, 1)] * 5)
+    assert times[:2] == [0, 0], "8,000 bytes are within what an idle client may use"
+    assert 0 < times[2] < times[3] < times[4]
+    steps = [later - before for before, later in pairwise(times[2:])]
+    assert all(4000 <= step < 5000 for step in steps), "each adds the time of its bytes"
+    (row,) = [row for row in client_quotas.buckets() if row[0] == 0]
+    assert (row[5], row[6]) == (3, sum(times)), "each throttled request is counted, with its own time"
+    assert 20_000 < row[8] < 21_000
+    assert only(worker).muted
+
+
+@pytest.mark.parametrize("last", ["slow", "fast", "free"])
+def test_requests_of_two_clients_that_are_read_together_count_for_their_own(worker: HandWorker, last: str) -> None:
+    worker.handler.charges = Charges(
+        Limits([((None, "slow", None), {PRODUCE: 100.0}), ((None, "fast", None), {PRODUCE: 1e9})]).resolve
+    )
+    names = ["slow", "fast", "free", "slow", "fast", "free", "fast", "slow", last]
+    told = pipelined(worker, worker.connect(), *[(name, 1500, 1) for name in names])
+    throttled = [time_ms > 0 for time_ms in told]
+    assert throttled == [name == "slow" for name in names], (
+        "a request is larger than what the slow client may use at first"
+    )
+    totals = {row[2]: row[8] for row in client_quotas.buckets() if row[0] == 0}
+    (each,) = {totals[name.encode()] / names.count(name) for name in ("slow", "fast")}
+    assert 1500 < each < 1700 and b"free" not in totals
+
+
+def test_client_ids_that_differ_behind_what_is_metered_have_their_own_limits(worker: HandWorker) -> None:
+    slow, free = "x" * 300 + "slow", "x" * 300 + "free"
+    worker.handler.charges = Charges(Limits([((None, slow, None), {PRODUCE: 10.0})]).resolve)
+    told = pipelined(worker, worker.connect(), (free, 1000, 1), (slow, 1000, 1), (free, 1000, 1))
+    assert (told[0], told[1] > 0, told[2]) == (0, True, 0)
+
+
+def test_requests_that_are_read_together_count_their_time_once(worker: HandWorker) -> None:
+    limit(worker, **{REQUEST: 1e-6})
+    wire = worker.connect()
+    told = pipelined(worker, wire, ("wire", 10, 0), ("wire", 10, 1), ("wire", 10, 1), ("wire", 10, 0))
+    assert told == [1000, 1000], "bounded by a window; requests with acks=0 are not throttled for their time"
+    (row,) = [row for row in client_quotas.buckets() if row[0] == 2]
+    assert (row[5], row[6]) == (2, 2000)
 
 
 def test_a_changed_limit_applies_to_what_was_counted_before(worker: HandWorker) -> None:
