@@ -46,7 +46,7 @@ cdef class ProduceHandler:
     cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept
     cdef int name_bad_records(self, ProduceItem* item, int64_t wall_ms) except -1
     cdef int execute(self, Connection connection) except -1
-    cdef int charge_joined(self, Connection connection, JointCharge* joint) noexcept
+    cdef int charge_read(self, Connection connection, JointCharge* joint) noexcept
     cdef int forget(self, Connection connection) except -1
     cdef ProduceItem* new_item(self) except NULL
     cdef ProduceRequest* new_request(self) except NULL

@@ -436,7 +436,7 @@ cdef class ProduceHandler:
             if self.items[r].error and self.items[r].slot:
                 self.refused.note(connection.connection_id, &self.items[r])
         if connection.quotas.limited:
-            self.charge_joined(connection, &joint)
+            self.charge_read(connection, &joint)
         for r in range(self.request_count):
             request = &self.requests[r]
             if request.limited != CHARGED and not settled(request, self.items):
@@ -481,7 +481,7 @@ cdef class ProduceHandler:
                 first.go_on()
         return 0
 
-    cdef int charge_joined(self, Connection connection, JointCharge* joint) noexcept:
+    cdef int charge_read(self, Connection connection, JointCharge* joint) noexcept:
         """Charge the joined requests that are answered at once and have the quotas of the last one."""
         cdef ConnectionQuotas* quotas = &connection.quotas
         cdef ProduceRequest* request

@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 from odradek._ext.api.fetch cimport FetchHandler
 from odradek._ext.api.produce cimport ProduceHandler
 from odradek._ext.api.purgatory cimport Purgatory
-from odradek._ext.net.charging cimport Charges, charge_time, spend
+from odradek._ext.net.charging cimport charge_time, spend
 from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DEFER, FRAME_DONE, FRAME_PENDING, Connection
 from odradek._ext.net.forwarding cimport ForwardTable, Route
 from odradek._ext.net.late_requests cimport is_unawaited
@@ -132,7 +132,8 @@ cdef class RequestHandler(FrameHandler):
             if connection.pending_tail is not None:
                 return FRAME_DEFER
         if self.charges is not None:
-            self.charges.note(connection, key, version, key == WRITE_TXN_MARKERS or (route is not None and route.of_brokers), client, length)
+            self.charges.note(connection, key, version, key == WRITE_TXN_MARKERS or (route is not None and route.of_brokers), client,
+                              length)
             if connection.quotas.limited and connection.quotas.fresh and self.charges.holds(connection, False):
                 return FRAME_DEFER
         if key == FETCH:

@@ -25,7 +25,9 @@ WITHIN = 0.05
 CONNECTIONS = 6
 SIZE = 5000
 """Small: each connection may be ahead by one request, and they all wait for the same moment."""
-KAFKAS_BYTES, KAFKAS_WINDOWS = 45_000_000, 11
+KAFKAS_BYTES, KAFKAS_RECORDS, KAFKAS_WINDOWS = 45_000_000, 45_000, 11
+UNSETTLED_REPORTS = 2
+"""Of five seconds each."""
 
 
 def broker_of(workers: int, path: Path, windows: int = WINDOWS) -> Broker:
@@ -90,31 +92,46 @@ def test_a_consumer_keeps_its_rate(tmp_path: Path, workers: int) -> None:
 
 @pytest.mark.java
 @pytest.mark.parametrize("workers", [1, 4])
-def test_kafkas_performance_tools_keep_the_rate(tmp_path: Path, workers: int) -> None:
+def test_kafkas_producer_tool_keeps_the_rate(tmp_path: Path, workers: int) -> None:
+    """By what the tool reports every five seconds, without the first reports: what a client may use at first does not count."""
+    with broker_of(workers, tmp_path) as broker, Wire.to(broker) as admin:
+        admin.client_id = "admin"
+        set_quota(admin, {"client-id": "perf"}, **{BYTES_IN: RATE})
+        printed = produce_with_the_tool(broker, "client.id=perf", "batch.size=8192")
+    reports = re.findall(r"^(\d+) records sent, ([\d.]+) records/sec", printed, re.M)[UNSETTLED_REPORTS:-1]
+    assert len(reports) >= 5
+    seconds = sum(int(sent) / float(rate) for sent, rate in reports)
+    close(sum(int(sent) for sent, _ in reports) * KAFKAS_BYTES / KAFKAS_RECORDS / seconds, RATE)
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("workers", [1, 4])
+def test_kafkas_consumer_tool_keeps_the_rate(tmp_path: Path, workers: int) -> None:
     """What a client may use at first, it may use later in the same time: the windows are short against the whole time.
 
     The consumer receives parts of batches, which it receives again: its responses are much larger than a batch. There are as
     many windows as by default: a client whose responses are not much smaller than what the windows permit cannot use all."""
     with broker_of(workers, tmp_path, KAFKAS_WINDOWS) as broker, Wire.to(broker) as admin:
         admin.client_id = "admin"
-        servers = f"{broker.host}:{broker.port}"
-        set_quota(admin, {"client-id": "perf"}, **{BYTES_IN: RATE, BYTES_OUT: RATE})
-        records = KAFKAS_BYTES // 1000
-        printed = tool(
-            "org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", servers, "--topic", "t", "--num-records",
-            str(records), "--record-size", "1000", "--throughput", "-1", "--command-property", "client.id=perf",
-            "batch.size=16384", "delivery.timeout.ms=300000", "request.timeout.ms=120000",
-        )  # fmt: skip
-        found = re.findall(rf"^{records} records sent, ([\d.]+) records/sec", printed, re.M)
-        close(KAFKAS_BYTES / records * float(found[-1]), RATE)
+        produce_with_the_tool(broker, "client.id=admin", "batch.size=16384")
+        set_quota(admin, {"client-id": "perf"}, **{BYTES_OUT: RATE})
         properties = tmp_path / "consumer.properties"
         properties.write_text("client.id=perf\nmax.partition.fetch.bytes=400000\nrequest.timeout.ms=120000\n")
         printed = tool(
-            "org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server", servers, "--topic", "t", "--num-records",
-            str(records), "--timeout", "120000", "--command-config", str(properties),
+            "org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server", f"{broker.host}:{broker.port}", "--topic", "t",
+            "--num-records", str(KAFKAS_RECORDS), "--timeout", "120000", "--command-config", str(properties),
         )  # fmt: skip
         titles, values = (line.split(", ") for line in printed.splitlines() if ", " in line)
         close(KAFKAS_BYTES * 1000 / float(dict(zip(titles, values, strict=True))["fetch.time.ms"]), RATE)
+
+
+def produce_with_the_tool(broker: Broker, *properties: str) -> str:
+    """Produce `KAFKAS_BYTES` as fast as the broker permits; what the tool prints."""
+    return tool(
+        "org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", f"{broker.host}:{broker.port}", "--topic", "t",
+        "--num-records", str(KAFKAS_RECORDS), "--record-size", str(KAFKAS_BYTES // KAFKAS_RECORDS), "--throughput", "-1",
+        "--command-property", *properties, "delivery.timeout.ms=300000", "request.timeout.ms=120000",
+    )  # fmt: skip
 
 
 def tool(main_class: str, *arguments: str) -> str:

@@ -237,7 +237,7 @@ def test_every_request_counts_for_its_own_client_id(worker: HandWorker) -> None:
 
 
 def pipelined(worker: HandWorker, wire: Wire, *requests: tuple[str, int, int]) -> list[int]:
-    """Send Produce requests (client id, bytes of the value, acks), which the worker reads at once; throttle times of the responses."""
+    """Send Produce requests (client id, bytes of the value, acks) that are read at once; throttle times of the responses."""
     frames = []
     for client_id, size, acks in requests:
         wire.client_id = client_id
