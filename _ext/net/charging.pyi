@@ -1,4 +1,6 @@
-from typing import Final
+from typing import Final, TypedDict
+
+from odradek._ext.shm.client_quotas import QuotaRate
 
 
 class Charges:
@@ -6,3 +8,10 @@ class Charges:
 
     def __init__(self, resolve): ...
     def changed(self): ...
+
+class JointCharge(TypedDict):
+    above: bool
+    now_ms: int
+    bytes_left: int
+    bytes_rate: QuotaRate
+    time_rate: QuotaRate

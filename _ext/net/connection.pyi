@@ -140,6 +140,7 @@ class ConnectionQuotas(TypedDict):
     limited: bool
     version: int
     client: int
+    counted: Client
     fresh: bool
     mark_us: int
     api_key: int

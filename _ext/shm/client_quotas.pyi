@@ -44,6 +44,10 @@ class QuotaUse(TypedDict):
     bucket: int
     owner: int
 
+class QuotaRate(TypedDict):
+    total: float
+    elapsed_ms: float
+
 def set_windows(windows, window_seconds): ...
 def free_unused(unused_ms: int, now_ms=None): ...
 def counters(): ...
