@@ -83,9 +83,19 @@ class Worker:
     def settle(self):
         self.settled += 1
 
+    def look_for(self, question):
+        """What a login does with a question."""
+        kept = self.cache.recall(question)
+        if kept is None:
+            self.cache.ask(question, CONTEXT, self.found.append)
+        elif kept.hold_s:
+            self.cache.hold(kept, self.found.append)
+        else:
+            self.found.append(kept.reply)
+
     def find(self, user, answer=True, known=True):
         """Find a credential; returns whether the coordinator was asked."""
-        self.cache.find(CredentialQuestion("SCRAM-SHA-256", user), CONTEXT, self.found.append)
+        self.look_for(CredentialQuestion("SCRAM-SHA-256", user))
         asked = bool(self.forward.questions)
         if asked and answer:
             self.forward.answer(self.version.version, known)
@@ -141,10 +151,44 @@ def test_an_answer_from_memory_takes_as_long_as_a_question(worker, known):
         worker.forward.answer(0, known)
     holds = set()
     for _ in range(100):
-        worker.cache.find(CredentialQuestion("SCRAM-SHA-256", "user-0"), CONTEXT, worker.found.append)
+        worker.look_for(CredentialQuestion("SCRAM-SHA-256", "user-0"))
         holds.add(round(worker.loop.run(), 6))
     assert holds == {0.001, 0.002, credential_cache.LONGEST_HOLD_S}
     assert worker.settled == 100
+
+
+def test_an_answer_is_not_held_for_less_than_the_resolution_of_the_timers(worker):
+    worker.find("alice")
+    kept = worker.cache.recall(CredentialQuestion("SCRAM-SHA-256", "alice"))
+    assert kept.hold_s == 0 and not worker.find("alice") and worker.settled == 0
+
+
+def test_the_times_of_questions_are_measured_again_although_every_credential_is_kept(worker):
+    """One slow answer of a coordinator that was just started must not delay the logins of all users for ever."""
+    question = CredentialQuestion("SCRAM-SHA-256", "alice")
+    worker.find("alice", answer=False)
+    worker.loop.now += 5.0
+    worker.forward.answer(0)
+    for _ in range(credential_cache.DURATIONS):
+        assert worker.cache.overdue
+        worker.cache.measure(question, CONTEXT)
+        assert not worker.cache.overdue
+        worker.loop.now += 0.001
+        worker.forward.answer(0)
+        worker.loop.now += credential_cache.QUESTIONS_APART_S
+    assert {round(worker.cache.recall(question).hold_s, 6) for _ in range(100)} == {0.001}
+    assert len(worker.found) == 1
+
+
+def test_a_measurement_that_fails_changes_nothing(worker):
+    worker.find("alice")
+    question = CredentialQuestion("SCRAM-SHA-256", "alice")
+    worker.cache.measure(question, CONTEXT)
+    worker.forward.questions.pop(0)[1](DeadlinePassed(True))
+    worker.forward.full = True
+    worker.cache.measure(question, CONTEXT)
+    worker.loop.run()
+    assert not worker.find("alice") and len(worker.found) == 2
 
 
 def test_the_successor_of_a_coordinator_that_ended_is_asked(worker):
@@ -160,7 +204,7 @@ def test_tokens_are_asked_for_at_each_login_and_displace_nothing(worker):
     worker.find("alice")
     question = CredentialQuestion("SCRAM-SHA-256", "alice", by_token=True)
     for _ in range(2):
-        worker.cache.find(question, CONTEXT, worker.found.append)
+        worker.look_for(question)
         assert len(worker.forward.questions) == 1
         worker.forward.answer(0)
     assert not worker.find("alice")

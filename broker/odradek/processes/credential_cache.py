@@ -5,7 +5,8 @@ in `odradek.shm.credentials_version` moves) or `MOST_KEPT` others were used sinc
 logins with invented names displace nothing.
 
 An answer from memory would be faster than one of the coordinator, and so show which users have logged in before. Therefore it
-is held for as long as one of the last questions took, chosen at random.
+is held for as long as one of the last questions took, chosen at random. So that these times are those of the present load, a
+question is sent beside an answer from memory if none was sent for `QUESTIONS_APART_S`; the login does not wait for it.
 
 Credentials of delegation tokens are not kept: the coordinator has them in memory, and a renewed token expires later.
 """
@@ -15,6 +16,7 @@ import logging
 import random
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from odradek.net.forward import ConnectionLost, ForwardClient, ForwardError
 from odradek.net.forward_frames import (
@@ -38,9 +40,19 @@ PATIENCE_S = 8.0
 
 DURATIONS = 64
 LONGEST_HOLD_S = 0.02
+SHORTEST_HOLD_S = 0.0005
+"""A shorter time is not waited for: timers of the loop have a resolution of a millisecond."""
+QUESTIONS_APART_S = 0.1
 
 Then = Callable[[CredentialReply | str], None]
 """Receives the credential, or the reason why there is none."""
+
+
+class Kept(NamedTuple):
+    """A credential from memory, and the time in seconds for which it must be held; 0: for no time."""
+
+    reply: CredentialReply
+    hold_s: float
 
 
 class CredentialCache:
@@ -67,6 +79,7 @@ class CredentialCache:
             known: OrderedDict() for known in (True, False)
         }
         self._durations: deque[float] = deque(maxlen=DURATIONS)  # of the last questions, in seconds
+        self._asked_at = -QUESTIONS_APART_S  # when the last question was sent, in the loop's time
         self._taken = version.take_over()
 
     def take_over(self) -> None:
@@ -81,34 +94,45 @@ class CredentialCache:
         """The newest version of the credentials, or of the tokens if the question is for one."""
         return self._tokens.version if question.by_token else self._version.version
 
-    def _from_memory(self, question: CredentialQuestion) -> CredentialReply | None:
-        self.take_over()
+    def recall(self, question: CredentialQuestion) -> Kept | None:
+        """The credential, if it is kept. The caller uses it after `Kept.hold_s`."""
+        if question.by_token:
+            return None
+        if self._version.version != self._taken:
+            self.take_over()
         for kept in self._kept.values():
-            if question in kept:
+            reply = kept.get(question)
+            if reply is not None:
                 kept.move_to_end(question)
-                return kept[question]
+                hold_s = random.choice(self._durations)  # not a secret: noise
+                return Kept(reply, hold_s if hold_s >= SHORTEST_HOLD_S else 0.0)
         return None
 
-    def find(self, question: CredentialQuestion, context: ForwardContext, then: Then) -> None:
-        """Find a credential; `then` is called once in the loop, never inside this call, unless the connection of the context is
-        closed before."""
-        reply = None if question.by_token else self._from_memory(question)
-        if reply is None:
-            self.ask(question, context, then)
-            return
+    def hold(self, kept: Kept, then: Then) -> None:
+        """Call `then` when the credential from memory may be used."""
 
         def answer() -> None:
-            then(reply)
+            then(kept.reply)
             self._settle()
 
-        self._loop.call_later(random.choice(self._durations), answer)  # not a secret: noise
+        self._loop.call_later(kept.hold_s, answer)
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the times of questions are old: then `measure` must be called."""
+        return self._loop.time() - self._asked_at >= QUESTIONS_APART_S
+
+    def measure(self, question: CredentialQuestion, context: ForwardContext) -> None:
+        """Ask a question only for the time that it takes."""
+        self.ask(question, context, _ignore)
 
     def ask(self, question: CredentialQuestion, context: ForwardContext, then: Then) -> None:
-        """Ask the coordinator, even if the credential is kept; see `find`.
+        """Ask the coordinator for a credential, also if it is kept. `then` is called once in the loop, never inside this call,
+        unless the connection of the context is closed before.
 
         If the coordinator ends before it answers, its successor is asked: nothing is changed by a question.
         """
-        began = self._loop.time()
+        began = self._asked_at = self._loop.time()
         deadline = began + PATIENCE_S
 
         def send() -> None:
@@ -149,3 +173,7 @@ class CredentialCache:
             if len(kept) > MOST_KEPT:
                 kept.popitem(last=False)
         return found
+
+
+def _ignore(reply: CredentialReply | str) -> None:
+    """What `measure` does with an answer: the time has been noted."""

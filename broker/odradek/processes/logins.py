@@ -21,7 +21,7 @@ from odradek.config.errors import ConfigError
 from odradek.config.listeners import Listener
 from odradek.net.forward import context_of
 from odradek.net.forward_frames import CredentialReply
-from odradek.processes.credential_cache import CredentialCache, Then
+from odradek.processes.credential_cache import CredentialCache, Kept, Then
 from odradek.processes.login_failures import LoginFailures
 from odradek.processes.token_keys import TokenKeys
 from odradek.protocol.errors import ErrorCode
@@ -191,16 +191,32 @@ class Logins:
     def process(self, gate: Gate, connection: Any, frame: bytes) -> bytes | bool | None:
         """Process a frame before the login; see `RequestHandler.offer_to_gate`."""
         action = gate.exchange.frame(frame)
-        if isinstance(action, Versions):
-            return self._versions(gate, connection, frame)
+        kept = None
+        if isinstance(action, Ask) and isinstance(action.question, CredentialQuestion):
+            kept = self._recall(connection, action.question)
+            if kept is not None and not kept.hold_s:
+                action = self._answered(gate, action.question, kept.reply)
         if isinstance(action, Respond):
-            self._note_refusal(gate, connection, action)
+            if action.refusal:
+                self._note_refusal(gate, connection, action)
             return action.data
         if isinstance(action, Done) and not self._is_outdated(gate):
             self._open(gate, connection, action)
             return action.data
-        self._later(gate, connection, connection.reserve(), action)
+        if isinstance(action, Versions):
+            return self._versions(gate, connection, frame)
+        self._later(gate, connection, connection.reserve(), action, kept)
         return None
+
+    def _recall(self, connection: Any, question: CredentialQuestion) -> Kept | None:
+        kept = self._credentials.recall(question)
+        if kept is not None and self._credentials.overdue:
+            self._credentials.measure(question, context_of(connection, connection.client_id))
+        return kept
+
+    def _answered(self, gate: Gate, question: CredentialQuestion, reply: CredentialReply) -> Action:
+        gate.question, gate.answer = question, reply
+        return gate.exchange.answered(reply.credential)
 
     def _versions(self, gate: Gate, connection: Any, frame: bytes) -> bytes | bool | None:
         assert self.dispatch is not None
@@ -210,12 +226,12 @@ class Logins:
             gate.exchange.versions_sent(_CODE.unpack_from(response, _ERROR_AT)[0])
         return response
 
-    def _later(self, gate: Gate, connection: Any, pending: Any, action: Action) -> None:
-        """Carry out an action whose response has the place `pending`."""
+    def _later(self, gate: Gate, connection: Any, pending: Any, action: Action, kept: Kept | None = None) -> None:
+        """Carry out an action whose response has the place `pending`. :param kept: the answer to an `Ask`, if it is in memory."""
         if pending.cancelled:
             return
         if isinstance(action, Ask):
-            self._ask(gate, connection, pending, action.question)
+            self._ask(gate, connection, pending, action.question, kept)
         elif isinstance(action, Done) and self._is_outdated(gate):
             self._confirm(gate, connection, pending)
         elif isinstance(action, Failed):
@@ -227,7 +243,14 @@ class Logins:
                 self._note_refusal(gate, connection, action)
             pending.complete((len(action.data).to_bytes(4, "big"), action.data))
 
-    def _ask(self, gate: Gate, connection: Any, pending: Any, question: CredentialQuestion | KeysQuestion) -> None:
+    def _ask(
+        self,
+        gate: Gate,
+        connection: Any,
+        pending: Any,
+        question: CredentialQuestion | KeysQuestion,
+        kept: Kept | None,
+    ) -> None:
         context = context_of(connection, connection.client_id)
         if isinstance(question, KeysQuestion):
             resumed = self._guarded(
@@ -240,11 +263,14 @@ class Logins:
             if isinstance(reply, str):
                 action: Action = gate.exchange.unanswered(reply)
             else:
-                gate.question, gate.answer = question, reply
-                action = gate.exchange.answered(reply.credential)
+                action = self._answered(gate, question, reply)
             self._later(gate, connection, pending, action)
 
-        self._credentials.find(question, context, self._guarded(connection, pending, go_on))
+        then = self._guarded(connection, pending, go_on)
+        if kept is None:
+            self._credentials.ask(question, context, then)
+        else:
+            self._credentials.hold(kept, then)
 
     def _guarded(self, connection: Any, pending: Any, go_on: Callable[[CredentialReply | str], None]) -> Then:
         """Continue a login outside of a turn of the data loop: an internal error closes its connection, and no other one."""
