@@ -1,15 +1,19 @@
-"""Accepting connections with one system call and no socket object for each, and reading of the reports of closed ones. Used by the
-acceptor, in the supervisor's loop."""
+"""Accepting connections with one system call and no socket object for each, and reading which ones were closed with one for many
+reports. Used by the acceptor, in the supervisor's loop."""
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int64_t, uint16_t, uint64_t
-from libc.string cimport strerror
+from libc.stdint cimport uint16_t, uint64_t
+from libc.string cimport memcpy, strerror
 
 
 cdef extern from *:
     """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
     #include <arpa/inet.h>
     #include <netinet/in.h>
+    #include <string.h>
     #include <sys/socket.h>
 
     #define ADDRESS_TEXT INET6_ADDRSTRLEN
@@ -34,19 +38,30 @@ cdef extern from *:
         }
         return fd;
     }
+
+    #define REPORTS 16
+    #define REPORT_BYTES 4000
+
+    /* Receives up to REPORTS messages of at most REPORT_BYTES. Returns their number, and the size of each. */
+    static int receive_reports(int fd, char *data, unsigned *sizes) {
+        struct mmsghdr messages[REPORTS];
+        struct iovec parts[REPORTS];
+        memset(messages, 0, sizeof messages);
+        for (int i = 0; i < REPORTS; i++) {
+            parts[i].iov_base = data + i * REPORT_BYTES;
+            parts[i].iov_len = REPORT_BYTES;
+            messages[i].msg_hdr.msg_iov = &parts[i];
+            messages[i].msg_hdr.msg_iovlen = 1;
+        }
+        int count = recvmmsg(fd, messages, REPORTS, MSG_DONTWAIT, NULL);
+        for (int i = 0; i < count; i++)
+            sizes[i] = messages[i].msg_len;
+        return count;
+    }
     """
     int accept_client(int listening, char* host, uint16_t* port) nogil
-
-cdef extern from "<sys/socket.h>" nogil:
-    ssize_t recv(int socket, void* data, size_t n, int flags)
-    int MSG_DONTWAIT
-
-cdef extern from "<endian.h>" nogil:
-    uint64_t le64toh(uint64_t number)
-
-
-cdef enum:
-    NUMBERS_A_MESSAGE = 500
+    int receive_reports(int fd, char* data, unsigned int* sizes) nogil
+    int REPORTS, REPORT_BYTES
 
 
 def accept(int listening):
@@ -67,23 +82,32 @@ def accept(int listening):
             raise OSError(errno, strerror(errno).decode())
 
 
-def read_numbers(int channel):
-    """All numbers in the messages that wait in a channel of messages: a list, empty if none wait or the other end is closed.
+cdef char[64000] reports               # REPORTS messages; used by one thread, within one call
 
-    :param channel: a SOCK_SEQPACKET socket whose messages are up to 500 numbers of 8 bytes, little-endian; a part of a number at the end
-        of a message is ignored. :raises OSError: see recv(2).
+
+def read_reports(int fd):
+    """The ids, 8 bytes each in the order of this machine, in the messages that wait on a SOCK_SEQPACKET socket.
+
+    A message has at most 500 ids, see `odradek.net.handover`. :raises OSError: see recvmmsg(2).
     """
-    cdef uint64_t[NUMBERS_A_MESSAGE] data
-    cdef list numbers = []
-    cdef int64_t n, i
+    cdef list ids = []
+    cdef unsigned int[16] sizes
+    cdef uint64_t number
+    cdef unsigned int at
+    cdef int count, i
     while True:
-        n = recv(channel, data, sizeof(data), MSG_DONTWAIT)
-        if n < 0:
+        count = receive_reports(fd, reports, sizes)
+        if count < 0:
             if errno == EINTR:
                 continue
-            if errno != EAGAIN:
-                raise OSError(errno, strerror(errno).decode())
-        if n <= 0:
-            return numbers
-        for i in range(n // 8):
-            numbers.append(le64toh(data[i]))
+            if errno == EAGAIN:
+                return ids
+            raise OSError(errno, strerror(errno).decode())
+        for i in range(count):
+            if sizes[i] == 0:          # the other end is closed
+                return ids
+            for at in range(0, sizes[i] // 8 * 8, 8):
+                memcpy(&number, reports + i * REPORT_BYTES + at, 8)
+                ids.append(number)
+        if count < REPORTS:
+            return ids

@@ -32,7 +32,7 @@ cdef class DataLoop(FrameReader):
     cdef int epoll_fd
     cdef bint in_turn
     cdef list graveyard                        # connections closed in this turn, which its events may still point to
-    cdef Connection begin(self, int fd, int64_t connection_id, int listener_index, str peer)
+    cdef Connection begin(self, int fd, int64_t connection_id, int listener_index, str peer, bint prepared)
     cdef int admit(self, Connection c) except -1
     cdef Connection oldest_of_crowd(self, int64_t fair)
     cdef int forget_unauthenticated(self, Connection c) except -1

@@ -224,20 +224,21 @@ cdef class DataLoop(FrameReader):
                 return False
         return True
 
-    def add(self, int fd, int64_t connection_id, int listener_index, str peer):
+    def add(self, int fd, int64_t connection_id, int listener_index, str peer, bint prepared=False):
         """Serve the connected socket `fd`. The DataLoop owns it from now on: it closes the socket if this raises.
 
+        :param prepared: the socket is non-blocking and has TCP_NODELAY, as those that the acceptor accepts.
         :raises OSError: the system cannot register the socket, for lack of memory for instance. :raises ValueError: the id is in use.
         """
         try:
             if connection_id in self.connections:
                 raise ValueError(f"connection id {connection_id} is in use")
-            return self.begin(fd, connection_id, listener_index, peer)
+            return self.begin(fd, connection_id, listener_index, peer, prepared)
         except BaseException:
             close(fd)
             raise
 
-    cdef Connection begin(self, int fd, int64_t connection_id, int listener_index, str peer):
+    cdef Connection begin(self, int fd, int64_t connection_id, int listener_index, str peer, bint prepared):
         cdef Connection c = Connection.__new__(Connection)
         cdef epoll_event event
         c.data_loop = self
@@ -256,7 +257,7 @@ cdef class DataLoop(FrameReader):
         if self.tls_listeners is not None and self.tls_listeners[listener_index] is not None:
             c.tls = Tls(self.tls_listeners[listener_index])
         self.connections[connection_id] = c     # before EPOLL_CTL_ADD: events point to the connection and hold no reference
-        if make_data_socket(fd) < 0 or epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
+        if (not prepared and make_data_socket(fd) < 0) or epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
             error = errno
             c.fd = -1
             del self.connections[connection_id]
@@ -599,8 +600,13 @@ cdef class DataLoop(FrameReader):
                 return 0
         if events & EPOLLIN and not c.frames.hold and not c.state.eof:
             if c.state.peer_finished or events & EPOLLRDHUP:
-                self.judge_unread(c)
-            return self.readable(c)
+                if c.tls is None:
+                    self.unjudged = c          # most often nothing is unread, and the connection is closed without a look at its age
+                else:
+                    self.judge_unread(c)
+            self.readable(c)
+            self.unjudged = None
+            return 0
         if events & EPOLLRDHUP and not c.state.peer_finished:
             c.state.peer_finished = True
             self.handler.half_closed(c)

@@ -47,7 +47,7 @@ cdef class FrameReader(ResponseSender):
     DataLoop supplies its hooks: `end_turn`, called after the frames of a read were offered and at the end of the stream;
     `update_interest`, called at the end of the stream; `continue_later`, called for a connection with unread records; `authenticated`,
     called after a TLS handshake that is the whole authentication; and `fail`, called after an exception that no turn of the loop handles.
-    DataLoop calls `readable`, `offer_held`, `release_holds` and `judge_unread`.
+    DataLoop sets `unjudged`, and calls `readable`, `offer_held` and `release_holds`.
     """
     cdef readonly FrameHandler handler
     cdef readonly BufferPool pool
@@ -63,6 +63,7 @@ cdef class FrameReader(ResponseSender):
     cdef int64_t used_second
     cdef int64_t turn_us                       # metering: when the turn began
     cdef Standstill standstill
+    cdef Connection unjudged                   # its client has ended it: `judge_unread` when bytes of it are received; None: none
     # TLS
     # Computes the long steps of handshakes: called with (step, done, slow), the first two like those of JobThread.
     cdef public object handshake_thread

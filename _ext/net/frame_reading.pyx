@@ -172,6 +172,9 @@ cdef class FrameReader(ResponseSender):
                     return 0
                 return self.close_now(c, CLOSE_RESET, strerror(errno).decode())
             c.input.unused_bytes += n
+            if self.unjudged is c:
+                self.judge_unread(c)
+                self.unjudged = None
             if c.tls is None:
                 self.bytes_in += n
                 add(SOCKET_BYTES_IN, n)
@@ -412,8 +415,10 @@ cdef class FrameReader(ResponseSender):
                 self.handler.half_closed(c)
         if c.fd < 0:
             return 0
-        self.update_interest(c, True)
-        return self.end_turn(c)
+        self.end_turn(c)                   # most often it closes the connection
+        if c.fd >= 0:
+            self.update_interest(c, True)
+        return 0
 
     cdef int offer(self, Connection c, uint8_t* first, int64_t first_n, uint8_t* second, int64_t second_n) except -1:
         """Offer the frames in `first`, then those in `second`. Sets used_first and used_second to the bytes that were taken of each."""

@@ -58,6 +58,20 @@ def test_sockets_that_a_receiver_did_not_read_go_to_the_next_one(channel):
         os.close(item.fd)
 
 
+def test_a_receiver_need_not_look_behind_a_message_that_is_not_full(channel):
+    sender, receiver, _ = channel
+    near, far = socket.socketpair()
+    with near, far:
+        sender.request_close(3)
+        for numbers in (range(16), range(16, 18), range(18, 19)):
+            assert sender.send_all([AcceptedConnection(far.fileno(), number, 0, "a:1") for number in numbers])
+        received = [receiver.receive(until_empty=False) for _ in range(3)]
+    assert [[item.connection_id for item in group] for group in received] == [list(range(18)), [18], []]
+    assert receiver.to_close == [3]
+    for item in received[0] + received[1]:
+        os.close(item.fd)
+
+
 def test_a_full_channel_refuses_a_socket_until_it_has_room(channel):
     sender, receiver, _ = channel
     near, far = socket.socketpair()

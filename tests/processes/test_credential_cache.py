@@ -57,7 +57,8 @@ class Loop:
 class Forward:
     """Questions to the coordinator, which `answer` answers."""
 
-    def __init__(self):
+    def __init__(self, clock):
+        self.clock = clock
         self.questions = []
         self.full = False
 
@@ -69,15 +70,17 @@ class Forward:
 
     def answer(self, version, known=True):
         (_, user, _), callback = self.questions.pop(0)
-        callback(ForwardReply(Status.OK, 0, encode_credential(CredentialReply(version, credential(user, known)))))
+        reply = CredentialReply(version, credential(user, known), self.clock())
+        callback(ForwardReply(Status.OK, 0, encode_credential(reply)))
 
 
 class Worker:
     def __init__(self):
-        self.loop, self.forward, self.version = Loop(), Forward(), CredentialsVersion()
+        self.loop, self.version = Loop(), CredentialsVersion()
+        self.forward = Forward(self.loop.time)
         self.settled = 0
         self.tokens = CredentialsVersion()
-        self.cache = CredentialCache(self.loop, self.forward, self.version, self.tokens, self.settle)
+        self.cache = CredentialCache(self.loop, self.forward, self.version, self.tokens, self.settle, self.loop.time)
         self.found = []
 
     def settle(self):
@@ -88,10 +91,8 @@ class Worker:
         kept = self.cache.recall(question)
         if kept is None:
             self.cache.ask(question, CONTEXT, self.found.append)
-        elif kept.hold_s:
-            self.cache.hold(kept, self.found.append)
         else:
-            self.found.append(kept.reply)
+            self.cache.hold(kept, self.found.append)
 
     def find(self, user, answer=True, known=True):
         """Find a credential; returns whether the coordinator was asked."""
@@ -146,7 +147,8 @@ def test_the_least_recently_used_credential_gives_way_and_invented_names_displac
 @pytest.mark.parametrize("known", [True, False])
 def test_an_answer_from_memory_takes_as_long_as_a_question(worker, known):
     for number, seconds in enumerate((0.001, 0.002, 5.0)):
-        worker.find(f"user-{number}", answer=False)
+        worker.look_for(CredentialQuestion("SCRAM-SHA-256", f"user-{number}"))
+        worker.loop.run()
         worker.loop.now += seconds
         worker.forward.answer(0, known)
     holds = set()
@@ -157,10 +159,23 @@ def test_an_answer_from_memory_takes_as_long_as_a_question(worker, known):
     assert worker.settled == 100
 
 
-def test_an_answer_is_not_held_for_less_than_the_resolution_of_the_timers(worker):
+def test_answers_that_are_held_until_the_turn_ends_are_settled_together(worker):
     worker.find("alice")
-    kept = worker.cache.recall(CredentialQuestion("SCRAM-SHA-256", "alice"))
-    assert kept.hold_s == 0 and not worker.find("alice") and worker.settled == 0
+    for _ in range(3):
+        worker.look_for(CredentialQuestion("SCRAM-SHA-256", "alice"))
+    assert len(worker.found) == 1
+    assert worker.loop.run() == 0
+    assert len(worker.found) == 4 and worker.settled == 1
+
+
+def test_the_time_of_a_question_is_counted_from_the_end_of_the_turn_that_sent_it(worker):
+    question = CredentialQuestion("SCRAM-SHA-256", "alice")
+    worker.look_for(question)
+    worker.loop.now += 5.0  # the rest of the turn
+    worker.loop.run()
+    worker.loop.now += 0.002
+    worker.forward.answer(0)
+    assert round(worker.cache.recall(question).hold_s, 6) == 0.002
 
 
 def test_the_times_of_questions_are_measured_again_although_every_credential_is_kept(worker):
@@ -172,6 +187,7 @@ def test_the_times_of_questions_are_measured_again_although_every_credential_is_
     for _ in range(credential_cache.DURATIONS):
         assert worker.cache.overdue
         worker.cache.measure(question, CONTEXT)
+        worker.loop.run()
         assert not worker.cache.overdue
         worker.loop.now += 0.001
         worker.forward.answer(0)
@@ -197,7 +213,7 @@ def test_the_successor_of_a_coordinator_that_ended_is_asked(worker):
         _, callback = worker.forward.questions.pop(0)
         callback(ConnectionLost("ended"))
     worker.forward.answer(0)
-    assert worker.found == [CredentialReply(0, credential())]
+    assert [reply.credential for reply in worker.found] == [credential()]
 
 
 def test_tokens_are_asked_for_at_each_login_and_displace_nothing(worker):
@@ -231,7 +247,7 @@ def test_failures_are_told_and_not_kept(worker):
 
 
 def test_questions_and_answers_survive_their_encoding():
-    reply = CredentialReply(7, credential("é", known=False))
+    reply = CredentialReply(7, credential("é", known=False), 12.5)
     assert decode_credential(encode_credential(reply)) == reply
     of_token = reply._replace(credential=credential()._replace(owner="ö", expires_ms=2**62))
     assert decode_credential(encode_credential(of_token)) == of_token

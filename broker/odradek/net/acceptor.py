@@ -86,7 +86,7 @@ class Acceptor:
                 )
                 log.warning("%s is reached: new connections wait in the backlog until open connections close", which)
             return False
-        if len(self.limits) < self.limits.total * 0.9:
+        if self._logged_full and len(self.limits) < self.limits.total * 0.9:
             self._logged_full = False
         return len(self._waiting) < MAX_WAITING
 

@@ -165,7 +165,7 @@ def decode_auto_created(payload: bytes) -> list[tuple[str, int, str | None]]:
     return outcomes
 
 
-_CREDENTIAL = struct.Struct(">QI?q")
+_CREDENTIAL = struct.Struct(">QI?qd")
 _PART = struct.Struct(">I")
 
 
@@ -173,10 +173,12 @@ class CredentialReply(NamedTuple):
     """The answer to CREDENTIAL: the credential of a user or a delegation token, or a made-up one.
 
     :param version: the version of the credentials (or tokens) before they were read, see `odradek.shm.credentials_version`.
+    :param answered_s: when the coordinator answered, in seconds of CLOCK_MONOTONIC, which all processes share.
     """
 
     version: int
     credential: ScramCredential
+    answered_s: float = 0.0
 
     def __repr__(self) -> str:
         return f"<CredentialReply of version {self.version}>"
@@ -217,14 +219,16 @@ def encode_credential(reply: CredentialReply) -> bytes:
     """Encode the answer to CREDENTIAL."""
     credential = reply.credential
     parts = (credential.salt, credential.stored_key, credential.server_key, credential.owner.encode())
-    head = _CREDENTIAL.pack(reply.version, credential.iterations, credential.known, credential.expires_ms)
+    head = _CREDENTIAL.pack(
+        reply.version, credential.iterations, credential.known, credential.expires_ms, reply.answered_s
+    )
     return head + b"".join(_PART.pack(len(part)) + part for part in parts)
 
 
 def decode_credential(payload: bytes) -> CredentialReply:
     """Decode the result of `encode_credential`. Raises MalformedFrame."""
     try:
-        version, iterations, known, expires_ms = _CREDENTIAL.unpack_from(payload)
+        version, iterations, known, expires_ms, answered_s = _CREDENTIAL.unpack_from(payload)
         parts, position = [], _CREDENTIAL.size
         for _ in range(4):
             (length,) = _PART.unpack_from(payload, position)
@@ -237,4 +241,4 @@ def decode_credential(payload: bytes) -> CredentialReply:
         raise MalformedFrame("an answer with a credential of the wrong length")
     salt, stored_key, server_key, owner = parts
     credential = ScramCredential(salt, stored_key, server_key, iterations, known, owner.decode(), expires_ms)
-    return CredentialReply(version, credential)
+    return CredentialReply(version, credential, answered_s)

@@ -3,8 +3,8 @@
 The supervisor creates a socket pair for each worker's place. Both ends outlive the worker, so a socket that was handed to a
 dead worker stays in the channel. A message to the worker contains up to `SOCKETS_PER_MESSAGE` connections, with a descriptor
 for each: the connection's id (8 bytes, little-endian), the listener's index (2 bytes), the length of the peer's "host:port"
-(1 byte), and this text. A message in the other direction contains the ids, 8 bytes each, of connections that the worker has
-closed.
+(1 byte), and this text. A message in the other direction contains the ids of connections that the worker has closed, 8 bytes
+each, in the byte order of the machine.
 """
 
 import array
@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from odradek._ext.net.accepting import read_numbers
+from odradek._ext.net.accepting import read_reports
 
 log = logging.getLogger("odradek.connections")
 
@@ -25,8 +25,8 @@ _HEAD = struct.Struct("<QHB")
 SOCKETS_PER_MESSAGE = 16
 _LONGEST_MESSAGE = SOCKETS_PER_MESSAGE * (_HEAD.size + 255)
 _RIGHTS_BYTES = socket.CMSG_SPACE(4 * SOCKETS_PER_MESSAGE)
-_ID = struct.Struct("<Q")
-_IDS_PER_MESSAGE = 500
+_ID = struct.Struct("=Q")
+_IDS_PER_MESSAGE = 500  # as `accepting.read_reports` expects
 NO_LISTENER = 0xFFFF
 """The index of no listener."""
 CLOSE_ONE = (1 << 64) - 1
@@ -99,7 +99,7 @@ class Sender:
 
     def read_closed(self) -> list[int]:
         """The ids of the connections that the worker has closed since the last call."""
-        return read_numbers(self.channel.fileno())
+        return read_reports(self.channel.fileno())
 
 
 class Receiver:
@@ -117,8 +117,11 @@ class Receiver:
     def fileno(self) -> int:
         return self.channel.fileno()
 
-    def receive(self, limit: int = 64) -> list[AcceptedConnection]:
+    def receive(self, limit: int = 64, until_empty: bool = True) -> list[AcceptedConnection]:
         """Receive the sockets that wait in the channel, until there are at least `limit`; they are close-on-exec.
+
+        :param until_empty: False: end behind a message that is not full, because most often nothing waits behind it. The result
+            is empty only if the channel is.
 
         :raises ChannelClosed: the channel is empty, and the acceptor's end is closed.
         """
@@ -138,7 +141,10 @@ class Receiver:
             for level, kind, content in ancillary:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+            before = len(received)
             self._take(data, fds, received)
+            if not until_empty and before < len(received) < before + SOCKETS_PER_MESSAGE:
+                break
         return received
 
     def _take(self, data: bytes, fds: Sequence[int], received: list[AcceptedConnection]) -> None:

@@ -134,27 +134,33 @@ class ConnectionLimits:
     def listener_full(self, index: int) -> bool:
         """Whether the listener must not accept another connection now, because of its own limit or the total one."""
         limits = self.of_listener(index)
-        return self._of_listener[index] >= limits.connections or (self.full and not limits.protected)
+        if len(self._address_of) >= self.limits.total and not limits.protected:
+            return True
+        return self._of_listener[index] >= limits.connections
 
     def pause_ms(self, index: int) -> int:
         """How long the listener must not accept because of the limits of new connections."""
-        return max(0, self._paused_until.get(index, 0) - self._clock_ms())
+        until_ms = self._paused_until.get(index)
+        return 0 if until_ms is None else max(0, until_ms - self._clock_ms())
 
     def accepted(self, index: int) -> None:
         """Count a new connection of a listener; pause the listener if new connections are too frequent, at most for a
         window."""
         now_ms, limits = self._clock_ms(), self.of_listener(index)
-        waits = [0]
+        wait_ms = 0
         if not limits.protected:
             self._rate.add(1.0, now_ms)
             if self.limits.rate < MAX_INT:
-                waits.append(self._rate.wait_ms(self.limits.rate, now_ms))
+                wait_ms = self._rate.wait_ms(self.limits.rate, now_ms)
         if index < len(self._listener_rates):
             rate = self._listener_rates[index]
             rate.add(1.0, now_ms)
             if limits.rate < MAX_INT:
-                waits.append(rate.wait_ms(limits.rate, now_ms))
-        self._paused_until[index] = now_ms + max(waits)
+                wait_ms = max(wait_ms, rate.wait_ms(limits.rate, now_ms))
+        if wait_ms:
+            self._paused_until[index] = now_ms + wait_ms
+        else:
+            self._paused_until.pop(index, None)
 
     def address_wait_ms(self, address: str) -> int:
         """Count a new connection of an address. Returns 0, or after how long the connection must be closed instead of

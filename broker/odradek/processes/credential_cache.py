@@ -5,8 +5,10 @@ in `odradek.shm.credentials_version` moves) or `MOST_KEPT` others were used sinc
 logins with invented names displace nothing.
 
 An answer from memory would be faster than one of the coordinator, and so show which users have logged in before. Therefore it
-is held for as long as one of the last questions took, chosen at random. So that these times are those of the present load, a
-question is sent beside an answer from memory if none was sent for `QUESTIONS_APART_S`; the login does not wait for it.
+is held for as long as one of the last questions took, chosen at random: from the end of the loop's turn, in which questions
+are sent, until the coordinator answered. The rest of the time, in which the loop does other work, is the same in both cases.
+So that these times are those of the present load, a question is sent beside an answer from memory if none was sent for
+`QUESTIONS_APART_S`; the login does not wait for it.
 
 Credentials of delegation tokens are not kept: the coordinator has them in memory, and a renewed token expires later.
 """
@@ -14,6 +16,7 @@ Credentials of delegation tokens are not kept: the coordinator has them in memor
 import asyncio
 import logging
 import random
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -41,7 +44,7 @@ PATIENCE_S = 8.0
 DURATIONS = 64
 LONGEST_HOLD_S = 0.02
 SHORTEST_HOLD_S = 0.0005
-"""A shorter time is not waited for: timers of the loop have a resolution of a millisecond."""
+"""A shorter hold ends with the loop's turn: timers of the loop have a resolution of a millisecond."""
 QUESTIONS_APART_S = 0.1
 
 Then = Callable[[CredentialReply | str], None]
@@ -49,7 +52,7 @@ Then = Callable[[CredentialReply | str], None]
 
 
 class Kept(NamedTuple):
-    """A credential from memory, and the time in seconds for which it must be held; 0: for no time."""
+    """A credential from memory, and the time in seconds for which it must be held."""
 
     reply: CredentialReply
     hold_s: float
@@ -60,6 +63,7 @@ class CredentialCache:
 
     :param version: of the credentials. :param tokens: the version of the delegation tokens.
     :param settle: sends responses that were completed outside of an answer of the coordinator.
+    :param clock: that of `CredentialReply.answered_s`.
     """
 
     def __init__(
@@ -69,16 +73,21 @@ class CredentialCache:
         version: CredentialsVersion,
         tokens: CredentialsVersion,
         settle: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop = loop
         self._forward = forward
         self._version = version
         self._tokens = tokens
         self._settle = settle
+        self._clock = clock
         self._kept: dict[bool, OrderedDict[CredentialQuestion, CredentialReply]] = {
             known: OrderedDict() for known in (True, False)
         }
         self._durations: deque[float] = deque(maxlen=DURATIONS)  # of the last questions, in seconds
+        self._next_turn: list[
+            tuple[CredentialReply, Then]
+        ] = []  # answers from memory that are held until the turn ends
         self._asked_at = -QUESTIONS_APART_S  # when the last question was sent, in the loop's time
         self._taken = version.take_over()
 
@@ -104,12 +113,16 @@ class CredentialCache:
             reply = kept.get(question)
             if reply is not None:
                 kept.move_to_end(question)
-                hold_s = random.choice(self._durations)  # not a secret: noise
-                return Kept(reply, hold_s if hold_s >= SHORTEST_HOLD_S else 0.0)
+                return Kept(reply, random.choice(self._durations))  # not a secret: noise
         return None
 
     def hold(self, kept: Kept, then: Then) -> None:
-        """Call `then` when the credential from memory may be used."""
+        """Call `then` in the loop when the credential from memory may be used; never inside this call."""
+        if kept.hold_s < SHORTEST_HOLD_S:
+            if not self._next_turn:
+                self._loop.call_soon(self._answer_held)
+            self._next_turn.append((kept.reply, then))
+            return
 
         def answer() -> None:
             then(kept.reply)
@@ -117,10 +130,16 @@ class CredentialCache:
 
         self._loop.call_later(kept.hold_s, answer)
 
+    def _answer_held(self) -> None:
+        held, self._next_turn = self._next_turn, []
+        for reply, then in held:
+            then(reply)
+        self._settle()
+
     @property
     def overdue(self) -> bool:
         """Whether the times of questions are old: then `measure` must be called."""
-        return self._loop.time() - self._asked_at >= QUESTIONS_APART_S
+        return self._clock() - self._asked_at >= QUESTIONS_APART_S
 
     def measure(self, question: CredentialQuestion, context: ForwardContext) -> None:
         """Ask a question only for the time that it takes."""
@@ -132,8 +151,12 @@ class CredentialCache:
 
         If the coordinator ends before it answers, its successor is asked: nothing is changed by a question.
         """
-        began = self._asked_at = self._loop.time()
-        deadline = began + PATIENCE_S
+        self._asked_at = sent = self._clock()
+        deadline = self._loop.time() + PATIENCE_S
+
+        def turn_ended() -> None:
+            nonlocal sent
+            sent = self._clock()
 
         def send() -> None:
             try:
@@ -146,15 +169,18 @@ class CredentialCache:
             if isinstance(reply, ConnectionLost):
                 send()
             else:
+                found = self._received(question, reply)
                 if not question.by_token:
-                    self._durations.append(min(self._loop.time() - began, LONGEST_HOLD_S))
-                then(self._received(question, reply))
+                    answered = self._clock() if isinstance(found, str) else found.answered_s
+                    self._durations.append(min(max(0.0, answered - sent), LONGEST_HOLD_S))
+                then(found)
 
         def on_refusal(reason: str) -> None:
             then(reason)
             self._settle()
 
         send()
+        self._loop.call_soon(turn_ended)
 
     def _received(self, question: CredentialQuestion, reply: ForwardReply | ForwardError) -> CredentialReply | str:
         if isinstance(reply, ForwardError):

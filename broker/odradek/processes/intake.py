@@ -105,7 +105,16 @@ class Intake:
         if not self.acceptor.accept(sock, index):
             self._loop.after(ACCEPT_PAUSE_S, _PAUSE, self._follow_room)
         self._close_held()
-        self._follow_room()
+        # An accepted connection can end only the room of its own listener, unless the total limit is reached.
+        if (
+            self.acceptor.waiting
+            or len(self._watched) < len(self._sockets)
+            or self._loop.has_timer(_PAUSE)
+            or self.acceptor.limits.full
+            or self.acceptor.limits.pause_ms(index)
+            or not self.acceptor.may_accept(index)
+        ):
+            self._follow_room()
 
     def _follow_room(self) -> None:
         """Accept while there is room for new connections; retry the sockets that wait for room in a channel."""

@@ -194,16 +194,14 @@ class Logins:
         kept = None
         if isinstance(action, Ask) and isinstance(action.question, CredentialQuestion):
             kept = self._recall(connection, action.question)
-            if kept is not None and not kept.hold_s:
-                action = self._answered(gate, action.question, kept.reply)
-        if isinstance(action, Respond):
+        elif isinstance(action, Respond):
             if action.refusal:
                 self._note_refusal(gate, connection, action)
             return action.data
-        if isinstance(action, Done) and not self._is_outdated(gate):
+        elif isinstance(action, Done) and not self._is_outdated(gate):
             self._open(gate, connection, action)
             return action.data
-        if isinstance(action, Versions):
+        elif isinstance(action, Versions):
             return self._versions(gate, connection, frame)
         self._later(gate, connection, connection.reserve(), action, kept)
         return None
@@ -213,10 +211,6 @@ class Logins:
         if kept is not None and self._credentials.overdue:
             self._credentials.measure(question, context_of(connection, connection.client_id))
         return kept
-
-    def _answered(self, gate: Gate, question: CredentialQuestion, reply: CredentialReply) -> Action:
-        gate.question, gate.answer = question, reply
-        return gate.exchange.answered(reply.credential)
 
     def _versions(self, gate: Gate, connection: Any, frame: bytes) -> bytes | bool | None:
         assert self.dispatch is not None
@@ -263,7 +257,8 @@ class Logins:
             if isinstance(reply, str):
                 action: Action = gate.exchange.unanswered(reply)
             else:
-                action = self._answered(gate, question, reply)
+                gate.question, gate.answer = question, reply
+                action = gate.exchange.answered(reply.credential)
             self._later(gate, connection, pending, action)
 
         then = self._guarded(connection, pending, go_on)

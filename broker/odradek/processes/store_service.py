@@ -260,7 +260,8 @@ class StoreService:
         metadata_version = self._view.controller.metadata_version
 
         def reply(credential: ScramCredential) -> ForwardReply:
-            return ForwardReply(Status.OK, metadata_version, encode_credential(CredentialReply(version, credential)))
+            reply = CredentialReply(version, credential, time.monotonic())
+            return ForwardReply(Status.OK, metadata_version, encode_credential(reply))
 
         try:
             if not by_token:

@@ -361,7 +361,7 @@ class Worker:
 
     def _on_handover(self) -> None:
         try:
-            handed_over = self.receiver.receive()
+            handed_over = self.receiver.receive(until_empty=False)
         except ChannelClosed:
             log.info("the supervisor has ended; this worker answers the requests in flight and stops")
             self.stop()
@@ -376,7 +376,7 @@ class Worker:
     def _add(self, item: AcceptedConnection) -> None:
         """Serve a connection. If that fails, close it and report this to the acceptor, which counts it until then."""
         try:
-            connection = self.data_loop.add(*item)
+            connection = self.data_loop.add(*item, True)
         except OSError as error:
             log.warning(
                 "closing connection %d from %s because the system cannot serve it: %s",
