@@ -40,7 +40,10 @@ def make_certificate(directory: Path, algorithm: str) -> Path:
 def secure(server: Server) -> None:
     """Give a broker that is not started yet a TLS listener for each kind of key, and a SASL listener."""
     names = {"EC": "ec", "RSA": "rsa"}
-    server.ports = {name: free_port() for name in (*names, "SASL")}
+    server.ports = {}
+    for name in (*names, "SASL"):
+        taken = {server.port, server.port + 1, *server.ports.values()}
+        server.ports[name] = next(port for port in iter(free_port, 0) if port not in taken)
     controller = f",CONTROLLER://127.0.0.1:{server.port + 1}" if isinstance(server, Kafka) else ""
     listeners = ",".join(
         f"{name}://127.0.0.1:{port}" for name, port in {"PLAINTEXT": server.port, **server.ports}.items()

@@ -196,6 +196,20 @@ def test_the_times_of_questions_are_measured_again_although_every_credential_is_
     assert len(worker.found) == 1
 
 
+def test_nothing_accumulates_with_the_logins(worker):
+    worker.find("alice")
+    question = CredentialQuestion("SCRAM-SHA-256", "alice")
+    for _ in range(1000):
+        worker.look_for(question)
+        worker.cache.measure(question, CONTEXT)
+        worker.loop.run()
+        worker.loop.now += credential_cache.QUESTIONS_APART_S
+        worker.forward.answer(0)
+    lengths = {name: len(value) for name, value in vars(worker.cache).items() if hasattr(value, "__len__")}
+    assert lengths == {"_kept": 2, "_durations": credential_cache.DURATIONS, "_next_turn": 0}
+    assert [len(kept) for kept in worker.cache._kept.values()] == [1, 0] and len(worker.found) == 1001
+
+
 def test_a_measurement_that_fails_changes_nothing(worker):
     worker.find("alice")
     question = CredentialQuestion("SCRAM-SHA-256", "alice")

@@ -1,11 +1,13 @@
 """The intake of connections: with a real event loop, and the test in the place of the worker."""
 
 import socket
+from collections import deque
 
 import pytest
 
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.config.key import MAX_INT
 from odradek.net.handover import Receiver, make_channel
 from odradek.net.limits import ConnectionLimits, Limits
 from odradek.processes.event_loop import EventLoop
@@ -126,4 +128,42 @@ def test_what_workers_report_wakes_the_loop_rarely_and_counts_for_the_next_conne
     assert bench.intake.acceptor.refused == 0
     while len(counted):  # nobody connects: read when the channel is watched again
         bench.loop.turn()
+    bench.close()
+
+
+def sizes(root):
+    """The summed lengths of all containers that an object of the broker keeps, directly or through others."""
+    total, seen, found = 0, set(), [root]
+    while found:
+        one = found.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, dict):
+            found += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple | set | deque):
+            found += one
+        elif type(one).__module__.startswith("odradek") and not isinstance(one, type):
+            found += vars(one).values() if hasattr(one, "__dict__") else ()
+            continue
+        else:
+            continue
+        total += len(one)
+    return total
+
+
+@pytest.mark.parametrize("most", [1000, MAX_INT])
+def test_nothing_accumulates_with_the_connections(most):
+    bench = IntakeUnderTest(Limits(most, most))
+    bench.intake.open()
+    numbers = []
+    for _ in range(2):
+        for _ in range(100):
+            with bench.connect():
+                bench.worker.report_closed([bench.next_connection()])
+        bench.clients.clear()
+        while len(bench.intake.acceptor.limits) or bench.loop.has_timer("watch channels"):
+            bench.loop.turn()
+        numbers.append(sizes(bench.intake))
+    assert numbers[0] == numbers[1] and bench.intake.acceptor.handed == [0]
     bench.close()

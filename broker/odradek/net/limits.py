@@ -74,6 +74,12 @@ class Limits(NamedTuple):
     rate: int = MAX_INT
     listeners: Sequence[ListenerLimits] = ()
 
+    @property
+    def of_open(self) -> bool:
+        """Whether the number of open connections is limited anywhere."""
+        most = (self.total, self.per_address, *self.overrides.values(), *(one.connections for one in self.listeners))
+        return min(most) < MAX_INT
+
 
 UNLIMITED = ListenerLimits(MAX_INT, MAX_INT)
 
@@ -95,6 +101,7 @@ class ConnectionLimits:
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
         self.limits = limits
+        self.of_open = limits.of_open
         self.address_rate = address_rate
         self._clock_ms = clock_ms
         self._address_of: dict[int, tuple[str, int]] = {}
@@ -108,6 +115,7 @@ class ConnectionLimits:
     def change(self, limits: Limits) -> None:
         """Replace the limits. Open connections stay open, even above the new limits."""
         self.limits = limits
+        self.of_open = limits.of_open
 
     @property
     def total(self) -> int:

@@ -5,8 +5,9 @@ connections may be accepted, watches the workers' channels, and retries the hand
 sockets that wait for room in a channel.
 
 Workers report each connection that they close. To read each report at once would wake the supervisor as often as new
-connections do. Therefore a channel is not watched for a short time after it was read, unless connections wait for room, and
-all channels are read before a connection is accepted, so that the limits are judged by all that was reported.
+connections do. Therefore a channel is not watched for a short time after it was read, unless connections wait for room. If the
+number of open connections is limited, all channels are read before a connection is accepted, so that the limits are judged by
+all that was reported. Otherwise only the choice of a worker uses the numbers, which may be as old as that time.
 """
 
 import socket
@@ -100,8 +101,9 @@ class Intake:
         self._unwatched.clear()
 
     def _accept(self, sock: socket.socket, index: int) -> None:
-        for ordinal in self._unwatched:
-            self.acceptor.read_closed(ordinal)
+        if self.acceptor.limits.of_open:
+            for ordinal in self._unwatched:
+                self.acceptor.read_closed(ordinal)
         if not self.acceptor.accept(sock, index):
             self._loop.after(ACCEPT_PAUSE_S, _PAUSE, self._follow_room)
         self._close_held()

@@ -371,7 +371,10 @@ class Worker:
         while self.receiver.to_close:
             self.data_loop.close_least_used(self.receiver.to_close.pop())
         self.shm.set_connections(len(self.data_loop.connections))
-        self._report_closed()
+        if handed_over:
+            self._on_data()  # the first requests of new connections have arrived most often
+        else:
+            self._report_closed()
 
     def _add(self, item: AcceptedConnection) -> None:
         """Serve a connection. If that fails, close it and report this to the acceptor, which counts it until then."""

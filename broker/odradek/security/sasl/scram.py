@@ -95,6 +95,8 @@ def _text(token: bytes) -> str:
 
 def _name(text: str) -> str:
     """Decode a name, in which ``=2C`` is a comma and ``=3D`` an equals sign. Raises Refused."""
+    if "=" not in text:
+        return text
     if "=" not in text.replace("=2C", "").replace("=3D", ""):
         return text.replace("=2C", ",").replace("=3D", "=")
     raise Refused("a name in a SCRAM message has an '=' that is not followed by 2C or 3D")
