@@ -376,9 +376,9 @@ cdef class SharedMemory:
     def connections(self, int index):
         return the_region.processes[index].connections
 
-    def process_state(self, int index):
-        """The state of the process at place `index` of the table, as a number of ProcessState."""
-        return load_acquire_32(&the_region.processes[index].state)
+    def serves(self, int index):
+        """Whether the process at place `index` has started and serves."""
+        return load_acquire_32(&the_region.processes[index].state) == SERVING
 
     def process(self, int index):
         """The row of the process table at place `index`, as a ProcessInfo."""

@@ -169,6 +169,11 @@ class Acceptor:
 
     def hand_over(self) -> None:
         """Hand over the waiting sockets until no channel has room."""
+        if len(self._waiting) == 1:  # most often
+            ordinal = min(self._serving(), key=self.handed.__getitem__)
+            if self._senders[ordinal].send_all(self._waiting):
+                self._handed_over((self._waiting.popleft(),), ordinal)
+                return
         full: set[int] = set()
         while self._waiting:
             groups = self._assign(full)
@@ -184,6 +189,11 @@ class Acceptor:
                 unsent = [waiting for group in groups.values() for waiting in group]
                 self._waiting.extendleft(sorted(unsent, key=_id_of, reverse=True))
 
+    def _serving(self) -> Sequence[int]:
+        """The ordinals of the workers that serve; if none does, all."""
+        ordinals = range(len(self._senders))
+        return [ordinal for ordinal in ordinals if self._ready(ordinal)] or ordinals
+
     def _handed_over(self, group: Sequence[AcceptedConnection], ordinal: int) -> None:
         for sent in group:
             self._worker_of[sent.connection_id] = ordinal
@@ -193,9 +203,7 @@ class Acceptor:
     def _assign(self, full: Set[int]) -> dict[int, list[AcceptedConnection]]:
         """Take waiting sockets, a message of them for each worker at most: each is for the serving worker with the fewest
         connections whose channel has room; if no worker serves, for any worker. Empty if no channel has room."""
-        ordinals = range(len(self._senders))
-        ready = [ordinal for ordinal in ordinals if self._ready(ordinal)] or ordinals
-        counts = {ordinal: self.handed[ordinal] for ordinal in ready if ordinal not in full}
+        counts = {ordinal: self.handed[ordinal] for ordinal in self._serving() if ordinal not in full}
         groups: dict[int, list[AcceptedConnection]] = {}
         while self._waiting and counts:
             ordinal = min(counts, key=counts.__getitem__)

@@ -70,7 +70,7 @@ class Sender:
         """Send a socket. Returns False if the channel is full. The caller closes its own `fd` afterwards."""
         return self.send_all([AcceptedConnection(fd, connection_id, listener_index, peer)])
 
-    def send_all(self, sockets: Sequence[AcceptedConnection]) -> bool:
+    def send_all(self, sockets: Iterable[AcceptedConnection]) -> bool:
         """Send up to `SOCKETS_PER_MESSAGE` sockets: all, or, if the channel is full, none; then it returns False. The caller
         closes its own descriptors afterwards."""
         fds = array.array("i")

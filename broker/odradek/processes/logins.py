@@ -221,7 +221,7 @@ class Logins:
         return response
 
     def _later(self, gate: Gate, connection: Any, pending: Any, action: Action, kept: Kept | None = None) -> None:
-        """Carry out an action whose response has the place `pending`. :param kept: the answer to an `Ask`, if it is in memory."""
+        """Carry out an action whose response has the place `pending`. :param kept: the answer to an `Ask` that is in memory."""
         if pending.cancelled:
             return
         if isinstance(action, Ask):

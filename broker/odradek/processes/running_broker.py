@@ -144,7 +144,7 @@ class RunningBroker:
 
     def serves(self, child: Child) -> bool:
         """Whether a child's process has started and serves."""
-        return bool(self.shm.process_state(child.index) == ProcessState.SERVING)
+        return bool(self.shm.serves(child.index))
 
     def take_over_settings(self) -> None:
         """Apply the settings that changed at run time. Each later child starts with them."""
