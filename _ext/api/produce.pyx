@@ -12,7 +12,7 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
-from odradek._ext.api.access cimport ACL_TRANSACTIONAL_ID, ACL_WRITE, AccessControl, access_of, writes_again
+from odradek._ext.api.access cimport ACL_TRANSACTIONAL_ID, ACL_WRITE, Access, AccessControl, access_of, writes_again
 from odradek._ext.api.delayed_produce cimport LARGE_REQUEST, MANY_ITEMS, DelayedProduce, ProduceDelays, must_wait
 from odradek._ext.api.produce_items cimport (
     CHARGED,
@@ -149,6 +149,7 @@ cdef class ProduceHandler:
                    int64_t size) except -1:
         """Parse and check a request. Return a FrameResult. :param body: cursor after the request's header."""
         cdef DelayedProduce pending
+        cdef AccessControl control
         cdef ProduceRequest* request
         cdef bint slow = size > LARGE_REQUEST, deposed
         cdef int64_t wall_ms
@@ -180,8 +181,9 @@ cdef class ProduceHandler:
             request.time_quota = connection.quotas.request
         wall_ms = now_ms()
         deposed = may_be_deposed(request.acks)
-        if self.control is not None:
-            self.access = access_of(self.control, connection)
+        control = self.control
+        if control is not None:
+            self.access = access_of(control, connection)
         for i in range(request.first, request.first + request.count):
             self.look_up(&self.items[i], version >= PRODUCE_BY_ID, deposed)
             if not self.items[i].error:
@@ -354,12 +356,13 @@ cdef class ProduceHandler:
 
         :param topic: None: there is no topic of that name.
         """
+        cdef Access access = self.access
         if item.topic_partitions > 0:
-            if topic is not None and writes_again(self.access, topic.name_bytes):
+            if topic is not None and writes_again(access, topic.name_bytes):
                 self.allowed += 1
                 self.topic_denied = False
             else:
-                self.topic_denied = not self.access.may_use_topic(ACL_WRITE, name if topic is None else topic.name_bytes, PRODUCE)
+                self.topic_denied = not access.may_use_topic(ACL_WRITE, name if topic is None else topic.name_bytes, PRODUCE)
         return self.topic_denied
 
     cdef int check(self, ProduceItem* item, int16_t acks, int64_t wall_ms) noexcept:

@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 from odradek._ext.api.fetch cimport FetchHandler
 from odradek._ext.api.produce cimport ProduceHandler
 from odradek._ext.api.purgatory cimport Purgatory
-from odradek._ext.net.charging cimport charge_time, spend
+from odradek._ext.net.charging cimport Charges, charge_time, spend
 from odradek._ext.net.connection cimport FRAME_CLOSE, FRAME_DEFER, FRAME_DONE, FRAME_PENDING, Connection
 from odradek._ext.net.forwarding cimport ForwardTable, Route
 from odradek._ext.net.late_requests cimport is_unawaited
@@ -85,6 +85,7 @@ cdef class RequestHandler(FrameHandler):
         cdef int64_t length
         cdef int result
         cdef Route route
+        cdef Charges charges
         cdef const uint8_t* client = data   # never NULL, also if the request has no client id
         if connection.gate is not None:
             return self.offer_to_gate(connection, data, size)
@@ -109,9 +110,10 @@ cdef class RequestHandler(FrameHandler):
         connection.data_loop.api = api_index(key)
         self.note_request(connection, key, version, correlation_id, client, length)
         if key == PRODUCE:
-            if self.charges is not None:
-                self.charges.note(connection, key, version, False, client, length)
-                if connection.quotas.limited and connection.quotas.fresh and self.charges.holds(connection, True):
+            charges = self.charges
+            if charges is not None:
+                charges.note(connection, key, version, False, client, length)
+                if connection.quotas.limited and connection.quotas.fresh and charges.holds(connection, True):
                     return FRAME_DEFER
             if version >= PRODUCE_FLEXIBLE:
                 skip_tagged_fields(&body)
@@ -131,10 +133,10 @@ cdef class RequestHandler(FrameHandler):
             self.fetch_handler.hurry(connection)
             if connection.pending_tail is not None:
                 return FRAME_DEFER
-        if self.charges is not None:
-            self.charges.note(connection, key, version, key == WRITE_TXN_MARKERS or (route is not None and route.of_brokers), client,
-                              length)
-            if connection.quotas.limited and connection.quotas.fresh and self.charges.holds(connection, False):
+        charges = self.charges
+        if charges is not None:
+            charges.note(connection, key, version, key == WRITE_TXN_MARKERS or (route is not None and route.of_brokers), client, length)
+            if connection.quotas.limited and connection.quotas.fresh and charges.holds(connection, False):
                 return FRAME_DEFER
         if key == FETCH:
             if version >= FETCH_FLEXIBLE:
