@@ -233,11 +233,8 @@ class Coordinated:
         self.server = ForwardServer(self.answer)
         self.asked: list[Any] = []
         self.go_on = asyncio.Event()
-        near, far = socket.socketpair()
-        held.acceptor.send(far.fileno(), 1, 0, "client:1")
-        far.close()
-        self.wire = Wire.over(near)
-        held.worker._on_handover()
+        self.wire = Wire.over(held.connect(1, "client:1"))
+        held.take_over()
 
     async def answer(self, request):
         questions = decode_questions(request.payload)

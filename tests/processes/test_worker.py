@@ -1,6 +1,7 @@
 """A worker in the test's process: a failure of one connection or request does not affect the others."""
 
 import asyncio
+import select
 import socket
 import stat
 from pathlib import Path
@@ -49,6 +50,19 @@ class WorkerUnderTest:
         self.worker = Worker(context, asyncio.get_running_loop())
         self.worker.topics.refresh()
 
+    def connect(self, number: int, peer: str) -> socket.socket:
+        """Send a connection to the worker, non-blocking as those that the acceptor accepts. The client's end."""
+        near, far = socket.socketpair()
+        far.setblocking(False)
+        self.acceptor.send(far.fileno(), number, 0, peer)
+        far.close()
+        return near
+
+    def take_over(self) -> None:
+        """Let the worker take over what waits in its channel, as its loop would."""
+        while select.select([self.worker.receiver], [], [], 0)[0]:
+            self.worker._on_handover()
+
     def close(self) -> None:
         self.worker.close()
         self.ours.close()
@@ -86,24 +100,21 @@ def run(tmp_path):
 
 def test_a_connection_that_cannot_be_served_is_closed_and_reported_and_later_ones_are_served(run, tmp_path, caplog):
     async def test(held):
-        pairs = [socket.socketpair() for _ in range(2)]
+        clients = [held.connect(1, "a:1")]
         (tmp_path / "no socket").touch()
         with (tmp_path / "no socket").open() as no_socket:  # which epoll refuses
-            held.acceptor.send(pairs[0][1].fileno(), 1, 0, "a:1")
             held.acceptor.send(no_socket.fileno(), 2, 0, "b:2")
-            held.acceptor.send(pairs[1][1].fileno(), 3, 0, "c:3")
-        for _, far in pairs:
-            far.close()
+        clients.append(held.connect(3, "c:3"))
         before = sockets()
-        held.worker._on_handover()
+        held.take_over()
         assert sorted(held.worker.data_loop.connections) == [1, 3]
         assert held.acceptor.read_closed() == [2]
         assert sockets() == before + 2  # those that are served
-        for near, _ in pairs:
+        for near in clients:
             wire = Wire.over(near)
             wire.send(api_versions.Request(), api_versions.API_KEY, 0)
         held.worker._on_data()
-        for near, _ in pairs:
+        for near in clients:
             assert near.recv(4)
             near.close()
 
@@ -119,10 +130,8 @@ def test_a_connection_whose_login_cannot_begin_is_closed(run, caplog, monkeypatc
             raise RuntimeError("no gate")
 
         monkeypatch.setattr(held.worker.logins, "begin", fail)
-        near, far = socket.socketpair()
-        held.acceptor.send(far.fileno(), 5, 0, "a:1")
-        far.close()
-        held.worker._on_handover()
+        near = held.connect(5, "a:1")
+        held.take_over()
         assert not held.worker.data_loop.connections
         assert held.acceptor.read_closed() == [5]
         assert near.recv(1) == b""
@@ -134,15 +143,12 @@ def test_a_connection_whose_login_cannot_begin_is_closed(run, caplog, monkeypatc
 
 def test_an_id_that_is_in_use_is_not_reported_as_closed(run, caplog):
     async def test(held):
-        first, second = socket.socketpair(), socket.socketpair()
-        for _, far in (first, second):
-            held.acceptor.send(far.fileno(), 7, 0, "a:1")
-            far.close()
-        held.worker._on_handover()
+        first, second = held.connect(7, "a:1"), held.connect(7, "a:1")
+        held.take_over()
         assert list(held.worker.data_loop.connections) == [7]
         assert held.acceptor.read_closed() == []
-        assert second[0].recv(1) == b""
-        for near, _ in (first, second):
+        assert second.recv(1) == b""
+        for near in (first, second):
             near.close()
 
     run(test)
@@ -153,13 +159,8 @@ def test_a_retry_that_fails_closes_its_connection_and_the_others_are_tried(run, 
     async def test(held):
         slot = held.broker.create("t")
         held.worker.topics.refresh()
-        wires = []
-        for number in range(3):
-            near, far = socket.socketpair()
-            held.acceptor.send(far.fileno(), number, 0, f"client:{number}")
-            far.close()
-            wires.append(Wire.over(near))
-        held.worker._on_handover()
+        wires = [Wire.over(held.connect(number, f"client:{number}")) for number in range(3)]
+        held.take_over()
         with lock_probe.SlotLock(slot):
             for wire in wires:
                 wire.send(produce_request([("t", [(0, batch(b"x"))])], 1), produce.API_KEY, 9)
@@ -193,11 +194,8 @@ def test_requests_after_a_failed_retry_on_its_connection_are_not_executed(run):
     async def test(held):
         slot = held.broker.create("t")
         held.worker.topics.refresh()
-        near, far = socket.socketpair()
-        held.acceptor.send(far.fileno(), 1, 0, "client:1")
-        far.close()
-        wire = Wire.over(near)
-        held.worker._on_handover()
+        wire = Wire.over(held.connect(1, "client:1"))
+        held.take_over()
         with lock_probe.SlotLock(slot):
             for number in range(2):
                 wire.send(produce_request([("t", [(0, batch(b"%d" % number))])], 1), produce.API_KEY, 9)
@@ -324,10 +322,8 @@ def test_the_process_table_names_the_request_that_is_executed_and_its_client(run
         monkeypatch.setattr(Dispatcher, "__call__", record)
         longest = f"[{':'.join(['ffff'] * 8)}]:65535"
         for number, peer in enumerate((longest, "10.1.2.3:4")):
-            near, far = socket.socketpair()
-            held.acceptor.send(far.fileno(), number, 0, peer)
-            far.close()
-            held.worker._on_handover()
+            near = held.connect(number, peer)
+            held.take_over()
             wire = Wire.over(near)
             wire.send(api_versions.Request(), api_versions.API_KEY, 0)
             held.worker._on_data()
