@@ -50,7 +50,8 @@ def broker(tmp_path: Path) -> Iterator[UnderTest]:
 WORDS = [f"word-{number}" for number in range(40)]
 LINES_AT_ONCE = 20
 BACKLOG = 2000
-"""So many words that are not counted yet are enough for the application to be at work."""
+"""While so many words are not counted yet, the application is at work. With much less it counts them all between two looks, and
+its transactions are never seen."""
 
 
 class Lines:
@@ -93,7 +94,7 @@ def count_words(broker: UnderTest, directory: Path, version: str, faults: list[C
             def counted(before: int = before) -> bool:
                 application.look()
                 count = found.read()
-                if lines.words.total() - count < BACKLOG:
+                while lines.words.total() - count < BACKLOG:
                     lines.write()
                 return count > before and has_open_transaction(broker, "counts", PARTITIONS)
 
