@@ -58,6 +58,7 @@ BYTES = {
     ),
 }
 """The bytes of clients, and those of sockets that are theirs, at a time."""
+ENOUGH_BYTES = 20_000_000
 
 
 class Site:
@@ -261,7 +262,12 @@ def test_a_full_disk_makes_its_alert_fire(site: Site) -> None:
 
 def test_the_bytes_of_all_clients_are_those_of_the_sockets(troubled: Site) -> None:
     """Except bytes in flight when the worker was killed, and bytes that were not a request. Since the clients with TLS have
-    ended: the bytes of sockets are those of TLS."""
+    ended: the bytes of sockets are those of TLS.
+
+    The clients go on until they have sent so much that the bytes in flight, some 100 kB, are less than the permitted part."""
+    sockets = BYTES["in"][1]
+    since = f"{sockets.format(at='')} - {sockets.format(at=f' @ {troubled.without_tls_since_s}')}"
+    troubled.prometheus.wait_for_data({"enough bytes": f"({since}) > {ENOUGH_BYTES}"})
     for role in list(troubled.clients):
         troubled.end(role)
     at = f" @ {troubled.without_tls_since_s}"
