@@ -47,9 +47,11 @@ def test_a_flood_of_different_names_is_bounded_and_counted(caplog: pytest.LogCap
     log = Audit(lambda: 0.0)
     for number in range(audit.KEPT + 500):
         log.note(ACTION._replace(name=f"t{number}"), DEFAULT_DENY, False)
+    assert log.only_counts()
     log.flush(force=True)
     assert len(caplog.messages) == audit.KEPT + 1
-    assert caplog.messages[-1].startswith("500 more operations")
+    assert caplog.messages[-1].startswith("501 more operations")
+    assert not log.only_counts()
 
 
 def test_names_of_clients_forge_no_line_and_quiet_decisions_are_traced_only(caplog: pytest.LogCaptureFixture) -> None:

@@ -56,6 +56,8 @@ class Authorization:
     def _note(
         self, access: Any, operation: int, resource_type: int, name: str, api_key: int, rule: Rule, quiet: bool
     ) -> None:
+        if not (rule.allowed or quiet) and self._audit.only_counts():
+            return
         action = Action(access.principal, access.host, operation, resource_type, name, by_key(api_key).name)
         self._audit.note(action, rule, quiet)
 
