@@ -2,13 +2,22 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
+from odradek.api.permits import NAMES_A_STEP
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schemas import fetch, metadata
+from odradek.protocol.schemas import (
+    delete_records,
+    describe_producers,
+    fetch,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+)
 from odradek.security.acl import AclFilter, Operation, PatternType, Permission, ResourceType
 from odradek.testing import Broker
 from tests.security.over_wire import (
@@ -58,6 +67,46 @@ def test_a_client_may_do_what_an_acl_allows_and_nothing_else(broker: Broker, adm
         assert client.described_acls().error_code == CLUSTER_DENIED
     with Client(broker, OTHER) as other:
         assert other.produce("open", batch(b"v")).error_code == DENIED
+
+
+HIDDEN = [f"hidden-{number}" for number in range(5 * NAMES_A_STEP)]
+LIST, EPOCHS, PRODUCERS, DELETE = (
+    schema.Request for schema in (list_offsets, offset_for_leader_epoch, describe_producers, delete_records)
+)
+LONG: dict[str, tuple[Any, int, Callable[[list[str]], Any]]] = {
+    "ListOffsets": (list_offsets, 7, lambda names: LIST(
+        replica_id=-1, topics=[LIST.ListOffsetsTopic(name=name, partitions=[
+            LIST.ListOffsetsPartition(partition_index=0, timestamp=-1)]) for name in names])),
+    "OffsetForLeaderEpoch": (offset_for_leader_epoch, 4, lambda names: EPOCHS(
+        replica_id=-2, topics=[EPOCHS.OffsetForLeaderTopic(topic=name, partitions=[
+            EPOCHS.OffsetForLeaderPartition(partition=0, leader_epoch=0)]) for name in names])),
+    "DescribeProducers": (describe_producers, 0, lambda names: PRODUCERS(
+        topics=[PRODUCERS.TopicRequest(name=name, partition_indexes=[0]) for name in names])),
+    "DeleteRecords": (delete_records, 2, lambda names: DELETE(
+        timeout_ms=30_000, topics=[DELETE.DeleteRecordsTopic(name=name, partitions=[
+            DELETE.DeleteRecordsPartition(partition_index=0, offset=0)]) for name in names])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_request_whose_guard_works_in_steps_is_executed_for_what_is_allowed(
+    broker: Broker, admin: Client, name: str
+) -> None:
+    admin.set_acls([acl(TOPIC, "open", Operation.ALL)])
+    schema, version, make = LONG[name]
+    with Client(broker) as client, Client(broker) as gone:
+
+        def codes(*names: str) -> dict[str, list[int]]:
+            topics = client.ask(make([*names]), schema.API_KEY, version).topics
+            return {
+                getattr(topic, "name", None) or topic.topic: [part.error_code for part in topic.partitions]
+                for topic in topics
+            }
+
+        gone.send(make(HIDDEN), schema.API_KEY, version)
+        gone.socket.close()  # while the guard works
+        assert codes(*HIDDEN, "open") == {hidden: [DENIED] for hidden in HIDDEN} | {"open": [OK]}
+        assert client.produce("open", batch(b"v")).error_code == OK
 
 
 def test_metadata_hides_what_may_not_be_described(broker: Broker, admin: Client) -> None:

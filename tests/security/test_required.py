@@ -13,6 +13,7 @@ from odradek.security.acl import Acl, Operation, PatternType, Permission, Resour
 from odradek.security.required import REQUIRED, Required
 from tests.security.access_requests import GONE, NAMES, REQUESTS
 from tests.security.over_wire import CLUSTER_NAME
+from tests.security.verdicts import verdict_of
 
 IDS = {name: bytes(15) + bytes([number]) for number, name in enumerate((*NAMES, *GONE), 2)}
 NAME_OF = {topic_id: name for name, topic_id in IDS.items()}
@@ -68,7 +69,7 @@ def test_exactly_the_rights_of_the_row_are_asked(name: str) -> None:
             return self.allows(operation, ResourceType.TOPIC, "any")
 
     permits = Recorder(object(), key)
-    verdict = guards.GUARDS[key](guards.Asked(request, version, permits, NAME_OF.get, lambda _: True))
+    verdict = verdict_of(key, guards.Asked(request, version, permits, NAME_OF.get, lambda _: True))
     assert type(verdict).__name__ != "Refused"
     extra = {
         # not needed for the request: what the response shows of it, and other ways by the version
@@ -92,7 +93,7 @@ class Nothing(Permits):
 @pytest.mark.parametrize("name", [name for name, build in REQUESTS.items() if build(IDS)[1] in guards.GUARDS])
 def test_without_any_right_the_guard_lets_nothing_pass(name: str) -> None:
     request, key, version = REQUESTS[name](IDS)
-    verdict = guards.GUARDS[key](guards.Asked(request, version, Nothing(object(), key), NAME_OF.get, lambda _: True))
+    verdict = verdict_of(key, guards.Asked(request, version, Nothing(object(), key), NAME_OF.get, lambda _: True))
     assert verdict is not None, BY_KEY[key].name
 
 
@@ -105,6 +106,6 @@ def test_each_guard_that_refuses_as_a_whole_makes_a_response_that_can_be_sent(ke
         if key in (20, 21) or (key == 9 and version < 8):
             continue  # need fields that have no default
         asked = guards.Asked(request, version, Nothing(object(), key), NAME_OF.get, lambda _: True)
-        verdict = guards.GUARDS[key](asked)
+        verdict = verdict_of(key, asked)
         if type(verdict).__name__ == "Refused":
             assert encode(verdict.response, version) is not None

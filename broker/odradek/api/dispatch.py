@@ -21,7 +21,7 @@ from odradek._ext.shm.metering import count_request_errors
 from odradek.api.answer_errors import errors_in_steps, errors_of
 from odradek.api.api_versions import supported
 from odradek.api.call import Call, EncodedResponse, WorkerView
-from odradek.api.guards.guarded import Asked, Merge, Refused
+from odradek.api.guards.guarded import Asked, Merge, Refused, Verdict
 from odradek.api.guards.table import judge
 from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.stepwise import Steps, Stepwise
@@ -117,6 +117,10 @@ class Dispatcher:
             return False
         permits = self._permits_of(connection.principal, connection.peer, api_key)
         verdict = judge(api_key, Asked(request, version, permits, self._topic_name, self._topic_exists))
+        guard: Stepwise | None = None
+        if isinstance(verdict, Generator):
+            guard = Stepwise(verdict)
+            verdict, guard = (None, guard) if guard.step() else (guard.result, None)
         merge = None if verdict is None or isinstance(verdict, Refused) else verdict.merge
         call = Call(
             version=version,
@@ -130,6 +134,9 @@ class Dispatcher:
             answer_later=lambda: self._later(connection, row, version, correlation_id, merge),
             permits=permits,
         )
+        if guard is not None:
+            self._guard_in_slices(guard, row, request, call, correlation_id)
+            return None
         response = verdict.response if isinstance(verdict, Refused) else self._handlers[api_key](request, call)
         if merge is not None and response is not None:
             response = _merged(response, merge)
@@ -138,7 +145,7 @@ class Dispatcher:
         if isinstance(response, Generator):
             job = Stepwise(_answered(response, row, version, correlation_id), lambda: connection.fd < 0)
             if row.off_loop or job.step():
-                self._run(job, row, connection)
+                self._run(job, row, connection.reserve())
                 return None
             data, codes = job.result
         else:
@@ -149,10 +156,38 @@ class Dispatcher:
             count_request_errors(api_key, codes[1:])
         return bytes(data)
 
-    def _run(self, job: Stepwise, row: ApiRow, connection: Any) -> None:
+    def _guard_in_slices(self, guard: Stepwise, row: ApiRow, request: Any, call: Call, correlation_id: int) -> None:
+        """Execute the other steps of a guard in later turns of the loop, whose thread alone uses the rights of clients, and
+        then the request. Its handler works in steps, and does not answer later."""
+        pending = call.connection.reserve()
+        step = _timed(guard.step, pending)
+
+        def slice_of_loop() -> bool:
+            if pending.cancelled:  # the connection is closed: nothing is executed
+                return False
+            try:
+                if step():
+                    return True
+                steps = self._judged(guard.result, row, request, call)
+                job = Stepwise(_answered(steps, row, call.version, correlation_id), lambda: pending.cancelled)
+            except Exception as error:
+                self._complete(pending, row, error)
+            else:
+                self._run(job, row, pending)
+            return False
+
+        self._slices(slice_of_loop)
+
+    def _judged(self, verdict: Verdict, row: ApiRow, request: Any, call: Call) -> Steps:
+        """The steps of a request after its guard's verdict."""
+        if isinstance(verdict, Refused):
+            return verdict.response
+        response = yield from self._handlers[row.key](request, call)
+        return response if verdict is None else verdict.merge(response)
+
+    def _run(self, job: Stepwise, row: ApiRow, pending: Any) -> None:
         """Execute the steps of a job that makes a response, on the thread or in later turns of the loop, and send the
-        response."""
-        pending = connection.reserve()
+        response in the place `pending`."""
         step = _timed(job.step, pending)
 
         def done(error: BaseException | None) -> None:

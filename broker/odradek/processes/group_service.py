@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -382,6 +382,11 @@ class GroupService:
         self.refresh()
         call = self._call(version, request)
         verdict = judge(row.key, Asked(message[0], version, call.permits, self._topic_name, self._topic_exists))
+        if isinstance(verdict, Generator):
+            steps = Stepwise(verdict)
+            while steps.step():
+                await asyncio.sleep(0)
+            verdict = steps.result
         if isinstance(verdict, Refused):
             response = verdict.response
         else:

@@ -14,7 +14,7 @@ from odradek._ext.net.arrivals import Arrival
 from odradek._ext.shm.layout import SlotState
 from odradek.api.dispatch import frame_response
 from odradek.api.guards.guarded import Asked, Refused
-from odradek.api.guards.table import judge
+from odradek.api.guards.table import judge_at_once
 from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.replica_call import ReplicaCall
 from odradek.api.stepwise import Stepwise
@@ -160,7 +160,7 @@ class ReplicaService:
         context = request.context
         call = ReplicaCall(decoded.version, context.client_id, context.peer, self._control)
         permits = self._permits_of(context.principal, context.peer, decoded.row.key)
-        verdict = judge(
+        verdict = judge_at_once(
             decoded.row.key, Asked(decoded.message, decoded.version, permits, lambda _: None, lambda _: False)
         )
         try:

@@ -200,6 +200,8 @@ class StoreService:
     def _execute(self, api_key: int, message: Any, call: CoordinatorCall) -> Generator[None, None, Any]:
         """The response of an API's handler, as its guard allows it. Raises StoreError."""
         verdict = judge(api_key, Asked(message, call.version, call.permits, self._topic_name, self._topic_exists))
+        if isinstance(verdict, Generator):
+            verdict = yield from verdict
         if isinstance(verdict, Refused):
             return verdict.response
         response = self._handlers[api_key](message, call)

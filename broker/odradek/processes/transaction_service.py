@@ -25,7 +25,7 @@ from odradek._ext.net.transaction_questions import decode_questions, encode_code
 from odradek._ext.partition.flusher import Flusher
 from odradek.api.dispatch import frame_response
 from odradek.api.guards.guarded import Asked, Refused
-from odradek.api.guards.table import judge
+from odradek.api.guards.table import judge_at_once
 from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
 from odradek.api.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
@@ -471,7 +471,7 @@ class TransactionService:
             partial(self._steps.begin, request),
             self._permits_of(context.principal, context.peer, row.key),
         )
-        verdict = judge(row.key, Asked(decoded.message, version, call.permits, lambda _: None, lambda _: False))
+        verdict = judge_at_once(row.key, Asked(decoded.message, version, call.permits, lambda _: None, lambda _: False))
         if isinstance(verdict, Refused):
             answer(verdict.response)
         elif verdict is None:

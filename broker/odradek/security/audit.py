@@ -2,9 +2,9 @@
 
 Logger `odradek.authorizer`: denied at INFO, allowed at DEBUG; at TRACE what only hides resources from a list or fills a bit
 field. A client that repeats what it is denied writes one line a minute and not one for each request: the same denial
-(principal, host, operation, resource, rule) is logged once a minute, and `flush` logs how often it was repeated. When `KEPT` kinds
-have been logged, all further denials of the minute are only counted, at the cost of one comparison: a request may name a hundred
-thousand topics. Used in one thread.
+(principal, host, operation, resource, rule) is logged once a minute, and `flush` logs how often it was repeated. When `KEPT`
+kinds have been logged, all further denials of the minute are only counted, at the cost of one comparison: a request may name a
+hundred thousand topics. Used in one thread.
 """
 
 import logging

@@ -2,8 +2,18 @@
 
 from typing import Any
 
-from odradek.api.guards.guarded import Asked, Merged, Refused, Verdict, appended
+from odradek.api.guards.guarded import (
+    Asked,
+    Merged,
+    Refused,
+    Verdict,
+    VerdictInSteps,
+    appended,
+    made_in_steps,
+)
 from odradek.api.guards.refusals import refusal
+from odradek.api.permits import NAMES_A_STEP
+from odradek.api.stepwise import Pace
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.schemas import (
@@ -30,36 +40,36 @@ def _name(topic: Any, by_id: bool, asked: Asked) -> str | None:
     return asked.name_of(bytes(topic.topic_id)) if by_id else topic.name
 
 
-def of_offset_commit(asked: Asked) -> Verdict:
+def of_offset_commit(asked: Asked) -> VerdictInSteps:
     """READ on the group and on the topics."""
     request, version, permits = asked.request, asked.version, asked.permits
     if not permits.group(Operation.READ, request.group_id):
         return Refused(refusal(offset_commit.API_KEY, request, version, GROUP_DENIED))
     by_id = version >= FIRST_COMMIT_BY_ID
     names = [_name(topic, by_id, asked) for topic in request.topics]
-    denied = permits.denied(Operation.READ, ResourceType.TOPIC, (name for name in names if name is not None))
+    known = (name for name in names if name is not None)
+    denied = yield from permits.denied_in_steps(Operation.READ, ResourceType.TOPIC, known)
     if not denied:
         return None
     make = offset_commit.Response
-    refused = [
-        make.OffsetCommitResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[
-                make.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=TOPIC_DENIED)
-                for partition in topic.partitions
-            ],
-        )
-        for topic, name in zip(request.topics, names, strict=True)
-        if name in denied
-    ]
+
+    def refuse(topic: Any) -> Any:
+        partitions = [
+            make.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=TOPIC_DENIED)
+            for partition in topic.partitions
+        ]
+        return make.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+    refused = yield from made_in_steps(
+        (topic for topic, name in zip(request.topics, names, strict=True) if name in denied), refuse
+    )
     request.topics = [topic for topic, name in zip(request.topics, names, strict=True) if name not in denied]
     if not request.topics:
         return Refused(make(topics=refused))
     return Merged(appended("topics", refused))
 
 
-def of_txn_offset_commit(asked: Asked) -> Verdict:
+def of_txn_offset_commit(asked: Asked) -> VerdictInSteps:
     """WRITE on the transactional id, READ on the group and on the topics."""
     request, version, permits = asked.request, asked.version, asked.permits
     if not permits.transactional_id(Operation.WRITE, request.transactional_id):
@@ -67,33 +77,30 @@ def of_txn_offset_commit(asked: Asked) -> Verdict:
         return Refused(refusal(txn_offset_commit.API_KEY, request, version, code))
     if not permits.group(Operation.READ, request.group_id):
         return Refused(refusal(txn_offset_commit.API_KEY, request, version, GROUP_DENIED))
-    denied = permits.denied(Operation.READ, ResourceType.TOPIC, (topic.name for topic in request.topics))
+    names = (topic.name for topic in request.topics)
+    denied = yield from permits.denied_in_steps(Operation.READ, ResourceType.TOPIC, names)
     if not denied:
         return None
     make = txn_offset_commit.Response
-    refused = [
-        make.TxnOffsetCommitResponseTopic(
-            name=topic.name,
-            partitions=[
-                make.TxnOffsetCommitResponsePartition(
-                    partition_index=partition.partition_index, error_code=TOPIC_DENIED
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in request.topics
-        if topic.name in denied
-    ]
+
+    def refuse(topic: Any) -> Any:
+        partitions = [
+            make.TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=TOPIC_DENIED)
+            for partition in topic.partitions
+        ]
+        return make.TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions)
+
+    refused = yield from made_in_steps((topic for topic in request.topics if topic.name in denied), refuse)
     request.topics = [topic for topic in request.topics if topic.name not in denied]
     if not request.topics:
         return Refused(make(topics=refused))
     return Merged(appended("topics", refused))
 
 
-def of_offset_fetch(asked: Asked) -> Verdict:
+def of_offset_fetch(asked: Asked) -> VerdictInSteps:
     """DESCRIBE on the groups and on the topics. Of all offsets of a group, those of denied topics are left out."""
     if asked.version >= FIRST_WITH_GROUPS:
-        return _of_groups(asked)
+        return (yield from _of_groups(asked))
     request, permits = asked.request, asked.permits
     if not permits.group(Operation.DESCRIBE, request.group_id):
         return Refused(refusal(offset_fetch.API_KEY, request, asked.version, GROUP_DENIED))
@@ -101,20 +108,19 @@ def of_offset_fetch(asked: Asked) -> Verdict:
     refused: list[Any] = []
     everything = request.topics is None
     if not everything:
-        denied = permits.denied(Operation.DESCRIBE, ResourceType.TOPIC, (topic.name for topic in request.topics))
-        refused = [
-            make.OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    make.OffsetFetchResponsePartition(
-                        partition_index=partition, committed_offset=-1, metadata="", error_code=TOPIC_DENIED
-                    )
-                    for partition in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-            if topic.name in denied
-        ]
+        names = (topic.name for topic in request.topics)
+        denied = yield from permits.denied_in_steps(Operation.DESCRIBE, ResourceType.TOPIC, names)
+
+        def refuse(topic: Any) -> Any:
+            partitions = [
+                make.OffsetFetchResponsePartition(
+                    partition_index=partition, committed_offset=-1, metadata="", error_code=TOPIC_DENIED
+                )
+                for partition in topic.partition_indexes
+            ]
+            return make.OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
+
+        refused = yield from made_in_steps((topic for topic in request.topics if topic.name in denied), refuse)
         request.topics = [topic for topic in request.topics if topic.name not in denied]
         if not refused:
             return None
@@ -131,15 +137,19 @@ def of_offset_fetch(asked: Asked) -> Verdict:
     return Merged(merge)
 
 
-def _of_groups(asked: Asked) -> Verdict:
+def _of_groups(asked: Asked) -> VerdictInSteps:
     """OffsetFetch from version 8 on, which names several groups."""
     request, permits = asked.request, asked.permits
     by_id = asked.version >= FIRST_FETCH_BY_ID
     make = offset_fetch.Response
     groups = {group.group_id: group for group in reversed(request.groups)}
-    denied_groups = permits.denied(Operation.DESCRIBE, ResourceType.GROUP, [group.group_id for group in request.groups])
+    denied_groups = yield from permits.denied_in_steps(
+        Operation.DESCRIBE, ResourceType.GROUP, (group.group_id for group in request.groups)
+    )
+    pace = Pace(NAMES_A_STEP)
     refused: dict[str, list[Any]] = {}
     everything: set[str] = set()
+    kept_of: dict[str, list[Any]] = {}
     for group_id, group in groups.items():
         if group_id in denied_groups:
             continue
@@ -148,6 +158,8 @@ def _of_groups(asked: Asked) -> Verdict:
             continue
         kept = []
         for topic in group.topics:
+            if pace.over():
+                yield
             name = _name(topic, by_id, asked)
             if name is None or permits.topic(Operation.DESCRIBE, name):
                 kept.append(topic)
@@ -164,9 +176,11 @@ def _of_groups(asked: Asked) -> Verdict:
                     ],
                 )
             )
-        group.topics = kept
+        kept_of[group_id] = kept
     if not (denied_groups or refused or everything):
         return None
+    for group_id, kept in kept_of.items():
+        groups[group_id].topics = kept
     order = list(dict.fromkeys(group.group_id for group in request.groups))
     request.groups = [groups[group_id] for group_id in order if group_id not in denied_groups]
 
@@ -256,26 +270,25 @@ def of_delete_groups(asked: Asked) -> Verdict:
     return Merged(appended("results", refused))
 
 
-def of_offset_delete(asked: Asked) -> Verdict:
+def of_offset_delete(asked: Asked) -> VerdictInSteps:
     """DELETE on the group, READ on the topics."""
     request, permits = asked.request, asked.permits
     if not permits.group(Operation.DELETE, request.group_id):
         return Refused(offset_delete.Response(error_code=GROUP_DENIED))
-    denied = permits.denied(Operation.READ, ResourceType.TOPIC, (topic.name for topic in request.topics))
+    names = (topic.name for topic in request.topics)
+    denied = yield from permits.denied_in_steps(Operation.READ, ResourceType.TOPIC, names)
     if not denied:
         return None
     make = offset_delete.Response
-    refused = [
-        make.OffsetDeleteResponseTopic(
-            name=topic.name,
-            partitions=[
-                make.OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=TOPIC_DENIED)
-                for partition in topic.partitions
-            ],
-        )
-        for topic in request.topics
-        if topic.name in denied
-    ]
+
+    def refuse(topic: Any) -> Any:
+        partitions = [
+            make.OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=TOPIC_DENIED)
+            for partition in topic.partitions
+        ]
+        return make.OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)
+
+    refused = yield from made_in_steps((topic for topic in request.topics if topic.name in denied), refuse)
     request.topics = [topic for topic in request.topics if topic.name not in denied]
     if not request.topics:
         return Refused(make(topics=refused))

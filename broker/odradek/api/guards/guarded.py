@@ -4,10 +4,11 @@ It decides what the client may do, takes from the request what the client may no
 handlers know nothing of access control, as in Kafka, where denied parts of a request are taken out before it is executed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, NamedTuple
 
 from odradek.api.permits import Permits
+from odradek.api.stepwise import Pace
 
 TopicExists = Callable[[str], bool]
 Merge = Callable[[Any], Any]
@@ -40,7 +41,11 @@ class Asked(NamedTuple):
 
 Verdict = Refused | Merged | None
 """None: nothing changes."""
-Guard = Callable[[Asked], Verdict]
+VerdictInSteps = Generator[None, None, Verdict]
+Guard = Callable[[Asked], Verdict | VerdictInSteps]
+"""The guard of an API whose requests may name very many resources works in steps (`odradek.api.stepwise`), so that a denied
+client does not stop the loop. The guard has not changed the request before the last step."""
+RESULTS_A_STEP = 1000
 
 
 def appended(field: str, refused: list[Any]) -> Merge:
@@ -51,3 +56,14 @@ def appended(field: str, refused: list[Any]) -> Merge:
         return response
 
     return merge
+
+
+def made_in_steps(elements: Iterable[Any], make: Callable[[Any], Any]) -> Generator[None, None, list[Any]]:
+    """`make(element)` of each element, with a pause after each `RESULTS_A_STEP` of them."""
+    made = []
+    pace = Pace(RESULTS_A_STEP)
+    for element in elements:
+        made.append(make(element))
+        if pace.over():
+            yield
+    return made

@@ -1,8 +1,11 @@
 """Which guard decides about an API, by API key. A test requires that every served API is here, in one of the three tables."""
 
+from collections.abc import Generator
+
 from odradek.api.guards import groups, settings, topics, transactions
-from odradek.api.guards.guarded import Asked, Guard, Verdict
+from odradek.api.guards.guarded import Asked, Guard, Verdict, VerdictInSteps
 from odradek.api.guards.whole import of_cluster, of_name, of_write_txn_markers
+from odradek.api.stepwise import Stepwise
 from odradek.security.acl import Operation, ResourceType
 
 _OF_CLUSTER = {
@@ -60,8 +63,8 @@ class NoGuard(Exception):
     """An API that nobody protects: it is not served while the broker has an authorizer."""
 
 
-def judge(api_key: int, asked: Asked) -> Verdict:
-    """The verdict of an API's guard. Raises NoGuard."""
+def judge(api_key: int, asked: Asked) -> Verdict | VerdictInSteps:
+    """The verdict of an API's guard, or the steps that return it. Raises NoGuard."""
     if not asked.permits.restricted:
         return None
     guard = GUARDS.get(api_key)
@@ -70,3 +73,9 @@ def judge(api_key: int, asked: Asked) -> Verdict:
     if api_key in INSIDE or api_key in FREE:
         return None
     raise NoGuard(f"API {api_key} has no guard, so it is not served while authorizer.class.name is set")
+
+
+def judge_at_once(api_key: int, asked: Asked) -> Verdict:
+    """As `judge`, for services whose APIs have no guard in steps."""
+    verdict = judge(api_key, asked)
+    return Stepwise(verdict).finish() if isinstance(verdict, Generator) else verdict

@@ -2,7 +2,15 @@
 
 from typing import Any
 
-from odradek.api.guards.guarded import Asked, Merged, Refused, Verdict, appended
+from odradek.api.guards.guarded import (
+    Asked,
+    Merged,
+    Refused,
+    Verdict,
+    VerdictInSteps,
+    appended,
+    made_in_steps,
+)
 from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
@@ -24,70 +32,66 @@ FIRST_WITH_IDS = 6  # of DeleteTopics
 FIRST_WITH_CONFIGS = 5  # of CreateTopics
 
 
-def of_list_offsets(asked: Asked) -> Verdict:
+def of_list_offsets(asked: Asked) -> VerdictInSteps:
     """DESCRIBE on the topics."""
     request = asked.request
-    denied = asked.permits.denied(Operation.DESCRIBE, ResourceType.TOPIC, (topic.name for topic in request.topics))
+    names = (topic.name for topic in request.topics)
+    denied = yield from asked.permits.denied_in_steps(Operation.DESCRIBE, ResourceType.TOPIC, names)
     if not denied:
         return None
     make = list_offsets.Response
-    refused = [
-        make.ListOffsetsTopicResponse(
-            name=topic.name,
-            partitions=[
-                make.ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=DENIED)
-                for partition in topic.partitions
-            ],
-        )
-        for topic in request.topics
-        if topic.name in denied
-    ]
+
+    def refuse(topic: Any) -> Any:
+        partitions = [
+            make.ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=DENIED)
+            for partition in topic.partitions
+        ]
+        return make.ListOffsetsTopicResponse(name=topic.name, partitions=partitions)
+
+    refused = yield from made_in_steps((topic for topic in request.topics if topic.name in denied), refuse)
     request.topics = [topic for topic in request.topics if topic.name not in denied]
     return Merged(appended("topics", refused))
 
 
-def of_offset_for_leader_epoch(asked: Asked) -> Verdict:
+def of_offset_for_leader_epoch(asked: Asked) -> VerdictInSteps:
     """CLUSTER_ACTION on the cluster (followers), or DESCRIBE on the topics."""
     request, permits = asked.request, asked.permits
     if permits.cluster(Operation.CLUSTER_ACTION, quiet=True):
         return None
-    denied = permits.denied(Operation.DESCRIBE, ResourceType.TOPIC, (topic.topic for topic in request.topics))
+    names = (topic.topic for topic in request.topics)
+    denied = yield from permits.denied_in_steps(Operation.DESCRIBE, ResourceType.TOPIC, names)
     if not denied:
         return None
     make = offset_for_leader_epoch.Response
-    refused = [
-        make.OffsetForLeaderTopicResult(
-            topic=topic.topic,
-            partitions=[
-                make.EpochEndOffset(partition=partition.partition, error_code=DENIED) for partition in topic.partitions
-            ],
-        )
-        for topic in request.topics
-        if topic.topic in denied
-    ]
+
+    def refuse(topic: Any) -> Any:
+        partitions = [
+            make.EpochEndOffset(partition=partition.partition, error_code=DENIED) for partition in topic.partitions
+        ]
+        return make.OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions)
+
+    refused = yield from made_in_steps((topic for topic in request.topics if topic.topic in denied), refuse)
     request.topics = [topic for topic in request.topics if topic.topic not in denied]
     return Merged(appended("topics", refused))
 
 
-def of_describe_producers(asked: Asked) -> Verdict:
+def of_describe_producers(asked: Asked) -> VerdictInSteps:
     """READ on the topics; an illegal name is refused before."""
     request = asked.request
-    legal = [topic.name for topic in request.topics if why_illegal(topic.name) is None]
-    denied = asked.permits.denied(Operation.READ, ResourceType.TOPIC, legal)
+    legal = (topic.name for topic in request.topics if why_illegal(topic.name) is None)
+    denied = yield from asked.permits.denied_in_steps(Operation.READ, ResourceType.TOPIC, legal)
     if not denied:
         return None
     make = describe_producers.Response
-    refused = [
-        make.TopicResponse(
-            name=topic.name,
-            partitions=[
-                make.PartitionResponse(partition_index=partition, error_code=DENIED)
-                for partition in topic.partition_indexes
-            ],
-        )
-        for topic in request.topics
-        if topic.name in denied
-    ]
+
+    def refuse(topic: Any) -> Any:
+        partitions = [
+            make.PartitionResponse(partition_index=partition, error_code=DENIED)
+            for partition in topic.partition_indexes
+        ]
+        return make.TopicResponse(name=topic.name, partitions=partitions)
+
+    refused = yield from made_in_steps((topic for topic in request.topics if topic.name in denied), refuse)
     request.topics = [topic for topic in request.topics if topic.name not in denied]
     return Merged(appended("topics", refused))
 
@@ -99,10 +103,11 @@ def of_explain_partition(asked: Asked) -> Verdict:
     return Refused(explain_partition.Response(error_code=DENIED))
 
 
-def of_delete_records(asked: Asked) -> Verdict:
+def of_delete_records(asked: Asked) -> VerdictInSteps:
     """DELETE on the topics."""
     request = asked.request
-    denied = asked.permits.denied(Operation.DELETE, ResourceType.TOPIC, (topic.name for topic in request.topics))
+    names = (topic.name for topic in request.topics)
+    denied = yield from asked.permits.denied_in_steps(Operation.DELETE, ResourceType.TOPIC, names)
     if not denied:
         return None
     make = delete_records.Response
@@ -110,16 +115,15 @@ def of_delete_records(asked: Asked) -> Verdict:
     for topic in request.topics:
         if topic.name in denied:
             partitions[topic.name].update(dict.fromkeys(one.partition_index for one in topic.partitions))
-    refused = [
-        make.DeleteRecordsTopicResult(
-            name=name,
-            partitions=[
-                make.DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_OFFSET, error_code=DENIED)
-                for index in indexes
-            ],
-        )
-        for name, indexes in partitions.items()
-    ]
+
+    def refuse(name: str) -> Any:
+        results = [
+            make.DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_OFFSET, error_code=DENIED)
+            for index in partitions[name]
+        ]
+        return make.DeleteRecordsTopicResult(name=name, partitions=results)
+
+    refused = yield from made_in_steps(partitions, refuse)
     request.topics = [topic for topic in request.topics if topic.name not in denied]
 
     def merge(response: Any) -> Any:

@@ -1,0 +1,23 @@
+"""The verdict of a guard, whether it works in steps or not."""
+
+from collections.abc import Generator
+
+from odradek.api.guards.guarded import Asked, Verdict
+from odradek.api.guards.table import GUARDS
+from odradek.api.stepwise import Stepwise
+
+
+def verdict_of(key: int, asked: Asked) -> Verdict:
+    """The verdict of the guard of an API."""
+    return verdict_and_pauses(key, asked)[0]
+
+
+def verdict_and_pauses(key: int, asked: Asked) -> tuple[Verdict, int]:
+    """The verdict, and how often the guard paused before it."""
+    found = GUARDS[key](asked)
+    if not isinstance(found, Generator):
+        return found, 0
+    steps, pauses = Stepwise(found), 0
+    while steps.step():
+        pauses += 1
+    return steps.result, pauses
