@@ -188,25 +188,30 @@ class Dispatcher:
     def _run(self, job: Stepwise, row: ApiRow, pending: Any) -> None:
         """Execute the steps of a job that makes a response, on the thread or in later turns of the loop, and send the
         response in the place `pending`."""
-        step = _timed(job.step, pending)
+        if row.off_loop:
 
-        def done(error: BaseException | None) -> None:
-            self._complete(pending, row, job.result if error is None else error)
+            def done(error: BaseException | None) -> None:
+                self._complete(pending, row, job.result if error is None else error)
+
+            self._off_loop(_timed(job.step, pending), done)
+        else:
+            self._slices(self._slice_of(job, row, pending))
+
+    def _slice_of(self, job: Stepwise, row: ApiRow, pending: Any) -> Callable[[], bool]:
+        """The steps of a job for turns of the loop; the last one sends the response."""
+        step = _timed(job.step, pending)
 
         def slice_of_loop() -> bool:
             try:
                 if step():
                     return True
             except Exception as error:
-                done(error)
+                self._complete(pending, row, error)
             else:
-                done(None)
+                self._complete(pending, row, job.result)
             return False
 
-        if row.off_loop:
-            self._off_loop(step, done)
-        else:
-            self._slices(slice_of_loop)
+        return slice_of_loop
 
     def _topic_name(self, topic_id: bytes) -> str | None:
         topic = self._view.topics.by_id.get(topic_id)
@@ -227,18 +232,7 @@ class Dispatcher:
                 response = _merged(response, merge)
             steps = response if isinstance(response, Generator) else _at_once(response)
             job = Stepwise(_answered(steps, row, version, correlation_id), lambda: pending.cancelled)
-            step = _timed(job.step, pending)
-
-            def slice_of_loop() -> bool:
-                try:
-                    if step():
-                        return True
-                except Exception as error:
-                    self._complete(pending, row, error)
-                else:
-                    self._complete(pending, row, job.result)
-                return False
-
+            slice_of_loop = self._slice_of(job, row, pending)
             if slice_of_loop():
                 self._slices(slice_of_loop)
 

@@ -9,7 +9,7 @@ from odradek.api.guards.guarded import (
     Verdict,
     VerdictInSteps,
     appended,
-    made_in_steps,
+    taken_out,
 )
 from odradek.api.guards.refusals import refusal
 from odradek.api.permits import NAMES_A_STEP
@@ -45,12 +45,6 @@ def of_offset_commit(asked: Asked) -> VerdictInSteps:
     request, version, permits = asked.request, asked.version, asked.permits
     if not permits.group(Operation.READ, request.group_id):
         return Refused(refusal(offset_commit.API_KEY, request, version, GROUP_DENIED))
-    by_id = version >= FIRST_COMMIT_BY_ID
-    names = [_name(topic, by_id, asked) for topic in request.topics]
-    known = (name for name in names if name is not None)
-    denied = yield from permits.denied_in_steps(Operation.READ, ResourceType.TOPIC, known)
-    if not denied:
-        return None
     make = offset_commit.Response
 
     def refuse(topic: Any) -> Any:
@@ -60,13 +54,9 @@ def of_offset_commit(asked: Asked) -> VerdictInSteps:
         ]
         return make.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
-    refused = yield from made_in_steps(
-        (topic for topic, name in zip(request.topics, names, strict=True) if name in denied), refuse
-    )
-    request.topics = [topic for topic, name in zip(request.topics, names, strict=True) if name not in denied]
-    if not request.topics:
-        return Refused(make(topics=refused))
-    return Merged(appended("topics", refused))
+    by_id = version >= FIRST_COMMIT_BY_ID
+    refused = yield from taken_out(asked, Operation.READ, refuse, lambda topic: _name(topic, by_id, asked))
+    return _of_rest(request, make, refused)
 
 
 def of_txn_offset_commit(asked: Asked) -> VerdictInSteps:
@@ -77,10 +67,6 @@ def of_txn_offset_commit(asked: Asked) -> VerdictInSteps:
         return Refused(refusal(txn_offset_commit.API_KEY, request, version, code))
     if not permits.group(Operation.READ, request.group_id):
         return Refused(refusal(txn_offset_commit.API_KEY, request, version, GROUP_DENIED))
-    names = (topic.name for topic in request.topics)
-    denied = yield from permits.denied_in_steps(Operation.READ, ResourceType.TOPIC, names)
-    if not denied:
-        return None
     make = txn_offset_commit.Response
 
     def refuse(topic: Any) -> Any:
@@ -90,11 +76,15 @@ def of_txn_offset_commit(asked: Asked) -> VerdictInSteps:
         ]
         return make.TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions)
 
-    refused = yield from made_in_steps((topic for topic in request.topics if topic.name in denied), refuse)
-    request.topics = [topic for topic in request.topics if topic.name not in denied]
-    if not request.topics:
-        return Refused(make(topics=refused))
-    return Merged(appended("topics", refused))
+    refused = yield from taken_out(asked, Operation.READ, refuse)
+    return _of_rest(request, make, refused)
+
+
+def _of_rest(request: Any, make: Any, refused: list[Any]) -> Verdict:
+    """The verdict after `taken_out`: without a topic that is left, the handler is not called."""
+    if not refused:
+        return None
+    return Merged(appended("topics", refused)) if request.topics else Refused(make(topics=refused))
 
 
 def of_offset_fetch(asked: Asked) -> VerdictInSteps:
@@ -108,8 +98,6 @@ def of_offset_fetch(asked: Asked) -> VerdictInSteps:
     refused: list[Any] = []
     everything = request.topics is None
     if not everything:
-        names = (topic.name for topic in request.topics)
-        denied = yield from permits.denied_in_steps(Operation.DESCRIBE, ResourceType.TOPIC, names)
 
         def refuse(topic: Any) -> Any:
             partitions = [
@@ -120,8 +108,7 @@ def of_offset_fetch(asked: Asked) -> VerdictInSteps:
             ]
             return make.OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
 
-        refused = yield from made_in_steps((topic for topic in request.topics if topic.name in denied), refuse)
-        request.topics = [topic for topic in request.topics if topic.name not in denied]
+        refused = yield from taken_out(asked, Operation.DESCRIBE, refuse)
         if not refused:
             return None
 
@@ -275,10 +262,6 @@ def of_offset_delete(asked: Asked) -> VerdictInSteps:
     request, permits = asked.request, asked.permits
     if not permits.group(Operation.DELETE, request.group_id):
         return Refused(offset_delete.Response(error_code=GROUP_DENIED))
-    names = (topic.name for topic in request.topics)
-    denied = yield from permits.denied_in_steps(Operation.READ, ResourceType.TOPIC, names)
-    if not denied:
-        return None
     make = offset_delete.Response
 
     def refuse(topic: Any) -> Any:
@@ -288,8 +271,9 @@ def of_offset_delete(asked: Asked) -> VerdictInSteps:
         ]
         return make.OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)
 
-    refused = yield from made_in_steps((topic for topic in request.topics if topic.name in denied), refuse)
-    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    refused = yield from taken_out(asked, Operation.READ, refuse)
+    if not refused:
+        return None
     if not request.topics:
         return Refused(make(topics=refused))
 

@@ -5,10 +5,12 @@ handlers know nothing of access control, as in Kafka, where denied parts of a re
 """
 
 from collections.abc import Callable, Generator, Iterable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from odradek.api.permits import Permits
 from odradek.api.stepwise import Pace
+from odradek.security.acl import Operation, ResourceType
 
 TopicExists = Callable[[str], bool]
 Merge = Callable[[Any], Any]
@@ -67,3 +69,28 @@ def made_in_steps(elements: Iterable[Any], make: Callable[[Any], Any]) -> Genera
         if pace.over():
             yield
     return made
+
+
+def taken_out(
+    asked: Asked,
+    operation: Operation,
+    refuse: Callable[[Any], Any],
+    name_of: Callable[[Any], str | None] = attrgetter("name"),
+    decides: Callable[[str], bool] = lambda _: True,
+) -> Generator[None, None, list[Any]]:
+    """Take the topics that the client may not use from `request.topics`. Returns `refuse(topic)` of each, in their order.
+
+    :param name_of: returns the name of a topic of the request; None: it has none.
+    :param decides: whether a name needs the right; others stay in the request.
+    """
+    topics = asked.request.topics
+    names = [name_of(topic) for topic in topics]
+    decided = (name for name in names if name is not None and decides(name))
+    denied = yield from asked.permits.denied_in_steps(operation, ResourceType.TOPIC, decided)
+    if not denied:
+        return []
+    refused = yield from made_in_steps(
+        (topic for topic, name in zip(topics, names, strict=True) if name in denied), refuse
+    )
+    asked.request.topics = [topic for topic, name in zip(topics, names, strict=True) if name not in denied]
+    return refused

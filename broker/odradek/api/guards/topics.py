@@ -10,6 +10,7 @@ from odradek.api.guards.guarded import (
     VerdictInSteps,
     appended,
     made_in_steps,
+    taken_out,
 )
 from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
@@ -34,11 +35,6 @@ FIRST_WITH_CONFIGS = 5  # of CreateTopics
 
 def of_list_offsets(asked: Asked) -> VerdictInSteps:
     """DESCRIBE on the topics."""
-    request = asked.request
-    names = (topic.name for topic in request.topics)
-    denied = yield from asked.permits.denied_in_steps(Operation.DESCRIBE, ResourceType.TOPIC, names)
-    if not denied:
-        return None
     make = list_offsets.Response
 
     def refuse(topic: Any) -> Any:
@@ -48,19 +44,13 @@ def of_list_offsets(asked: Asked) -> VerdictInSteps:
         ]
         return make.ListOffsetsTopicResponse(name=topic.name, partitions=partitions)
 
-    refused = yield from made_in_steps((topic for topic in request.topics if topic.name in denied), refuse)
-    request.topics = [topic for topic in request.topics if topic.name not in denied]
-    return Merged(appended("topics", refused))
+    refused = yield from taken_out(asked, Operation.DESCRIBE, refuse)
+    return Merged(appended("topics", refused)) if refused else None
 
 
 def of_offset_for_leader_epoch(asked: Asked) -> VerdictInSteps:
     """CLUSTER_ACTION on the cluster (followers), or DESCRIBE on the topics."""
-    request, permits = asked.request, asked.permits
-    if permits.cluster(Operation.CLUSTER_ACTION, quiet=True):
-        return None
-    names = (topic.topic for topic in request.topics)
-    denied = yield from permits.denied_in_steps(Operation.DESCRIBE, ResourceType.TOPIC, names)
-    if not denied:
+    if asked.permits.cluster(Operation.CLUSTER_ACTION, quiet=True):
         return None
     make = offset_for_leader_epoch.Response
 
@@ -70,18 +60,12 @@ def of_offset_for_leader_epoch(asked: Asked) -> VerdictInSteps:
         ]
         return make.OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions)
 
-    refused = yield from made_in_steps((topic for topic in request.topics if topic.topic in denied), refuse)
-    request.topics = [topic for topic in request.topics if topic.topic not in denied]
-    return Merged(appended("topics", refused))
+    refused = yield from taken_out(asked, Operation.DESCRIBE, refuse, lambda topic: topic.topic)
+    return Merged(appended("topics", refused)) if refused else None
 
 
 def of_describe_producers(asked: Asked) -> VerdictInSteps:
     """READ on the topics; an illegal name is refused before."""
-    request = asked.request
-    legal = (topic.name for topic in request.topics if why_illegal(topic.name) is None)
-    denied = yield from asked.permits.denied_in_steps(Operation.READ, ResourceType.TOPIC, legal)
-    if not denied:
-        return None
     make = describe_producers.Response
 
     def refuse(topic: Any) -> Any:
@@ -91,9 +75,8 @@ def of_describe_producers(asked: Asked) -> VerdictInSteps:
         ]
         return make.TopicResponse(name=topic.name, partitions=partitions)
 
-    refused = yield from made_in_steps((topic for topic in request.topics if topic.name in denied), refuse)
-    request.topics = [topic for topic in request.topics if topic.name not in denied]
-    return Merged(appended("topics", refused))
+    refused = yield from taken_out(asked, Operation.READ, refuse, decides=lambda name: why_illegal(name) is None)
+    return Merged(appended("topics", refused)) if refused else None
 
 
 def of_explain_partition(asked: Asked) -> Verdict:
