@@ -5,7 +5,6 @@ from odradek._ext.net.connection import Connection
 from odradek._ext.net.frame_reading import FrameHandler, FrameReader
 
 LOG = logging.getLogger('odradek.connections')
-IPV4_MAPPED = bytes(10) + b'\xff\xff'
 CLOSE_NAMES = ('eof', 'reset', 'idle', 'bad_frame', 'other_protocol', 'handler', 'file', 'error', 'asked', 'authentication')
 
 class DataLoop(FrameReader):

@@ -14,7 +14,6 @@ responses. Bad input closes its connection only; an exception of a handler close
 import logging
 from heapq import heappop, heappush
 from collections import OrderedDict
-from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 
 from cpython.object cimport PyObject
 from libc.errno cimport errno
@@ -61,7 +60,7 @@ from odradek._ext.shm.metering cimport (
     software_closed,
     turn_clock,
 )
-from odradek._ext.shm.owners cimport owner_of
+from odradek._ext.shm.owners cimport network_of, owner_of
 
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -118,22 +117,8 @@ cdef enum:
 
 LOG = logging.getLogger("odradek.connections")
 
-IPV4_MAPPED = bytes(10) + b"\xff\xff"
 CLOSE_NAMES = ("eof", "reset", "idle", "bad_frame", "other_protocol", "handler", "file", "error", "asked", "authentication")
 cdef set QUIET = {CLOSE_EOF, CLOSE_RESET, CLOSE_IDLE, CLOSE_ASKED}
-
-
-cdef object network_of(str peer):
-    """The address of a client for the limits of unauthenticated connections: of an IPv6 address only the 64-bit network counts."""
-    cdef str host = peer.rpartition(":")[0].strip("[]")
-    cdef bytes address
-    if ":" not in host:
-        return host
-    try:
-        address = inet_pton(AF_INET6, host.partition("%")[0])
-    except OSError:
-        return host
-    return inet_ntop(AF_INET, address[12:]) if address.startswith(IPV4_MAPPED) else address[:8]
 
 
 cdef bint ended_while_throttled(Connection c) noexcept:
@@ -295,7 +280,7 @@ cdef class DataLoop(FrameReader):
         """Count a connection that has not authenticated; at a limit, make room by closing an older one, or close this one."""
         cdef Connection oldest
         cdef uint8_t byte
-        cdef dict of_network = self.unauthenticated_of.setdefault(network_of(c.peer), {})
+        cdef dict of_network = self.unauthenticated_of.setdefault(network_of(c.peer.rpartition(":")[0]), {})
         self.unauthenticated[c] = self.now_ms
         of_network[c] = None
         if len(of_network) > self.max_unauthenticated_of_address:
@@ -327,7 +312,7 @@ cdef class DataLoop(FrameReader):
         cdef dict of_network
         if c in self.unauthenticated:
             del self.unauthenticated[c]
-            network = network_of(c.peer)
+            network = network_of(c.peer.rpartition(":")[0])
             of_network = self.unauthenticated_of[network]
             del of_network[c]
             if not of_network:

@@ -9,3 +9,6 @@ cdef enum:
 # The owner of the producers that a connection from `peer` ("host:port") uses: 1 to PRODUCER_OWNERS - 1. OWNER_NOBODY without a
 # mapping.
 cdef uint32_t owner_of(str peer) except? 0
+
+# An address as 4 bytes; of an IPv6 address, which may be in brackets, only its 64-bit network, as 8 bytes. Another text as it is.
+cdef bytes network_of(str host)

@@ -23,25 +23,26 @@ cdef enum:
 cdef const uint8_t* MAPPED = b"\0\0\0\0\0\0\0\0\0\0\xff\xff"      # before the IPv4 address that an IPv6 address stands for
 
 
-cdef uint32_t owner_of(str peer) except? 0:
+cdef bytes network_of(str host):
     cdef bytes text
     cdef uint8_t[16] address
-    cdef const uint8_t* p = address
-    cdef size_t length = 4
-    cdef str host = peer.rpartition(":")[0].strip("[]") or peer
+    host = host.strip("[]")
+    text = host.partition("%")[0].encode("utf-8", "surrogateescape")
+    if inet_pton(AF_INET, text, address) == 1:
+        return (<char*>address)[:4]
+    if inet_pton(AF_INET6, text, address) != 1:
+        return host.encode("utf-8", "surrogateescape")
+    if memcmp(address, MAPPED, 12) == 0:
+        return (<char*>address)[12:16]
+    return (<char*>address)[:NETWORK_BYTES]
+
+
+cdef uint32_t owner_of(str peer) except? 0:
+    cdef bytes network
     if region().header == NULL:
         return OWNER_NOBODY
-    text = host.partition("%")[0].encode("utf-8", "surrogateescape")
-    if inet_pton(AF_INET, text, address) != 1:
-        if inet_pton(AF_INET6, text, address) != 1:
-            text = host.encode("utf-8", "surrogateescape")
-            p = text
-            length = len(text)
-        elif memcmp(address, MAPPED, 12) == 0:
-            p = address + 12
-        else:
-            length = NETWORK_BYTES
-    return 1 + <uint32_t>(hash_bytes(region().header.hash_key, p, length) % (PRODUCER_OWNERS - 1))
+    network = network_of(peer.rpartition(":")[0] or peer)
+    return 1 + <uint32_t>(hash_bytes(region().header.hash_key, network, len(network)) % (PRODUCER_OWNERS - 1))
 
 
 def number_of(str peer not None):
