@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping
 
 from odradek.security.jaas import LoginModule
 from odradek.security.sasl.client import TokenCredentials
-from odradek.security.sasl.token_grant import check_trust, new_token, stated_end, token_of_file
+from odradek.security.sasl.token_grant import UNKNOWN_LIFETIME_S, check_trust, new_token, stated_end, token_of_file
 from odradek.security.sasl.token_settings import ENCODES, Grant, token_source_of
 
 EARLY_S = 30.0
 """A token is used again until so long before its end."""
-UNKNOWN_LIFETIME_S = 60.0
 
 
 def token_credentials_of(settings: Mapping[str, str], module: LoginModule) -> TokenCredentials:

@@ -23,6 +23,7 @@ from odradek.processes.running_broker import BrokerResources
 from odradek.processes.supervisor import Supervisor
 from odradek.processes.table import PROCESSES, ProcessRow
 from odradek.security import peer_settings
+from odradek.security.hosts import LOOPBACK
 from odradek.security.sasl.oauth_settings import HANDLER, OAuthSettings
 from odradek.security.sasl.settings import all_settings
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.config")
 
 MAX_OPEN_FILES = 1 << 20
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PROTECTIVE = ("sasl.", "ssl.", "listener.name.", "super.users", "allow.everyone.if.no.acl.found", "delegation.token.",
               "connections.max.reauth.ms", "principal.builder.class")  # fmt: skip
 """Prefixes of the keys with which an operator restricts what clients may do."""

@@ -7,6 +7,9 @@ address is equal. An IPv4 address in an IPv6 socket (`::ffff:10.0.0.1`) is an IP
 import ipaddress
 from functools import lru_cache
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+"""What is sent to these hosts does not leave the machine."""
+
 
 @lru_cache(4096)
 def normal_host(host: str) -> str:

@@ -15,7 +15,7 @@ from random import random
 from typing import NamedTuple
 
 from odradek.security.sasl.client import LoginError, NoTokenError, TokenCredentials
-from odradek.security.sasl.token_grant import new_token, remaining_s, token_of_regular_file
+from odradek.security.sasl.token_grant import UNKNOWN_LIFETIME_S, new_token, remaining_s, token_of_file
 from odradek.security.sasl.token_settings import Grant, Renewal, TokenSource
 
 log = logging.getLogger("odradek.security")
@@ -23,7 +23,6 @@ log = logging.getLogger("odradek.security")
 SAME_ERROR_EVERY_S = 60.0
 REFUSED_APART_S = 10.0
 """A token that another broker has refused is replaced if it is at least so old."""
-UNKNOWN_LIFETIME_S = 60.0
 LEAST_LIFETIME_S = 0.5
 """A token is kept for at least this time, so that a useless lifetime does not keep the thread busy."""
 LONGEST_ERROR = 500
@@ -45,7 +44,7 @@ class _Outcome(NamedTuple):
 def attempt(source: TokenSource) -> tuple[str, float]:
     """A token and its lifetime in seconds; 0: read the file again at the next login. Raises LoginError."""
     if not isinstance(source.source, Grant):
-        return token_of_regular_file(source.source), 0.0
+        return token_of_file(source.source, may_wait=False), 0.0
     granted = new_token(source.source)
     lifetime_s = remaining_s(granted, time.time())
     if lifetime_s is None:

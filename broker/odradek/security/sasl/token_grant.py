@@ -15,6 +15,8 @@ from odradek.security.sasl.client import LoginError
 from odradek.security.sasl.token_settings import Grant
 
 LARGEST = 1 << 20
+UNKNOWN_LIFETIME_S = 60.0
+"""For how long a token is used whose end nobody states."""
 _TOKEN = re.compile(r"[-_~+/.a-zA-Z0-9]+=*\Z")
 
 
@@ -28,35 +30,26 @@ class GrantedToken(NamedTuple):
         return f"<GrantedToken for {self.lifetime_s:g} s>"
 
 
-def token_of_file(path: str) -> str:
-    """The token in a file, which is read for each login, because another program may renew it. Raises LoginError."""
-    try:
-        with open(path, "rb") as file:
-            return _checked(path, file.read(LARGEST))
-    except OSError as error:
-        raise LoginError(f"the file {path} with the token cannot be read: {error.strerror}") from None
+def token_of_file(path: str, may_wait: bool = True) -> str:
+    """The token in a file, which is read for each login, because another program may renew it. Raises LoginError.
 
-
-def token_of_regular_file(path: str) -> str:
-    """As `token_of_file`, for a process that must not wait for the writer of a pipe."""
+    :param may_wait: False: only of a regular file, for a process that must not wait for the writer of a pipe.
+    """
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        with open(path, "rb", opener=None if may_wait else _open_at_once) as file:
+            if not may_wait and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise LoginError(f"the file {path} with the token is no regular file")
-            return _checked(path, file.read(LARGEST))
+            data = file.read(LARGEST)
     except OSError as error:
         raise LoginError(f"the file {path} with the token cannot be read: {error.strerror}") from None
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _checked(path: str, data: bytes) -> str:
     token = data.decode("utf-8", "replace").strip()
     if not _TOKEN.match(token):
         raise LoginError(f"the file {path} contains no token")
     return token
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def new_token(grant: Grant) -> GrantedToken:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from odradek.config.errors import ConfigError
+from odradek.security.hosts import LOOPBACK
 from odradek.security.jaas import LoginModule
 from odradek.security.sasl.client import check_extensions
 from odradek.security.sasl.oauth_settings import TRUST, path_of, url_error
@@ -26,7 +27,6 @@ HIDDEN = "[hidden]"
 EXTENSION = "extension_"
 LIMIT_S = 10.0
 LEAST_RETRY_S = 0.1
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 ReadSetting = Callable[[str], str | None]
 """The text of a key; None if it is not set."""
