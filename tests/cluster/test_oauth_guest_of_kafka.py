@@ -6,11 +6,11 @@ import pytest
 
 from odradek.testing.broker_process import Broker
 from tests.cluster.peer_processes import Peers
-from tests.cluster.secure import LISTENER, config_of, whole_log
-from tests.cluster.test_guest_of_kafka import OFFLINE, Cluster, closing_admin, consume, produce
+from tests.cluster.secure import LISTENER, config_of
+from tests.cluster.test_guest_of_kafka import Cluster, closing_admin
 from tests.cluster.test_oauth_cluster import PREFIX, oauth
 from tests.cluster.test_secure_cluster import metric
-from tests.cluster.test_secure_guest_of_kafka import KAFKA, OURS, RECORDS, RENEWED, until_in_sync
+from tests.cluster.test_secure_guest_of_kafka import KAFKA, OURS, RENEWED, replicate_both_ways, until_in_sync
 from tests.identity_provider import IdentityProvider
 
 PACKAGE = "org.apache.kafka.common.security.oauthbearer"
@@ -39,14 +39,5 @@ def test_they_replicate_in_both_directions_longer_than_a_token_lives(tmp_path: P
             cluster = Cluster(peers, ours, admin)
             cluster.create("t", {0: [KAFKA, OURS], 1: [OURS, KAFKA]})
             until_in_sync(cluster, "t", {0: KAFKA, 1: OURS})
-            rounds, asked = 0, len(provider.forms)
-            while metric(ours, RENEWED) < 2 or len(provider.forms) < asked + 4:
-                for partition in (0, 1):
-                    produce(cluster.kafka, "t", RECORDS, partition, first=rounds * RECORDS)
-                rounds += 1
-            for partition in (0, 1):
-                count = rounds * RECORDS
-                assert consume(cluster.kafka, "t", count, partition) == list(range(count))
-            until_in_sync(cluster, "t", {0: KAFKA, 1: OURS})
-            for log in (whole_log(ours), kafka.log()):
-                assert [line for line in log.splitlines() if " ERROR " in line and OFFLINE not in line] == []
+            asked = len(provider.forms)
+            replicate_both_ways(cluster, lambda: metric(ours, RENEWED) >= 2 and len(provider.forms) >= asked + 4)

@@ -167,14 +167,20 @@ def test_bytes_that_arrive_while_the_thread_computes_are_read_afterwards():
     assert driver.handler.seen == [b"12345678"]
 
 
-def test_the_ticket_and_the_first_response_are_sent_together(driver):
-    """A system call and a packet less, if the request has arrived with the client's Finished."""
+def finished(driver):
+    """A client that has the server's part of a TLS 1.3 handshake, and its last records, which are not sent yet."""
     client = driver.hello(client_context(ssl.TLSVersion.TLSv1_3))
     driver.work()
     driver.settle()
     client.pull()
     client.tls.do_handshake()
     records = client.outgoing.read()
+    return client, records
+
+
+def test_the_ticket_and_the_first_response_are_sent_together(driver):
+    """A system call and a packet less, if the request has arrived with the client's Finished."""
+    client, records = finished(driver)
     sent = driver.loop.bytes_out
     client.send_raw(records + client.encrypt(framed(b"12345678")))
     driver.turn()
@@ -187,12 +193,7 @@ def test_the_ticket_and_the_first_response_are_sent_together(driver):
 
 def test_a_bad_frame_with_the_end_of_the_handshake_is_refused_with_an_end_that_the_client_can_read(driver):
     """The ticket, which waits for a response, is sent before close_notify."""
-    client = driver.hello(client_context(ssl.TLSVersion.TLSv1_3))
-    driver.work()
-    driver.settle()
-    client.pull()
-    client.tls.do_handshake()
-    records = client.outgoing.read()
+    client, records = finished(driver)
     client.send_raw(records + client.encrypt(b"\x7f\xff\xff\xff"))
     driver.until(lambda: driver.closed_ids)
     while client.pull():
