@@ -268,8 +268,8 @@ def test_requests_of_two_clients_that_are_read_together_count_for_their_own(work
         Limits([((None, "slow", None), {PRODUCE: 100.0}), ((None, "fast", None), {PRODUCE: 1e9})]).resolve
     )
     names = ["slow", "fast", "free", "slow", "fast", "free", "fast", "slow", last]
-    told = pipelined(worker, worker.connect(), *[(name, 1500, 1) for name in names])
-    throttled = [time_ms > 0 for time_ms in told]
+    waits_ms = pipelined(worker, worker.connect(), *[(name, 1500, 1) for name in names])
+    throttled = [time_ms > 0 for time_ms in waits_ms]
     assert throttled == [name == "slow" for name in names], (
         "a request is larger than what the slow client may use at first"
     )
@@ -281,15 +281,15 @@ def test_requests_of_two_clients_that_are_read_together_count_for_their_own(work
 def test_client_ids_that_differ_behind_what_is_metered_have_their_own_limits(worker: HandWorker) -> None:
     slow, free = "x" * 300 + "slow", "x" * 300 + "free"
     worker.handler.charges = Charges(Limits([((None, slow, None), {PRODUCE: 10.0})]).resolve)
-    told = pipelined(worker, worker.connect(), (free, 1000, 1), (slow, 1000, 1), (free, 1000, 1))
-    assert (told[0], told[1] > 0, told[2]) == (0, True, 0)
+    waits_ms = pipelined(worker, worker.connect(), (free, 1000, 1), (slow, 1000, 1), (free, 1000, 1))
+    assert (waits_ms[0], waits_ms[1] > 0, waits_ms[2]) == (0, True, 0)
 
 
 def test_requests_that_are_read_together_count_their_time_once(worker: HandWorker) -> None:
     limit(worker, **{REQUEST: 1e-6})
     wire = worker.connect()
-    told = pipelined(worker, wire, ("wire", 10, 0), ("wire", 10, 1), ("wire", 10, 1), ("wire", 10, 0))
-    assert told == [1000, 1000], "bounded by a window; requests with acks=0 are not throttled for their time"
+    waits_ms = pipelined(worker, wire, ("wire", 10, 0), ("wire", 10, 1), ("wire", 10, 1), ("wire", 10, 0))
+    assert waits_ms == [1000, 1000], "bounded by a window; requests with acks=0 are not throttled for their time"
     (row,) = [row for row in client_quotas.buckets() if row[0] == 2]
     assert (row[5], row[6]) == (2, 2000)
 

@@ -107,7 +107,7 @@ class Intake:
         if not self.acceptor.accept(sock, index):
             self._loop.after(ACCEPT_PAUSE_S, _PAUSE, self._follow_room)
         self._close_held()
-        # An accepted connection can end only the room of its own listener, unless the total limit is reached.
+        # A connection changes what its own listener may accept; other listeners only when the total limit is reached.
         if (
             self.acceptor.waiting
             or len(self._watched) < len(self._sockets)
