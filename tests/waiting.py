@@ -6,10 +6,17 @@ Threads call `until`, coroutines `until_async`.
 import asyncio
 import select
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class HasNumber(Protocol):
+    def fileno(self) -> int: ...
+
+
+Descriptor = int | HasNumber
 
 PATIENCE_S = 90.0
 LOOK_EVERY_S = 0.02
@@ -40,8 +47,19 @@ def _check(deadline: float, what: str | Callable[[], str], patience_s: float) ->
         raise AssertionError(f"not within {patience_s:g} s: {what if isinstance(what, str) else what()}")
 
 
-def readable(descriptor: int, patience_s: float = 0) -> bool:
-    """Whether a descriptor can be read now, or within `patience_s`. Its number may be above 1023, which `select` refuses."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(patience_s * 1000))
+def readable(descriptor: Descriptor, patience_s: float = 0) -> bool:
+    """Whether a descriptor can be read now, or within `patience_s` seconds."""
+    return bool(which_readable([descriptor], patience_s))
+
+
+def which_readable(descriptors: Iterable[Descriptor], patience_s: float = 0) -> list[Descriptor]:
+    """Those that can be read, as soon as one can, or none after `patience_s` seconds.
+
+    Their numbers may be above 1023, which `select.select` refuses: a test session has many open files.
+    """
+    poll, by_number = select.poll(), {}
+    for descriptor in descriptors:
+        number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
+        by_number[number] = descriptor
+        poll.register(number, select.POLLIN)
+    return [by_number[number] for number, _ in poll.poll(patience_s * 1000)]

@@ -1,9 +1,7 @@
 """A coordinator's successor loads the groups up to the log end; clients wait meanwhile; a failed load is repeated."""
 
 import os
-import select
 import shutil
-import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +13,8 @@ from odradek.metadata.sqlite import FILE_NAME
 from odradek.protocol.errors import ErrorCode
 from odradek.testing import Broker
 from tests.api.group_talk import BUSY, GroupTalk
-from tests.waiting import PATIENCE_S, until
+from tests.children import kill
+from tests.waiting import until
 
 pytestmark = pytest.mark.xdist_group("groups-loading")
 
@@ -35,10 +34,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def kill_coordinator(broker: Broker) -> None:
     """And wait until it is gone."""
     (pid,) = [one["pid"] for one in broker.processes() if one["kind"] == "coordinator"]
-    descriptor = os.pidfd_open(pid)
-    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    select.select([descriptor], [], [], PATIENCE_S)
-    os.close(descriptor)
+    kill(pid)
 
 
 def told(broker: Broker) -> tuple[int, dict[tuple[str, int], int]]:

@@ -1,8 +1,5 @@
 """Settings that were changed at run time survive the coordinator and the broker, and the cleaner uses them."""
 
-import os
-import select
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +8,8 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_configs, incremental_alter_configs
 from odradek.storage.batch import Record, build_batch
 from odradek.testing import Broker
-from tests.waiting import PATIENCE_S, until
+from tests.children import kill
+from tests.waiting import until
 from tests.wire import Wire
 
 pytestmark = pytest.mark.xdist_group("running-settings")
@@ -100,10 +98,7 @@ def test_settings_outlive_the_coordinator_and_the_broker(broker: Broker) -> None
     assert all_there(broker) and limit_holds(broker)
 
     (pid,) = [one["pid"] for one in broker.processes() if one["kind"] == "coordinator"]
-    descriptor = os.pidfd_open(pid)
-    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    select.select([descriptor], [], [], PATIENCE_S)
-    os.close(descriptor)
+    kill(pid)
     assert limit_holds(broker)
     until(lambda: all_there(broker), broker.log_tail)
 

@@ -4,8 +4,6 @@ import copy
 import json
 import os
 import resource
-import select
-import signal
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -21,6 +19,7 @@ from odradek.clients import tree_offsets
 from odradek.clients.cluster import Cluster
 from odradek.clients.groups import CommittedOffset, GroupDescription, Member
 from odradek.testing import Broker
+from tests.children import kill
 from tests.cli.command import Command
 from tests.wire import Wire, batch
 
@@ -191,10 +190,7 @@ def test_a_process_near_its_limit_of_open_files_is_a_finding(patient):
 def test_a_coordinator_that_was_restarted_three_times_is_a_finding(patient):
     for _ in range(3):
         old = coordinator(patient)
-        descriptor = os.pidfd_open(old)
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        select.select([descriptor], [], [], PATIENCE_S)
-        os.close(descriptor)
+        kill(old)
         end = time.monotonic() + PATIENCE_S
         while coordinator(patient) in (None, 0, old):
             assert time.monotonic() < end, patient.log_tail()

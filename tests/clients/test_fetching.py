@@ -1,6 +1,5 @@
 """The command's reader with leaders that do not answer, missing topics, and batches larger than a request allows."""
 
-import select
 import socket
 from collections import deque
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from odradek.clients import fetching
 from odradek.clients.cluster import Address, Partition, TopicInfo, View
 from odradek.clients.errors import ClientError
 from odradek.clients.fetching import Fetcher
+from odradek.clients.wire import which_readable
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
 
@@ -107,7 +107,7 @@ def test_a_leader_that_does_not_answer_in_time_is_looked_up_again(members, monke
 def test_a_topic_that_is_missing_for_a_moment_is_waited_for_and_then_counts_as_deleted(members, monkeypatch):
     now = 1000.0
     monkeypatch.setattr(fetching, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(fetching, "select", SimpleNamespace(select=lambda *lists: select.select(*lists[:3], 0)))
+    monkeypatch.setattr(fetching, "which_readable", lambda candidates, _: which_readable(candidates, 0))
     fetcher = fetcher_of(members, [])
     members.topics = set()
     assert list(fetcher.poll(1.0)) == []

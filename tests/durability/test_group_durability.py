@@ -1,16 +1,14 @@
 """If `__consumer_offsets` has flush.messages, the coordinator acknowledges nothing that a power loss could remove."""
 
-import os
-import select
-import signal
 import threading
 
 import pytest
 
 from odradek.protocol.errors import ErrorCode
 from tests.api.group_talk import GroupTalk, assignment
+from tests.children import kill
 from tests.durability.test_readers_wait import set_flush_messages
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import readable, until
 from tests.wire import Wire
 
 pytestmark = [pytest.mark.timeout(300)]
@@ -38,7 +36,7 @@ def talk(broker):
 
 
 def answered(wire):
-    return bool(select.select([wire.socket], [], [], 0)[0])
+    return readable(wire.socket)
 
 
 class Ends:
@@ -173,10 +171,7 @@ def test_a_successor_serves_what_its_predecessor_appended_when_that_is_synced(br
         old = syncs.who_came()
         assert old == coordinator(broker)
         assert ends.log_end() == before + 1
-        descriptor = os.pidfd_open(old)
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        select.select([descriptor], [], [], PATIENCE_S)
-        os.close(descriptor)
+        kill(old)
         syncs.ask_who_comes()
         assert syncs.who_came() not in (0, old)  # the successor's, or the cleaner's
         with GroupTalk(broker.host, broker.port) as other:

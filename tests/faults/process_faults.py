@@ -5,11 +5,10 @@ that describes it.
 """
 
 import os
-import select
 import signal
 import time
 
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, readable, until
 
 STOPPED_S = 1.0
 
@@ -30,7 +29,7 @@ def running_process(broker, rng, kind):
             descriptor = os.pidfd_open(victim["pid"])
         except ProcessLookupError:
             continue
-        if not select.select([descriptor], [], [], 0)[0]:
+        if not readable(descriptor):
             return victim, descriptor
         os.close(descriptor)
 
@@ -40,7 +39,7 @@ def kill_one(broker, rng, kind):
     victim, descriptor = running_process(broker, rng, kind)
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        assert select.select([descriptor], [], [], PATIENCE_S)[0]
+        assert readable(descriptor, PATIENCE_S)
     finally:
         os.close(descriptor)
     return f"{kind}-{victim['ordinal']} (pid {victim['pid']})"

@@ -12,6 +12,7 @@ import pytest
 from odradek.metadata.sqlite import SqliteStore
 from odradek.metadata.sqlite_room import LEAST_FREE_PAGES, LOG_BYTES
 from odradek.metadata.store import StoreUnavailable
+from tests.children import end_of, fork
 from tests.faults.small_disk import SmallDisk
 
 NAME = "store.db"
@@ -26,14 +27,12 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 def in_a_process_that_is_killed(work: Callable[[], object]) -> None:
     """Call `work` in a child process that is killed before it closes anything."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-        finally:
-            os.kill(os.getpid(), signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    assert os.WTERMSIG(status) == signal.SIGKILL
+
+    def work_and_die() -> None:
+        work()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert end_of(fork(work_and_die)) == -signal.SIGKILL
 
 
 def change_much(store: SqliteStore, root: str) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import random
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +14,7 @@ from odradek._ext.shm.meter_reading import PageInMotion
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.testing import meter_probe
 from odradek.metrics import pages
+from tests.children import fork, kill_child
 
 HOUR_MS = 3_600_000
 PRINCIPAL = b"User:ANONYMOUS"
@@ -195,13 +195,14 @@ def rows_of(shm: SharedMemory) -> list[pages.UsageRow]:
 
 def test_a_reader_never_sees_a_sum_go_back_nor_half_an_entry(shm: SharedMemory) -> None:
     seen, write_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
+
+    def write() -> None:
         shm.enter(0)
         churn(range(20))
         os.read(seen, 1)  # however late the reader comes, there is something left to see
         churn(range(20, 40))
-        os._exit(0)
+
+    pid = fork(write)
     last, ended, looks = (0,) * 8, 0, 0
     while not ended:
         ended = os.waitpid(pid, os.WNOHANG)[0]
@@ -224,20 +225,20 @@ def test_a_reader_never_sees_a_sum_go_back_nor_half_an_entry(shm: SharedMemory) 
 def test_a_killed_process_takes_no_total_with_it_and_its_successor_goes_on(shm: SharedMemory, seed: int) -> None:
     chance = random.Random(seed)
     last = (0,) * 8
+
+    def write() -> None:
+        shm.enter(0)
+        meter_probe.forget_indexes()
+        churn(range(1000))
+
     for _ in range(6):
-        pid = os.fork()
-        if pid == 0:
-            shm.enter(0)
-            meter_probe.forget_indexes()
-            churn(range(1000))
-            os._exit(0)
+        pid = fork(write)
         seen = totals(rows_of(shm))[0]
         for _ in range(chance.randrange(1, 40)):  # looks: the time that they take is as good as any other
             now = totals(rows_of(shm))
             assert all(new >= old for new, old in zip(now, last, strict=True))
             last = now
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        kill_child(pid)
         now = totals(list(pages.usage_rows(shm, 0)))
         assert all(new >= old for new, old in zip(now, last, strict=True))
         shm.process_died(0)

@@ -6,7 +6,6 @@ events instead of sleeping.
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 from odradek.config.pid_file import read_pid_file
 from odradek.testing.process_tree import descendants, open_pidfds, wait_for_end
 from odradek.testing.status import read_status
+from tests.waiting import readable, which_readable
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 90.0
@@ -111,10 +111,10 @@ class FakeBroker:
 
     def _take(self, deadline, *other):
         """Wait for a message or another descriptor; whether something came. Messages are there to be read then."""
-        readable = select.select([self._events, *other], [], [], max(0.0, deadline - time.monotonic()))[0]
-        if self._events in readable:
+        ready = which_readable([self._events, *other], max(0.0, deadline - time.monotonic()))
+        if self._events in ready:
             self._unread.append(self._events.recv(65536).decode())
-        return bool(readable)
+        return bool(ready)
 
     def wait_for_pid(self, word):
         return int(self.wait_for(word).rpartition(" ")[2])
@@ -149,7 +149,7 @@ class FakeBroker:
         deadline = time.monotonic() + PATIENCE_S
         ended = os.pidfd_open(self.process.pid)
         try:
-            while not select.select([ended], [], [], 0)[0] and self._take(deadline, ended):
+            while not readable(ended) and self._take(deadline, ended):
                 continue
         finally:
             os.close(ended)

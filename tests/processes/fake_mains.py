@@ -3,7 +3,6 @@ socket."""
 
 import json
 import os
-import select
 import signal
 import socket
 from dataclasses import replace
@@ -11,6 +10,7 @@ from dataclasses import replace
 from odradek._ext.shm.layout import ProcessState
 from odradek.net.handover import Receiver
 from odradek.processes.table import PROCESSES
+from tests.waiting import readable, which_readable
 
 NAMES = {row.kind: row.name for row in PROCESSES}
 
@@ -43,7 +43,7 @@ def idle(context):
     context.shm.set_state(ProcessState.SERVING)
     context.shm.wake(0)
     tell(context, "serving")
-    while not select.select([term], [], [], 0.1)[0]:
+    while not readable(term, 0.1):
         context.shm.beat()
     tell(context, "stopping")
     return 0
@@ -67,14 +67,14 @@ class Worker:
         shm.wake(0)
         tell(self.context, "serving")
         while True:
-            readable, _, _ = select.select([self.receiver, self.term, *self.open], [], [], 0.1)
+            ready = which_readable([self.receiver, self.term, *self.open], 0.1)
             shm.beat()
-            if self.term in readable:
+            if self.term in ready:
                 os.read(self.term, 16)
                 tell(self.context, "stubborn" if self.stubborn else "stopping")
                 if not self.stubborn:
                     return 0
-            for sock in readable:
+            for sock in ready:
                 if sock is self.receiver:
                     for item in self.receiver.receive():
                         self.greet(item)
@@ -100,7 +100,7 @@ class Worker:
         elif command == "raise":
             raise RuntimeError("the client sent raise")
         elif command == "hang":
-            select.select([], [], [])
+            signal.pause()
         elif command == "":
             sock.close()
             self.receiver.report_closed([self.open.pop(sock)])

@@ -1,7 +1,6 @@
 """The coordinator process of a real broker: how its death affects clients, and what its successor takes over."""
 
 import os
-import select
 import signal
 import sqlite3
 import struct
@@ -22,6 +21,7 @@ from odradek.metadata.store import StoreError, delete_tree
 from odradek.processes.embedded_membership import EmbeddedMembership
 from odradek.processes.store_service import StoreService
 from odradek.testing import Broker
+from tests import children
 from tests.waiting import PATIENCE_S, until
 
 AGAIN = {
@@ -52,10 +52,7 @@ def coordinator(broker):
 
 def kill(broker):
     """Kill the coordinator, and wait until it has ended."""
-    descriptor = os.pidfd_open(coordinator(broker))
-    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    assert select.select([descriptor], [], [], PATIENCE_S)[0]
-    os.close(descriptor)
+    children.kill(coordinator(broker))
 
 
 def create(admin, names):

@@ -11,6 +11,7 @@ import pytest
 
 from odradek.processes.core_dumps import NO_DUMP_BYTES, holds_secrets, limit_core_dumps
 from odradek.testing import Broker
+from tests.children import fork
 from tests.config.test_load import load
 from tests.sasl import settings
 
@@ -42,8 +43,8 @@ def test_which_configurations_hold_secrets(overrides: tuple[str, ...], secret: b
 def crashed(*overrides: str) -> int:
     """The core limit of a child that starts with this configuration and has no limit before; it ends by SIGQUIT."""
     read, write = os.pipe()
-    pid = os.fork()
-    if not pid:
+
+    def crash() -> None:
         os.chdir("/")
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
         resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
@@ -51,9 +52,11 @@ def crashed(*overrides: str) -> int:
         soft = resource.getrlimit(resource.RLIMIT_CORE)[0]
         os.write(write, str(soft).encode())
         if soft > NO_DUMP_BYTES or soft < 0:
-            os._exit(0)  # a dump of the test is of no use
+            return  # a dump of the test is of no use
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # dumps core, and pytest prints no traceback for it
         os.kill(os.getpid(), signal.SIGQUIT)
+
+    pid = fork(crash)
     os.close(write)
     with os.fdopen(read) as pipe:
         soft = int(pipe.read())

@@ -1,7 +1,6 @@
 """Logins at a running broker: gates, failures, limits, renewals, and changes of credentials."""
 
 import os
-import select
 import signal
 import socket
 import struct
@@ -23,7 +22,7 @@ from odradek.security.sasl.scram_credential import SHA_256, SHA_512
 from odradek.testing import Broker
 from tests.metrics.scraping import scrape
 from tests.sasl import ALICE, BAD, GOOD, SaslWire, port_of, settings
-from tests.waiting import until
+from tests.waiting import until, which_readable
 from tests.wire import fetch_request
 
 pytestmark = pytest.mark.xdist_group("logins")
@@ -250,7 +249,7 @@ def test_of_too_many_connections_without_a_login_one_is_closed(tmp_path):
         good.log_in()
         waiting = [SaslWire.on(broker) for _ in range(4)]
         try:
-            (ended,), _, _ = select.select([one.socket for one in waiting], [], [], 60)
+            (ended,) = which_readable([one.socket for one in waiting], 60)
             assert ended.recv(1) == b""
             for one in waiting:
                 if one.socket is not ended:

@@ -1,7 +1,6 @@
 """The questions of Produce requests to the coordinator, and the answers; the test simulates the coordinator."""
 
 import asyncio
-import select
 import socket
 from typing import Any
 
@@ -23,6 +22,7 @@ from odradek.processes.transaction_questions import TransactionQuestions
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import produce
 from tests.processes.test_worker import WorkerUnderTest
+from tests.waiting import readable
 from tests.wire import Wire, batch, produce_request
 
 LIMIT_S = 60
@@ -256,7 +256,7 @@ class Coordinated:
         request = produce_request([(topic, [(0, batch(**fields))])], 1, 30_000, "id")
         self.wire.send(request, produce.API_KEY, version)
         self.held.worker._on_data()
-        while not select.select([self.wire.socket], [], [], 0)[0]:
+        while not readable(self.wire.socket):
             await asyncio.sleep(0)
         return self.wire.receive().responses[0].partition_responses[0].error_code
 

@@ -1,7 +1,6 @@
 """A worker in the test's process: a failure of one connection or request does not affect the others."""
 
 import asyncio
-import select
 import socket
 import stat
 from pathlib import Path
@@ -20,7 +19,7 @@ from odradek.processes.worker import Worker
 from odradek.protocol.schemas import api_versions, produce
 from odradek.testing import Broker
 from tests.shm.one_broker import OneBroker
-from tests.waiting import until
+from tests.waiting import readable, until
 from tests.wire import Wire, batch, produce_request
 
 LIMIT_S = 60
@@ -60,7 +59,7 @@ class WorkerUnderTest:
 
     def take_over(self) -> None:
         """Let the worker take over what waits in its channel, as its loop would."""
-        while select.select([self.worker.receiver], [], [], 0)[0]:
+        while readable(self.worker.receiver):
             self.worker._on_handover()
 
     def close(self) -> None:

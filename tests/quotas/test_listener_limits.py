@@ -1,11 +1,11 @@
 """Limits of connections that are configured for one listener, in a running broker."""
 
-import select
 from pathlib import Path
 
 from odradek.protocol.schemas import api_versions
 from odradek.testing import Broker
 from tests.ports import reserved
+from tests.waiting import readable
 from tests.wire import Wire
 
 
@@ -33,7 +33,7 @@ def listener_is_full(tmp_path: Path, port: int) -> None:
         waiting.send(api_versions.Request(), 18, 0)
         with Wire.to(broker) as other:
             assert served(other)
-        assert select.select([waiting.socket], [], [], 0.2)[0] == []
+        assert not readable(waiting.socket, 0.2)
         first.socket.close()
         assert waiting.receive().error_code == 0, "it is served when another one was closed"
         for wire in (second, waiting):

@@ -10,6 +10,7 @@ from odradek.controller.quotas import Edit, Quotas, entity_at
 from odradek.quotas.limits import PRODUCE
 from odradek.shm import client_limits
 from odradek.shm.client_limits import ClientLimits, TooManyLimits, encoded
+from tests.children import end_of, fork
 from tests.controller.mortal_cluster import single_broker
 
 
@@ -73,8 +74,8 @@ def test_another_process_takes_published_limits_over_and_the_publisher_waits_for
     quotas.alter([("client-id", "a")], [Edit(PRODUCE, 5)], False)
     index = cluster.shm.add_process(ProcessKind.WORKER)
     ready_read, ready_write = os.pipe()
-    child = os.fork()
-    if not child:
+
+    def take_over() -> None:
         cluster.shm.process_starts(index)
         cluster.shm.enter(index)
         shared.enter(index)
@@ -83,10 +84,12 @@ def test_another_process_takes_published_limits_over_and_the_publisher_waits_for
         while not shared.take_over():
             pass
         shared.confirm()
-        os._exit(0 if rate(shared, "a") == 5.0 and not shared.changed else 1)
+        assert rate(shared, "a") == 5.0 and not shared.changed
+
+    child = fork(take_over)
     os.read(ready_read, 1)
     enforced.load()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert end_of(child) == 0
     assert shared._pages._words[1 + index] == shared._pages.version
     os.close(ready_read)
     os.close(ready_write)

@@ -2,6 +2,7 @@
 
 import os
 import struct
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from odradek._ext.shm.client_quotas import QuotaKind
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.testing.client_quota_probe import Use
+from tests.children import end_of, fork, kill_child
 from tests.quotas.kafkas_rate import KafkasRate
 
 PRODUCE = QuotaKind.QUOTA_PRODUCE
@@ -134,19 +136,17 @@ def test_the_sum_is_exact_whichever_process_records(memory, processes):
     model = KafkasRate(WINDOWS, WINDOW_MS, on_grid(WINDOW_MS))
     rounds, each = 2000, 700
     gate_read, gate_write = os.pipe()
-    children = []
-    for child in range(processes):
-        pid = os.fork()
-        if not pid:
-            os.close(gate_write)
-            os.read(gate_read, 1)  # all begin when the gate is closed
-            for number in range(rounds):
-                use.add(each + child, START + number)
-            os._exit(0)
-        children.append(pid)
+
+    def add(amount: int) -> None:
+        os.close(gate_write)
+        os.read(gate_read, 1)  # all begin when the gate is closed
+        for number in range(rounds):
+            use.add(amount, START + number)
+
+    children = [fork(partial(add, each + child)) for child in range(processes)]
     os.close(gate_write)
     for pid in children:
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert end_of(pid) == 0
     os.close(gate_read)
     for number in range(rounds):
         model.record(sum(each + child for child in range(processes)), START + number)
@@ -159,17 +159,18 @@ def test_the_sum_is_exact_whichever_process_records(memory, processes):
 def test_a_process_that_is_killed_leaves_a_usable_bucket(memory):
     use = fresh()
     told_read, told_write = os.pipe()
-    pid = os.fork()
-    if not pid:
+
+    def add() -> None:
         now = START
         while True:
             use.add(1, now)
             now += 1
             if now == START + 1000:
                 os.write(told_write, b"x")
+
+    child = fork(add)
     os.read(told_read, 1)
-    os.kill(pid, 9)
-    os.waitpid(pid, 0)
+    kill_child(child)
     (row,) = client_quotas.buckets(START + 2000)
     assert row[8] >= 1000
     before = row[8]
@@ -218,23 +219,23 @@ def test_processes_find_the_same_places(memory):
     names = [b"client-%d" % number for number in range(200)]
     results = []
     gate_read, gate_write = os.pipe()
+
+    def find(out: int) -> None:
+        os.close(gate_write)
+        os.read(gate_read, 1)
+        places = [Use(PRODUCE, None, name, LIMIT, now_ms=START).bucket for name in names]
+        os.write(out, struct.pack(f"{len(places)}I", *places))
+
     for _ in range(4):
         out_read, out_write = os.pipe()
-        pid = os.fork()
-        if not pid:
-            os.close(gate_write)
-            os.read(gate_read, 1)
-            places = [Use(PRODUCE, None, name, LIMIT, now_ms=START).bucket for name in names]
-            os.write(out_write, struct.pack(f"{len(places)}I", *places))
-            os._exit(0)
+        results.append((fork(partial(find, out_write)), out_read))
         os.close(out_write)
-        results.append((pid, out_read))
     os.close(gate_write)
     found = set()
     for pid, out in results:
         found.add(os.read(out, 65536))
         os.close(out)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert end_of(pid) == 0
     os.close(gate_read)
     assert len(found) == 1 and len(set(struct.unpack(f"{len(names)}I", found.pop()))) == len(names)
 

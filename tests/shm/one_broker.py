@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import traceback
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from odradek._ext.testing import fault_points, slot_probe
 from odradek.cleaner.retention import Retention
 from odradek.shm.partition_table import PartitionTable
 from odradek.storage.batch import Record, build_batch
+from tests.children import end_of, fork
 
 BROKER_ID = 1
 NEVER_MS = 10**12
@@ -152,23 +152,17 @@ class OneBroker:
         return load_log(copy, 0, 0, clean, index_interval_bytes)
 
     def fork(self, place: int, action: Callable[[], object]) -> int:
-        """Run `action` in a forked child at `place`; its process id. It exits with 0, or 70 and a traceback on stderr."""
-        pid = os.fork()
-        if pid:
-            return pid
-        code = 70
-        try:
+        """Run `action` in a forked child at `place`; its process id. For its exit code see `children.fork`."""
+
+        def act() -> None:
             self.be(place)
             action()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
+
+        return fork(act)
 
     def reap(self, pid: int, place: int) -> int:
         """Wait for a child and do what the supervisor does after its end; 0, its exit code, or minus its signal."""
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        code = end_of(pid)
         self.shm.process_died(place)
         return code
 

@@ -15,7 +15,9 @@ from odradek._ext.shm.layout import SlotState
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.testing import slot_probe
 from odradek.storage.batch import read_batches
+from tests.children import end_of, fork
 from tests.shm.one_broker import OneBroker, batch
+from tests.waiting import readable
 
 CHANGES_KEPT = 8192 // 2  # a process further behind than this looks at all slots
 
@@ -200,22 +202,20 @@ class TestSlots:
         made = [broker.create("topic", number) for number in range(3)]
         base = broker.shm.metadata_version
         reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
+
+        def look() -> None:
             os.close(writer)
-            os.set_blocking(reader, False)
             seen = 0
-            while True:
+            while seen % 1000 or not readable(reader):
                 seen += 1
-                if (broker.shm.metadata_version - base) % 3:
-                    os._exit(1)
-                if seen % 1000 == 0 and select.select([reader], [], [], 0)[0]:
-                    os._exit(0)
+                assert (broker.shm.metadata_version - base) % 3 == 0
+
+        child = fork(look)
         os.close(reader)
         for _ in range(20_000):
             broker.table.announce(made)
         os.close(writer)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert end_of(child) == 0
 
 
 def test_a_second_mapping_does_not_append_to_the_first_ones_files(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """What a process publishes in a memfd, whenever its writer dies and whenever others read."""
 
 import os
-import signal
 
 import pytest
 
 from odradek.shm.published_pages import HEAD_BYTES, PublishedPages
+from tests.children import fork, kill_child
 
 FIRST, SECOND, THIRD = b"first", b"the second, which is longer", b"a third"
 
@@ -117,11 +117,13 @@ def test_a_reader_during_writes_gets_data_that_were_published(fd, monkeypatch, m
 def test_a_process_reads_while_another_writes_and_is_killed(fd):
     written = PublishedPages(fd)
     written.publish(b"0" * 5000)
-    writer = os.fork()
-    if not writer:
+
+    def write() -> None:
         while True:
             for digit in b"123456789":
                 written.publish(bytes([digit]) * (5000 + digit))
+
+    writer = fork(write)
     try:
         reader, last = PublishedPages(fd), 0
         while last < 2000:
@@ -131,8 +133,7 @@ def test_a_process_reads_while_another_writes_and_is_killed(fd):
             assert version >= last
             last = version
     finally:
-        os.kill(writer, signal.SIGKILL)
-        os.waitpid(writer, 0)
+        kill_child(writer)
     version, data = reader.read()
     assert version >= last
     assert len(set(data)) == 1

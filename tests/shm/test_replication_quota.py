@@ -2,14 +2,15 @@
 
 import os
 import random
-import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from odradek._ext.shm.replication_quota import QuotaSide, byte_rate, set_limit, set_windows, total_bytes
 from odradek._ext.testing import quota_probe
+from tests.children import fork, kill_child
 from tests.shm.one_broker import OneBroker
 
 LEADER, FOLLOWER = QuotaSide.QUOTA_LEADER, QuotaSide.QUOTA_FOLLOWER
@@ -183,22 +184,22 @@ def test_the_number_of_a_window_wraps(quotas: OneBroker) -> None:
 
 def test_processes_count_together_and_a_death_leaves_a_usable_quota(quotas: OneBroker) -> None:
     """Each process counts as fast as it can until it is killed."""
+
+    def record(told: int) -> None:
+        while True:
+            for _ in range(1000):
+                quota_probe.record(LEADER, 1, START_MS)
+            os.write(told, b"x" * 10)
+
     children = []
     for _ in range(4):
         reading, writing = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            while True:
-                for _ in range(1000):
-                    quota_probe.record(LEADER, 1, START_MS)
-                os.write(writing, b"x" * 10)
+        children.append((fork(partial(record, writing)), reading))
         os.close(writing)
-        children.append((pid, reading))
     counted = 0
     for pid, reading in children:
         counted += 100 * len(os.read(reading, random.randint(1, 1000)))
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        kill_child(pid)
         os.close(reading)
     rate = byte_rate(LEADER, START_MS)
     assert counted <= total_bytes(LEADER)

@@ -1,11 +1,10 @@
 """The settings that all processes share: published as a whole, taken over, never partly visible."""
 
-import os
-
 import pytest
 
 from odradek.config import load
 from odradek.shm.running_config import LARGEST, RunningConfig, TooManySettings
+from tests.children import end_of, fork
 
 
 def test_published_settings_are_taken_over_once():
@@ -26,13 +25,15 @@ def test_the_publisher_waits_until_another_process_has_taken_over_the_settings()
     running, config = RunningConfig(), load(None)
     version = running.publish({}, {"log.roll.ms": "5"}, {})
     assert running.wait_until_taken(version, [3], 0) == [3]
-    child = os.fork()
-    if not child:
+
+    def take_over() -> None:
         running.enter(3)
         running.take_over(config)
-        os._exit(0 if config["log.roll.ms"] == 5 else 1)
+        assert config["log.roll.ms"] == 5
+
+    child = fork(take_over)
     assert running.wait_until_taken(version, [3], 120) == []
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert end_of(child) == 0
     assert config["log.roll.ms"] is None
 
 

@@ -12,6 +12,7 @@ import pytest
 from odradek.config.pid_file import start_ticks
 from odradek.testing import Broker, BrokerError
 from odradek.testing.process_tree import descendants, listens_on, open_pidfds, pss_bytes, wait_for_end
+from tests.children import fork
 from tests.waiting import PATIENCE_S, until
 
 pytest_plugins = ["pytester"]
@@ -152,11 +153,12 @@ def test_a_broker_that_was_not_started_cannot_be_signalled(tmp_path):
 
 def test_the_process_tree_is_read_from_the_kernel():
     reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
+
+    def stay() -> None:
         os.close(writer)
         os.read(reader, 1)
-        os._exit(0)
+
+    child = fork(stay)
     os.close(reader)
     assert descendants(os.getpid())[0] == os.getpid() and child in descendants(os.getpid())
     assert pss_bytes([child]) > 0

@@ -6,7 +6,6 @@ it is full, when the input pauses, or when the batch has waited for `LONGEST_LIN
 """
 
 import os
-import select
 import time
 from collections.abc import Callable
 from typing import IO
@@ -15,7 +14,7 @@ from odradek._ext.records.line_batches import MissingSeparatorError, RecordBatch
 from odradek.cli.interrupt import Interruption
 from odradek.cli.record_json import InvalidRecordError, parse
 from odradek.clients.producing import Sender
-from odradek.clients.wire import Readable
+from odradek.clients.wire import Readable, which_readable
 from odradek.clock import now_ms
 
 CHUNK_BYTES = 1 << 20
@@ -116,7 +115,7 @@ class InputSender:
             if not self._interruption.signalled:
                 sources.append(self._interruption)
             buffered = [connection for connection in self._sender.connections if connection.buffered]
-            ready, _, _ = select.select(sources, [], [], 0 if buffered else pause)
+            ready = which_readable(sources, 0 if buffered else pause)
             ready += [connection for connection in buffered if connection not in ready]
             if self._interruption.signalled and give_up_at is None:
                 give_up_at = time.monotonic() + AFTER_SIGNAL_S

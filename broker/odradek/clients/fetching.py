@@ -4,7 +4,6 @@ Used in one thread of a client's process. Each leader has one Fetch request in f
 unreachable, the fetcher looks up the leaders again after a pause, as long as the caller keeps polling.
 """
 
-import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 from odradek.clients import topics
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import RefusedError, UnreachableError, code_of
-from odradek.clients.wire import Connection, Readable
+from odradek.clients.wire import Connection, Readable, which_readable
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
 
@@ -103,7 +102,7 @@ class Fetcher:
         if due:
             timeout_s = max(0.0, min(timeout_s, min(due) - time.monotonic()))
         buffered = [connection for connection in self._pending if connection.buffered]
-        ready, _, _ = select.select([*wake, *self._pending], [], [], 0 if buffered else timeout_s)
+        ready = which_readable([*wake, *self._pending], 0 if buffered else timeout_s)
         ready += [connection for connection in buffered if connection not in ready]
         if any(descriptor in ready for descriptor in wake):
             return

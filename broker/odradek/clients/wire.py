@@ -3,14 +3,15 @@
 Owned by one thread of a client's process. `odradek.clients.security` supplies TLS.
 """
 
+import math
 import select
 import socket
 import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from odradek import __version__
 from odradek.clients.errors import ClientError, HandshakeError, UnreachableError, UnsupportedError
@@ -35,9 +36,22 @@ _ALLOW_MORE = "use a larger --timeout"
 
 
 class Readable(Protocol):
-    """An object that `select` can wait for."""
+    """An object that `which_readable` can wait for."""
 
     def fileno(self) -> int: ...
+
+
+AnyReadable = TypeVar("AnyReadable", bound=Readable)
+
+
+def which_readable(candidates: Iterable[AnyReadable], timeout_s: float | None) -> list[AnyReadable]:
+    """Those that can be read, as soon as one can, or none after the timeout; None waits without a limit."""
+    poll, by_number = select.poll(), {}  # select.select refuses descriptors above 1023, which an application may have
+    for candidate in candidates:
+        by_number[candidate.fileno()] = candidate
+        poll.register(candidate.fileno(), select.POLLIN)
+    ready = poll.poll(None if timeout_s is None else math.ceil(timeout_s * 1000))
+    return [by_number[number] for number, _ in ready]
 
 
 class _PendingRequest(NamedTuple):
@@ -225,7 +239,7 @@ class Connection:
 
     @property
     def buffered(self) -> bool:
-        """Whether decrypted bytes wait here already: then `select` on the descriptor does not report them."""
+        """Whether decrypted bytes wait here already: then `which_readable` does not report them."""
         return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
 
     @property
