@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.metrics.names import BATCH_BYTES
+from odradek.metrics.names.traffic import BATCH_BYTES
 from odradek.testing import Broker
 from tests.metrics.scraping import scrape
 from tests.metrics.test_reporter import CONFIG, kill

@@ -1,4 +1,4 @@
-"""A row of the table of metrics (`names.py`), and the types of metrics."""
+"""A row of the tables of metrics (`names/`), and the types of metrics."""
 
 from typing import NamedTuple
 

@@ -16,7 +16,8 @@ from odradek._ext.shm.replication_quota import QuotaSide, byte_rate, total_bytes
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.metrics import pages
 from odradek.metrics.exposition import NO_LABELS, Family, Labels, Sample
-from odradek.metrics.names import LOOP_DELAYS_US, METRICS
+from odradek.metrics.names import METRICS
+from odradek.metrics.names.processes import LOOP_DELAYS_US
 
 NAMES = {
     ProcessKind.SUPERVISOR: "supervisor",

@@ -11,7 +11,7 @@ from odradek.metrics.names import METRICS, SECTIONS
 _HEAD = """\
 # Metrics
 
-Generated from the table in `broker/odradek/metrics/names.py` by `make tables`. Do not edit this page.
+Generated from the tables in `broker/odradek/metrics/names/` by `make tables`. Do not edit this page.
 
 The reporter process serves the metrics at `http://<metrics.listener>/metrics` (default 127.0.0.1:9404). The Accept header of
 the request selects Prometheus' text format or OpenMetrics; the response is compressed if the request accepts gzip. The

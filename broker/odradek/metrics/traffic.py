@@ -10,7 +10,8 @@ from odradek.metrics import ledger as column
 from odradek.metrics import pages
 from odradek.metrics.exposition import NO_LABELS, Family, Labels, Sample
 from odradek.metrics.ledger import Ledger
-from odradek.metrics.names import BATCH_BYTES, METRICS, QUANTILES
+from odradek.metrics.names import METRICS
+from odradek.metrics.names.traffic import BATCH_BYTES, QUANTILES
 from odradek.metrics.processes import Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import UnknownApiError, by_key
