@@ -2,9 +2,11 @@
 process ran them (pytest-xdist too).
 """
 
+import gc
 import os
 import textwrap
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +24,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "any machine"))
 pytest.register_assert_rewrite("tests.shm.crash_rounds")
 PREFIX = "fault count: "
 KINDS = ("rounds", "checks")
+MANY_FILES = 200
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
@@ -43,6 +46,16 @@ def count_faults(record_property):
             record_property(PREFIX + name, int(number))
 
     return count
+
+
+def pytest_runtest_logfinish():
+    """Close the files that the last test left to the garbage collector, if they are many.
+
+    A broker in the test's process keeps the files of many segments open. Its objects refer to each other, so without this a
+    session could have thousands of open files for some minutes.
+    """
+    if sum(1 for _ in Path("/proc/self/fd").iterdir()) > MANY_FILES:
+        gc.collect()
 
 
 def pytest_terminal_summary(terminalreporter):
