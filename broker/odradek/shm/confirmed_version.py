@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from odradek._ext.shm.layout import ProcessKind, ProcessState
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.shm.owned_descriptors import close_with
 
 PROCESSES = 64
 WORDS_BYTES = 4096
@@ -32,6 +33,7 @@ class ConfirmedVersion:
         self._map = mmap.mmap(self._fd, WORDS_BYTES)
         self._words = memoryview(self._map).cast("Q")
         self._taken_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        close_with(self, self._fd, self._taken_fd)
         self._index = 0
 
     @property

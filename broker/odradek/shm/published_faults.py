@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Any
 
 from odradek.security.faults import LoginFault, StoreFault
+from odradek.shm.owned_descriptors import close_with
 from odradek.shm.published_pages import PublishedPages
 
 COPY_BYTES = 1 << 21
@@ -32,6 +33,7 @@ class PublishedFaults:
 
     def __init__(self) -> None:
         self._fd = os.memfd_create("odradek-faults", os.MFD_CLOEXEC)
+        close_with(self, self._fd)
         self._areas = [PublishedPages(self._fd, start=area * 2 * COPY_BYTES, copy_bytes=COPY_BYTES) for area in Area]
 
     @property

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from odradek.security.contexts import ListenerMaterial
+from odradek.shm.owned_descriptors import close_with
 from odradek.shm.published_pages import HEAD_BYTES, PublishedPages
 
 COPY_BYTES = 8 << 20
@@ -38,6 +39,7 @@ class PublishedTls:
 
     def __init__(self) -> None:
         self._fd = os.memfd_create("odradek-tls", os.MFD_CLOEXEC)
+        close_with(self, self._fd)
         self._pages = PublishedPages(self._fd, copy_bytes=COPY_BYTES)
 
     @property
