@@ -141,7 +141,7 @@ cdef class DataLoop(FrameReader):
 
     def __cinit__(self):
         self.epoll_fd = self.again_fd = -1
-        self.shared = self.out = self.records = self.sealed_out = self.plain_out = NULL
+        self.shared = self.out = self.records = self.gathered.data = self.plain_out = NULL
 
     def __init__(self, FrameHandler handler not None, *, int64_t max_request_bytes=104857600, int64_t idle_ms=600000,
                  int max_pending=100, int64_t max_queued_bytes=1048576, int64_t receive_buffer_bytes=524288,
@@ -188,7 +188,7 @@ cdef class DataLoop(FrameReader):
         free(self.shared)
         free(self.out)
         free(self.records)
-        free(self.sealed_out)
+        free(self.gathered.data)
         free(self.plain_out)
 
     def fileno(self):
@@ -265,9 +265,10 @@ cdef class DataLoop(FrameReader):
         cdef epoll_event event
         if self.records == NULL and any(listener is not None for listener in listeners):
             self.records = <uint8_t*>malloc(RECORDS_BYTES)
-            self.sealed_out = <uint8_t*>malloc(SEALED_MOST + 2 * RECORD_BYTES)
+            self.gathered.room = SEALED_MOST + 2 * RECORD_BYTES
+            self.gathered.data = <uint8_t*>malloc(self.gathered.room)
             self.plain_out = <uint8_t*>malloc(SEALED_MOST)
-            if self.records == NULL or self.sealed_out == NULL or self.plain_out == NULL:
+            if self.records == NULL or self.gathered.data == NULL or self.plain_out == NULL:
                 raise MemoryError("no memory for the shared buffers of TLS")
             self.again_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
             event.events = EPOLLIN
@@ -390,9 +391,9 @@ cdef class DataLoop(FrameReader):
             return 0
         if tls.established and tls.error is None and c.output.sealed_bytes == 0 and c.output.queue.head == NULL \
                 and (self.current is not c or self.out_length == 0):
-            tls.shutdown()
-            records = tls.take()
-            send(c.fd, <const char*>records, len(records), MSG_NOSIGNAL | MSG_DONTWAIT)    # if the socket is full, there is none
+            records = tls.shutdown()
+            if records:
+                send(c.fd, <const char*>records, len(records), MSG_NOSIGNAL | MSG_DONTWAIT)    # if the socket is full, there is none
         tls.drop()
         c.output.sealed_bytes = 0
         return 0
@@ -742,7 +743,7 @@ cdef class DataLoop(FrameReader):
             self.settle_times(c)
         self.current = None
         self.target = None
-        self.out_length = self.out_base = self.sealed_length = 0
+        self.out_length = self.out_base = self.gathered.length = 0
         self.close_now(c, CLOSE_ERROR, "internal error, logged above")
         self.release_buffers(c)
         return 0

@@ -318,7 +318,7 @@ cdef class FrameReader(ResponseSender):
                     return self.close_now(c, CLOSE_OTHER_PROTOCOL, not_tls(self.source, self.source_end - self.source))
                 tls.begun = True
             if tls.library is None:
-                tls.open()
+                tls.open(&self.gathered)
             self.source += tls.feed(self.source, self.source_end - self.source)
             if not tls.ready or tls.may_wait():
                 continue

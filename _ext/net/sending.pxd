@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from odradek._ext.net.connection cimport Connection, ResponseOutput
+from odradek._ext.net.openssl cimport Sealed
 
 
 cdef class ResponseSender(ResponseOutput):
@@ -14,8 +15,7 @@ cdef class ResponseSender(ResponseOutput):
     cdef readonly int64_t bytes_out
     cdef readonly int64_t sendfile_bytes
     # TLS: allocated with the first listener that uses it
-    cdef uint8_t* sealed_out                   # encrypted bytes of one connection, gathered for one send
-    cdef int64_t sealed_length
+    cdef Sealed gathered                       # encrypted bytes of one connection, gathered for one send
     cdef uint8_t* plain_out                    # spans and file slices, gathered for encryption
     cdef int deliver(self, Connection c) except -1
     # Encrypts `n` bytes and sends them as far as the socket takes them. Returns how many were encrypted: less if the socket is full.

@@ -162,7 +162,7 @@ cdef class ResponseSender(ResponseOutput):
         cdef int64_t at = 0, piece
         cdef Tls tls = c.tls
         while at < n and c.output.sealed_bytes == 0:
-            while at < n and self.sealed_length < SEALED_MOST:
+            while at < n and self.gathered.length < SEALED_MOST:
                 piece = min(n - at, <int64_t>RECORD_BYTES)
                 tls.write(data + at, piece)
                 at += piece
@@ -176,26 +176,28 @@ cdef class ResponseSender(ResponseOutput):
         """Append the records that TLS wants to send to the gathered ones."""
         cdef Tls tls = c.tls
         cdef bytes records = tls.take()
-        cdef int64_t n = len(records), room = SEALED_MOST + 2 * RECORD_BYTES - self.sealed_length
-        if n > room:                  # a long chain of certificates
+        cdef int64_t n = 0 if records is None else len(records)
+        if n == 0:                    # those of the native layer are among the gathered ones already
+            return 0
+        if n > self.gathered.room - self.gathered.length:                  # a long chain of certificates
             self.push_records(c)
             if c.fd >= 0:
                 add_copy(&tls.sealed, <const uint8_t*><const char*>records, n)
                 c.output.sealed_bytes = tls.sealed.span_bytes
                 self.mark_dirty(c)
             return 0
-        memcpy(self.sealed_out + self.sealed_length, <const char*>records, n)
-        self.sealed_length += n
+        memcpy(self.gathered.data + self.gathered.length, <const char*>records, n)
+        self.gathered.length += n
         return 0
 
     cdef int push_records(self, Connection c) except -1:
         """Send the gathered records, or queue them behind those that the socket did not take."""
-        cdef int64_t n = self.sealed_length, sent = 0
-        self.sealed_length = 0
+        cdef int64_t n = self.gathered.length, sent = 0
+        self.gathered.length = 0
         if n == 0 or c.fd < 0:
             return 0
         if c.output.sealed_bytes == 0:
-            sent = send(c.fd, self.sealed_out, n, MSG_NOSIGNAL | MSG_DONTWAIT)
+            sent = send(c.fd, self.gathered.data, n, MSG_NOSIGNAL | MSG_DONTWAIT)
             if sent < 0 and errno != EAGAIN and errno != EINTR:
                 add(UNSENT_BYTES, n)
                 return self.close_now(c, CLOSE_RESET, strerror(errno).decode())
@@ -203,7 +205,7 @@ cdef class ResponseSender(ResponseOutput):
             self.bytes_out += sent
             add(SOCKET_BYTES_OUT, sent)
         if sent < n:
-            add_copy(&c.tls.sealed, self.sealed_out + sent, n - sent)
+            add_copy(&c.tls.sealed, self.gathered.data + sent, n - sent)
             c.output.sealed_bytes = c.tls.sealed.span_bytes
             c.output.blocked = True
         return 0

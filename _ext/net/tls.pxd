@@ -6,6 +6,7 @@ Users (FrameReader, ResponseSender, DataLoop) know only this interface, so that 
 from libc.stdint cimport int64_t, uint8_t
 
 from odradek._ext.net.buffers cimport Buffer
+from odradek._ext.net.openssl cimport Records, Sealed
 from odradek._ext.net.output cimport OutQueue
 
 
@@ -47,7 +48,9 @@ cdef class Tls:
     cdef int64_t step_us               # time of the last step of the handshake
     cdef readonly object error         # text after TLS_FAILED
     cdef object library                # ssl.SSLObject; None before `open` and after the end
-    cdef object incoming               # ssl.MemoryBIO
+    cdef void* native                  # its SSL* after the handshake, if OpenSSL itself reads and writes `records`; else NULL
+    cdef Records records
+    cdef object incoming               # ssl.MemoryBIO; None once `native` is set and the last records were taken from `outgoing`
     cdef object outgoing
     cdef object feed_record            # bound methods, looked up once
     cdef object take_sealed
@@ -55,10 +58,12 @@ cdef class Tls:
     cdef object encrypt
     cdef Buffer unread                 # received records that are not decrypted yet; owned by the loop's pool
     cdef OutQueue sealed               # encrypted bytes that the socket did not take
-    # Creates the state. Before it, a connection costs nothing but this object.
-    cdef int open(self) except -1
+    # Creates the state. Before it, a connection costs nothing but this object. `sealed`: where records are gathered that the native
+    # layer writes; it must exist as long as the object.
+    cdef int open(self, Sealed* sealed) except -1
     # Feeds received bytes up to the end of a record. Returns how many were taken; `ready` says whether the record is whole.
     cdef int64_t feed(self, const uint8_t* data, int64_t n) except -1
+    cdef int absorb(self) except -1
     # Whether the fed record alone does not continue a handshake, so that a step of it can wait for the next record. At most once.
     cdef bint may_wait(self) noexcept
     # Whether the fed record makes a step of the handshake that needs no computation with a key of a certificate or a key exchange: the
@@ -69,14 +74,17 @@ cdef class Tls:
     cdef TlsResult handshake(self) except *
     # Decrypts up to `room` bytes of the record that is `ready`; *got is their number. Clears `ready` at its end.
     cdef TlsResult read(self, uint8_t* out, int64_t room, int64_t* got) except *
-    # Encrypts all of `data` into as few records as possible; `take` returns them.
+    cdef TlsResult read_native(self, uint8_t* out, int64_t room, int64_t* got) except *
+    cdef TlsResult count_control(self) except *
+    cdef TlsResult stop(self, int64_t result) except *
+    # Encrypts all of `data` into as few records as possible. They are in `sealed` at once, or `take` returns them.
     cdef int write(self, const uint8_t* data, int64_t n) except -1
-    # Records to send, as bytes; empty: none.
+    # Records to send that are not in `sealed`, as bytes; None or empty: none.
     cdef bytes take(self)
     # Whether received bytes wait to be decrypted: those of `unread`, or of the record that is `ready`.
     cdef bint pending(self) noexcept
-    # Adds close_notify to the records to send.
-    cdef int shutdown(self) except -1
+    # The record of close_notify, as bytes; None or empty: there is none to send.
+    cdef bytes shutdown(self)
     # DER of the client's certificate, None without one.
     cdef object peer(self)
 

@@ -1,4 +1,7 @@
-"""TLS of one connection, by Python's `ssl.SSLObject` over two memory buffers. See `tls.pxd` for the interface.
+"""TLS of one connection, by Python's `ssl.SSLObject`. See `tls.pxd` for the interface.
+
+Handshakes use Python's two memory buffers. Then, if `openssl.available`, OpenSSL itself reads received records from where they are and
+writes into the gathered ones (`native`); else Python's buffers stay in use.
 
 Runs in a worker's event loop, except for the long steps of handshakes: while `busy` is set, a thread of the worker computes one, and the
 loop does not touch the object.
@@ -13,6 +16,19 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from libc.stdint cimport int64_t, uint8_t
 
+from odradek._ext.net.openssl cimport (
+    END_OF_RECORDS,
+    Sealed,
+    WANTS_RECORDS,
+    attach,
+    available,
+    detach,
+    failure,
+    plain_left,
+    read_plain,
+    write_end,
+    write_plain,
+)
 from odradek._ext.net.output cimport drop_queue
 from odradek._ext.shm.metering cimport clock_us
 
@@ -31,9 +47,12 @@ def plain_reason(error):
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate was not accepted: {error.verify_message}"
     reason = getattr(error, "reason", None)
-    if reason is None:
-        return str(error)
-    return _REASONS.get(reason, reason.lower().replace("_", " "))
+    return str(error) if reason is None else text_of_reason(reason)
+
+
+cdef object text_of_reason(str reason):
+    """:param reason: as Python writes it, or as OpenSSL does."""
+    return _REASONS.get(reason.upper().replace(" ", "_"), reason.lower().replace("_", " "))
 
 
 _REASONS = {
@@ -46,6 +65,15 @@ _REASONS = {
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client does not accept the broker's certificate (alert certificate_expired)",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the peer requires a certificate",
 }
+
+
+cdef bint native_allowed = True
+
+
+def allow_native(bint allowed):
+    """Whether later handshakes may end with OpenSSL in the place of Python's buffers. Tests compare both."""
+    global native_allowed
+    native_allowed = allowed
 
 
 cdef class TlsListener:
@@ -75,7 +103,13 @@ cdef class Tls:
     def __dealloc__(self):
         drop_queue(&self.sealed)
 
-    cdef int open(self) except -1:
+    @property
+    def is_native(self):
+        """Whether OpenSSL itself reads and writes the records."""
+        return self.native != NULL
+
+    cdef int open(self, Sealed* sealed) except -1:
+        self.records.sealed = sealed
         self.incoming = ssl.MemoryBIO()
         self.outgoing = ssl.MemoryBIO()
         self.library = self.listener.context.wrap_bio(self.incoming, self.outgoing, server_side=True)
@@ -100,8 +134,32 @@ cdef class Tls:
             if self.record_left == 0:
                 self.ready = True
                 self.head_bytes = 0
-        self.feed_record(PyMemoryView_FromMemory(<char*>data, taken, PyBUF_READ))
+        if self.native == NULL:
+            self.feed_record(PyMemoryView_FromMemory(<char*>data, taken, PyBUF_READ))
+            return taken
+        self.records.received = data
+        self.records.received_left = taken
+        if not self.ready:
+            self.absorb()
         return taken
+
+    cdef int absorb(self) except -1:
+        """Let OpenSSL take over a part of a record, because its memory is used again."""
+        cdef uint8_t nothing
+        cdef int64_t result = read_plain(self.native, &nothing, 1)
+        if result == WANTS_RECORDS and self.records.received_left == 0:
+            return 0
+        if result > 0 or result == WANTS_RECORDS:
+            raise RuntimeError(f"TLS read {result} bytes of a part of a record, and left {self.records.received_left}")
+        return self.stop(result)
+
+    cdef TlsResult stop(self, int64_t result) except *:
+        """The stream of records has ended, in order or by an error."""
+        if result == END_OF_RECORDS:
+            self.ended = True
+            return TLS_END
+        self.error = text_of_reason(failure())
+        return TLS_FAILED
 
     cdef bint may_wait(self) noexcept:
         cdef bint first = not self.waited
@@ -131,19 +189,19 @@ cdef class Tls:
             self.error = plain_reason(error)
             return TLS_FAILED
         self.established = True
+        if native_allowed and self.incoming.pending == 0 and available(self.listener.context):
+            self.native = attach(self.library, &self.records)
+            self.incoming = self.feed_record = self.decrypt = self.encrypt = None
         return TLS_OK
 
     cdef TlsResult read(self, uint8_t* out, int64_t room, int64_t* got) except *:
+        if self.native != NULL:
+            return self.read_native(out, room, got)
         got[0] = 0
         try:
             got[0] = self.decrypt(room, PyMemoryView_FromMemory(<char*>out, room, PyBUF_WRITE))
         except ssl.SSLWantReadError:
-            self.ready = False
-            self.controls += 1
-            if self.controls <= CONTROLS_MOST:
-                return TLS_WANTS
-            self.error = f"the client sent more than {CONTROLS_MOST} records without application data one after the other"
-            return TLS_FAILED
+            return self.count_control()
         except ssl.SSLZeroReturnError:
             self.ended = True
             return TLS_END
@@ -158,24 +216,67 @@ cdef class Tls:
             self.ready = False
         return TLS_OK
 
+    cdef TlsResult read_native(self, uint8_t* out, int64_t room, int64_t* got) except *:
+        cdef int64_t n = read_plain(self.native, out, room)
+        got[0] = max(n, <int64_t>0)
+        if n == WANTS_RECORDS:
+            return self.count_control()
+        if n < 0:
+            return self.stop(n)
+        self.controls = 0
+        if n < room or plain_left(self.native) == 0:
+            self.ready = False
+        return TLS_OK
+
+    cdef TlsResult count_control(self) except *:
+        """A record had no application data."""
+        self.ready = False
+        self.controls += 1
+        if self.controls <= CONTROLS_MOST:
+            return TLS_WANTS
+        self.error = f"the client sent more than {CONTROLS_MOST} records without application data one after the other"
+        return TLS_FAILED
+
     cdef int write(self, const uint8_t* data, int64_t n) except -1:
-        cdef int64_t written = self.encrypt(PyMemoryView_FromMemory(<char*>data, n, PyBUF_READ))
-        if written != n:               # a memory buffer takes everything
-            raise RuntimeError(f"TLS encrypted {written} of {n} bytes")
+        cdef int64_t written
+        if self.native != NULL:
+            if write_plain(self.native, data, n) != n:
+                raise RuntimeError(f"TLS did not encrypt {n} bytes: {failure()}")
+            return 0
+        while n > 0:                   # a call writes one record; clients may ask for smaller ones (max_fragment_length)
+            written = self.encrypt(PyMemoryView_FromMemory(<char*>data, n, PyBUF_READ))
+            data += written
+            n -= written
         return 0
 
     cdef bytes take(self):
-        return self.take_sealed()
+        cdef bytes records
+        if self.take_sealed is None:
+            return None
+        records = self.take_sealed()
+        if self.native != NULL:        # these were the last ones of the handshake
+            self.outgoing = self.take_sealed = None
+        return records
 
     cdef bint pending(self) noexcept:
         return self.ready or self.unread.data != NULL
 
-    cdef int shutdown(self) except -1:
+    cdef bytes shutdown(self):
+        cdef uint8_t[256] record
+        cdef Sealed alone
+        cdef bytes before
+        if self.native != NULL:        # the gathered records may be those of another connection
+            before = self.take() or b""
+            alone.data, alone.length, alone.room = record, 0, sizeof(record)
+            self.records.sealed = &alone
+            write_end(self.native)
+            self.records.sealed = NULL
+            return before + record[:alone.length]
         try:
             self.library.unwrap()
         except ssl.SSLError:           # the peer's own close_notify has not arrived: nobody waits for it
-            return 0
-        return 0
+            return self.take()
+        return self.take()
 
     cdef object peer(self):
         return self.library.getpeercert(True)
@@ -185,5 +286,7 @@ cdef class Tls:
 
     cdef void drop(self) noexcept:
         drop_queue(&self.sealed)
+        detach(&self.records)
+        self.native = NULL
         self.library = self.incoming = self.outgoing = None
         self.feed_record = self.take_sealed = self.decrypt = self.encrypt = None

@@ -4,8 +4,9 @@ import os
 import random
 import socket
 import ssl
+import sys
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from tests.net.connection_driver import EchoHandler, framed
 from tests.net.tls_driver import TlsDriver, tls_listener, tlslite_client
 
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+pytestmark = pytest.mark.usefixtures("tls_layer")
 
 
 @pytest.fixture
@@ -269,6 +271,33 @@ def test_a_stream_that_is_cut_off_is_an_end(driver):
     client.socket.shutdown(socket.SHUT_WR)
     driver.until(lambda: driver.closed_ids)
     assert driver.loop.closes["eof"] == 1 and driver.handler.seen in ([], [b"12345678"])
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 15), reason="OpenSSL itself is used with CPython 3.11 to 3.14")
+def test_the_records_are_moved_by_openssl_itself(driver, tls_layer):
+    assert driver.tls_client().connection.tls.is_native == tls_layer
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 255), st.integers(1, 255), st.integers(0, 255), st.sampled_from(VERSIONS))
+def test_a_changed_byte_of_a_record_in_any_split_ends_only_its_own_connection(at, flip, split, version):
+    driver = TlsDriver()
+    try:
+        client = driver.tls_client(client_context(version=version))
+        records = bytearray(client.encrypt(framed(b"1" * 200)))
+        records[at % len(records)] ^= flip
+        client.send_raw(bytes(records[: split % len(records)]))
+        driver.settle()
+        with suppress(OSError):  # the broker may have closed it
+            client.send_raw(bytes(records[split % len(records) :]))
+            client.socket.shutdown(socket.SHUT_WR)
+        driver.until(lambda: driver.closed_ids)
+        assert driver.handler.seen in ([], [b"1" * 200])  # some bytes of a header mean nothing
+        other = driver.tls_client()
+        other.send(framed(b"12345678"))
+        assert other.receive(12) == framed(b"12345678")
+    finally:
+        driver.close()
 
 
 def test_a_damaged_record_closes_the_connection(driver):

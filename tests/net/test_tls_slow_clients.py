@@ -12,6 +12,7 @@ from tests.net.connection_driver import framed
 from tests.net.tls_driver import TlsDriver, tlslite_client
 
 CONTENT = os.urandom(200_000)
+pytestmark = pytest.mark.usefixtures("tls_layer")
 
 
 @pytest.fixture

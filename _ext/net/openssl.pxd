@@ -1,0 +1,47 @@
+"""OpenSSL below an `ssl.SSLObject`: application data between its records and our buffers, without Python objects and copies of them.
+
+Python's `ssl` makes the contexts and computes the handshakes. After that, `attach` puts a BIO of our own in the place of Python's memory
+buffers. The functions come from the library that Python's `_ssl` uses already, found when the process starts, so that nothing is linked
+and no headers are needed. `available` is False where that is impossible; Python's buffers stay in use then, with the same result.
+"""
+
+from libc.stdint cimport int64_t, uint8_t
+
+
+cdef enum:
+    WANTS_RECORDS = -1                 # the records that were given are read, and more are needed
+    END_OF_RECORDS = -2                # the peer sent close_notify
+    RECORDS_FAILED = -3                # `failure()` says why
+
+
+# Where records are gathered. Nothing is written beyond `room`; what does not fit fails.
+cdef struct Sealed:
+    uint8_t* data
+    int64_t length
+    int64_t room
+
+
+# What the BIO of a connection reads from and writes to. Its address must not change.
+cdef struct Records:
+    const uint8_t* received
+    int64_t received_left
+    Sealed* sealed
+    void* bio                          # set by `attach`
+
+
+# Whether OpenSSL can be used below this SSLContext's connections.
+cdef bint available(object context) except -1
+# Lets the SSLObject, whose handshake is complete, read and write `records` from now on. Returns its SSL; it lives as long as the SSLObject.
+cdef void* attach(object library, Records* records) except NULL
+# Lets the BIO refer to `records` no longer; the SSLObject must still exist.
+cdef void detach(Records* records) noexcept
+# Decrypts up to `room` bytes, of one record. Returns their number, or one of the enum.
+cdef int64_t read_plain(void* connection, uint8_t* out, int64_t room) noexcept
+# Bytes of the current record that are decrypted and not read.
+cdef int64_t plain_left(void* connection) noexcept
+# Encrypts `n` bytes. Returns `n`, or RECORDS_FAILED.
+cdef int64_t write_plain(void* connection, const uint8_t* data, int64_t n) noexcept
+# Writes close_notify.
+cdef void write_end(void* connection) noexcept
+# The reason of the last RECORDS_FAILED, in the words of OpenSSL.
+cdef object failure()
