@@ -26,7 +26,7 @@ SANITIZED_TESTS := tests/protocol tests/net tests/storage tests/shm tests/replic
 	tests/faults/test_bytes_before_login.py tests/processes/test_logins.py tests/security/test_exchange.py tests/security/test_plain.py \
 	tests/security/test_scram.py tests/tls
 CUT_TESTS := tests/cuts tests/net/test_connection_life.py tests/net/test_connection_responses.py \
-	tests/net/test_tls_connections.py tests/net/test_tls_fragments.py \
+	tests/net/test_tls_connections.py tests/net/test_tls_fragments.py tests/net/test_tls_hostile.py \
 	tests/net/test_connection_model.py tests/net/test_forwarded_requests.py \
 	tests/api/test_parked_requests.py tests/api/test_transactional_produce.py tests/api/test_transactional_order.py \
 	tests/api/test_vanishing_members.py

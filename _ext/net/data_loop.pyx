@@ -41,7 +41,7 @@ from odradek._ext.net.connection cimport (
 from odradek._ext.net.frame_reading cimport PEEK_BYTES, RECORDS_BYTES, FrameHandler
 from odradek._ext.net.late_requests cimport LATE_MS, beat, ended_by_peer, look_at_clock
 from odradek._ext.net.output cimport drop_queue
-from odradek._ext.net.tls cimport RECORD_BYTES, SEALED_MOST, Tls
+from odradek._ext.net.tls cimport PLAIN_MOST, RECORD_BYTES, SEALED_MOST, Tls
 from odradek._ext.shm.layout cimport coarse_ms
 from odradek._ext.shm.metering cimport (
     CLOSED,
@@ -267,7 +267,7 @@ cdef class DataLoop(FrameReader):
             self.records = <uint8_t*>malloc(RECORDS_BYTES)
             self.gathered.room = SEALED_MOST + 2 * RECORD_BYTES
             self.gathered.data = <uint8_t*>malloc(self.gathered.room)
-            self.plain_out = <uint8_t*>malloc(SEALED_MOST)
+            self.plain_out = <uint8_t*>malloc(PLAIN_MOST)
             if self.records == NULL or self.gathered.data == NULL or self.plain_out == NULL:
                 raise MemoryError("no memory for the shared buffers of TLS")
             self.again_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)

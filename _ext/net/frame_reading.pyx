@@ -220,6 +220,9 @@ cdef class FrameReader(ResponseSender):
             self.push_records(c)           # those of the end of the handshake, if no response has sent them
             if c.fd >= 0 and not tls.busy:
                 self.keep_records(c)
+        except Exception:
+            self.push_records(c)           # records are numbered: without those of the handshake, the client could not read the end
+            raise
         finally:
             tls.reading = False
             self.source = self.source_end = NULL
@@ -278,6 +281,7 @@ cdef class FrameReader(ResponseSender):
                 self.push_records(c)
                 if c.fd < 0:
                     return 0
+                tls.control_handled(c.output.sealed_bytes > 0)
         return done
 
     cdef int records_ended(self, Connection c) except -1:

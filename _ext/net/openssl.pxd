@@ -12,6 +12,7 @@ cdef enum:
     WANTS_RECORDS = -1                 # the records that were given are read, and more are needed
     END_OF_RECORDS = -2                # the peer sent close_notify
     RECORDS_FAILED = -3                # `failure()` says why
+    UNFINISHED_MESSAGE = -4            # nothing can be written before the peer has sent the rest of a message of TLS
 
 
 # Where records are gathered. Nothing is written beyond `room`; what does not fit fails.
@@ -29,8 +30,10 @@ cdef struct Records:
     void* bio                          # set by `attach`
 
 
-# Whether OpenSSL can be used below this SSLContext's connections.
+# Whether OpenSSL can be used below this SSLContext's connections. Called by one thread at a time.
 cdef bint available(object context) except -1
+# Names the authorities of an SSLContext in its requests for client certificates; `available` must be True. Raises ValueError.
+cdef int name_authorities(object context) except -1
 # Lets the SSLObject, whose handshake is complete, read and write `records` from now on. Returns its SSL; it lives as long as the SSLObject.
 cdef void* attach(object library, Records* records) except NULL
 # Lets the BIO refer to `records` no longer; the SSLObject must still exist.
@@ -39,7 +42,7 @@ cdef void detach(Records* records) noexcept
 cdef int64_t read_plain(void* connection, uint8_t* out, int64_t room) noexcept
 # Bytes of the current record that are decrypted and not read.
 cdef int64_t plain_left(void* connection) noexcept
-# Encrypts `n` bytes. Returns `n`, or RECORDS_FAILED.
+# Encrypts `n` bytes. Returns `n`, RECORDS_FAILED or UNFINISHED_MESSAGE.
 cdef int64_t write_plain(void* connection, const uint8_t* data, int64_t n) noexcept
 # Writes close_notify.
 cdef void write_end(void* connection) noexcept

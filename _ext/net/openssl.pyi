@@ -13,9 +13,15 @@ class Records(TypedDict):
     bio: Any
 
 class Library(TypedDict):
+    OpenSSL_version_num: Callable[[], int]
     SSL_read: Callable[[Any, Any, int], int]
     SSL_write: Callable[[Any, Any, int], int]
     SSL_pending: Callable[[Any], int]
+    SSL_CTX_add_client_CA: Callable[[Any, Any], int]
+    d2i_X509: Callable[[Any, int, int], Any]
+    X509_free: Callable[[Any], None]
+    X509_get_subject_name: Callable[[Any], Any]
+    i2d_X509_NAME: Callable[[Any, int], int]
     SSL_shutdown: Callable[[Any], int]
     SSL_get_error: Callable[[Any, int], int]
     SSL_get_SSL_CTX: Callable[[Any], Any]

@@ -4,6 +4,8 @@
 and the `SSL*`. It is the same in CPython 3.11 to 3.14 (Modules/_ssl.c). `available` refuses other versions and builds without the GIL, and
 checks the layout against the context of a connection.
 
+Where it is not usable, Python's buffers do the same, and certificate requests name no authorities.
+
 **Memory.** The SSL owns the BIO and frees it. The BIO points to `Records`, which the connection owns; `detach` makes it point to nothing.
 """
 
@@ -15,7 +17,7 @@ from libc.string cimport memcpy
 cdef extern from *:
     """
     #include <dlfcn.h>
-    #if defined(Py_GIL_DISABLED) || PY_VERSION_HEX < 0x030b0000 || PY_VERSION_HEX >= 0x030f0000
+    #if defined(Py_GIL_DISABLED) || defined(PYPY_VERSION) || PY_VERSION_HEX < 0x030b0000 || PY_VERSION_HEX >= 0x030f0000
     #define KNOWN_LAYOUT 0
     #else
     #define KNOWN_LAYOUT 1
@@ -39,6 +41,7 @@ cdef enum:
     BIO_CTRL_FLUSH = 11
 
     LARGEST_CALL = 1 << 30             # OpenSSL counts with int
+    LARGEST_NAMES = 60_000             # bytes of a request's names; the message has room for 65,535
 
 
 ctypedef int (*Transfer)(void*, char*, int) noexcept nogil
@@ -46,9 +49,15 @@ ctypedef long (*Control)(void*, int, long, void*) noexcept nogil
 
 # The functions of OpenSSL 1.1.0 and later that are used, with `void*` for SSL*, SSL_CTX*, BIO* and BIO_METHOD*.
 cdef struct Library:
+    unsigned long (*OpenSSL_version_num)() noexcept nogil
     int (*SSL_read)(void*, void*, int) noexcept nogil
     int (*SSL_write)(void*, const void*, int) noexcept nogil
     int (*SSL_pending)(void*) noexcept nogil
+    int (*SSL_CTX_add_client_CA)(void*, void*) noexcept nogil
+    void* (*d2i_X509)(void**, const unsigned char**, long) noexcept nogil
+    void (*X509_free)(void*) noexcept nogil
+    void* (*X509_get_subject_name)(void*) noexcept nogil
+    int (*i2d_X509_NAME)(void*, unsigned char**) noexcept nogil
     int (*SSL_shutdown)(void*) noexcept nogil
     int (*SSL_get_error)(void*, int) noexcept nogil
     void* (*SSL_get_SSL_CTX)(void*) noexcept nogil
@@ -130,9 +139,15 @@ cdef bint find_functions() except -1:
     cdef void* library = open_library()
     return (
         library != NULL
+        and find(library, "OpenSSL_version_num", <void**>&openssl.OpenSSL_version_num)
         and find(library, "SSL_read", <void**>&openssl.SSL_read)
         and find(library, "SSL_write", <void**>&openssl.SSL_write)
         and find(library, "SSL_pending", <void**>&openssl.SSL_pending)
+        and find(library, "SSL_CTX_add_client_CA", <void**>&openssl.SSL_CTX_add_client_CA)
+        and find(library, "d2i_X509", <void**>&openssl.d2i_X509)
+        and find(library, "X509_free", <void**>&openssl.X509_free)
+        and find(library, "X509_get_subject_name", <void**>&openssl.X509_get_subject_name)
+        and find(library, "i2d_X509_NAME", <void**>&openssl.i2d_X509_NAME)
         and find(library, "SSL_shutdown", <void**>&openssl.SSL_shutdown)
         and find(library, "SSL_get_error", <void**>&openssl.SSL_get_error)
         and find(library, "SSL_get_SSL_CTX", <void**>&openssl.SSL_get_SSL_CTX)
@@ -169,13 +184,17 @@ cdef bint look_for(object context) except -1:
     """Find the functions, compare the layout with an own connection, and make the method of our BIOs."""
     global method
     cdef void* made
+    cdef int kind
     import ssl                             # loaded with the first listener that uses TLS
-    if not KNOWN_LAYOUT or not find_functions():
+    if not KNOWN_LAYOUT or not ssl.OPENSSL_VERSION.startswith("OpenSSL ") or not find_functions():
+        return False
+    if openssl.OpenSSL_version_num() != ssl.OPENSSL_VERSION_NUMBER:    # a second one, which something else has loaded
         return False
     probe = context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
     if openssl.SSL_get_SSL_CTX(ssl_of(probe)) != word_after_head(context, 0):
         return False
-    made = openssl.BIO_meth_new(openssl.BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "odradek")
+    kind = openssl.BIO_get_new_index()
+    made = openssl.BIO_meth_new(kind | BIO_TYPE_SOURCE_SINK, "odradek") if kind >= 0 else NULL
     if made == NULL:
         return False
     if not openssl.BIO_meth_set_read(made, read_received) or not openssl.BIO_meth_set_write(made, write_sealed) \
@@ -188,9 +207,34 @@ cdef bint look_for(object context) except -1:
 cdef bint available(object context) except -1:
     global looked_for
     if not looked_for:
-        looked_for = True
         look_for(context)
+        looked_for = True
     return method != NULL
+
+
+cdef int name_authorities(object context) except -1:
+    cdef int64_t size = 0
+    cdef list certificates = context.get_ca_certs(binary_form=True)
+    for encoded in certificates:
+        size += 2 + with_certificate(encoded, NULL)
+    if size > LARGEST_NAMES:               # no names at all means: any authority
+        return 0
+    for encoded in certificates:
+        with_certificate(encoded, word_after_head(context, 0))
+    return 0
+
+
+cdef int64_t with_certificate(bytes encoded, void* context) except -1:
+    """Add the subject of a certificate (DER) to the names of a SSL_CTX. Returns its length. :param context: NULL: add it to none."""
+    cdef const unsigned char* data = encoded
+    cdef void* certificate = openssl.d2i_X509(NULL, &data, len(encoded))
+    cdef int64_t size = -1
+    if certificate != NULL and (context == NULL or openssl.SSL_CTX_add_client_CA(context, certificate)):
+        size = openssl.i2d_X509_NAME(openssl.X509_get_subject_name(certificate), NULL)
+    openssl.X509_free(certificate)         # the context has copied the name
+    if size < 0:
+        raise ValueError(f"a certificate of the trust store cannot be named: {failure()}")
+    return size
 
 
 # --- a connection ----------------------------------------------------------------------------------------------------------------------
@@ -232,19 +276,20 @@ cdef int64_t plain_left(void* connection) noexcept:
 
 cdef int64_t write_plain(void* connection, const uint8_t* data, int64_t n) noexcept:
     cdef int64_t done = 0
-    cdef int written
+    cdef int written, reason
     openssl.ERR_clear_error()
     while done < n:                                # a call may write only one record
         written = openssl.SSL_write(connection, data + done, <int>min(n - done, <int64_t>LARGEST_CALL))
         if written <= 0:
-            return RECORDS_FAILED
+            reason = openssl.SSL_get_error(connection, written)
+            return UNFINISHED_MESSAGE if reason == SSL_ERROR_WANT_READ else RECORDS_FAILED
         done += written
     return n
 
 
 cdef void write_end(void* connection) noexcept:
-    openssl.ERR_clear_error()
     openssl.SSL_shutdown(connection)               # its result says whether the peer's own has arrived: nobody waits for it
+    openssl.ERR_clear_error()                      # else an SSLObject of this thread would report an error of this connection
 
 
 cdef object failure():

@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, strerror
 
-from odradek._ext.net.connection cimport CLOSE_FILE, CLOSE_RESET, HOLD_DEFER, OUT_ROOM, Connection, Pending
+from odradek._ext.net.connection cimport CLOSE_BAD_FRAME, CLOSE_FILE, CLOSE_RESET, HOLD_DEFER, OUT_ROOM, Connection, Pending
 from odradek._ext.net.output cimport (
     FILE_CHUNK,
     SENT_BLOCKED,
@@ -27,7 +27,7 @@ from odradek._ext.net.output cimport (
     join_queues,
     send_queue,
 )
-from odradek._ext.net.tls cimport RECORD_BYTES, SEALED_MOST, Tls
+from odradek._ext.net.tls cimport PLAIN_MOST, RECORD_BYTES, SEALED_MOST, Tls
 from odradek._ext.shm.metering cimport SENDFILE_BYTES, SOCKET_BYTES_OUT, UNSENT_BYTES, add, clock_us, count_times
 
 
@@ -161,12 +161,18 @@ cdef class ResponseSender(ResponseOutput):
     cdef int64_t send_encrypted(self, Connection c, const uint8_t* data, int64_t n) except -1:
         cdef int64_t at = 0, piece
         cdef Tls tls = c.tls
+        if tls.error is not None:     # damaged records follow the request; whoever reads them closes the connection
+            add(UNSENT_BYTES, n)
+            return n
         while at < n and c.output.sealed_bytes == 0:
             while at < n and self.gathered.length < SEALED_MOST:
                 piece = min(n - at, <int64_t>RECORD_BYTES)
                 tls.write(data + at, piece)
                 at += piece
                 self.collect_records(c)
+                if tls.error is not None:
+                    self.close_now(c, CLOSE_BAD_FRAME, tls.error)
+                    return at
             self.push_records(c)
             if c.fd < 0:
                 break
@@ -235,14 +241,14 @@ cdef class ResponseSender(ResponseOutput):
             if budget <= 0:
                 c.output.blocked = True      # epoll reports the socket as writable in the next turn
                 return 0
-            state = gather_queue(&c.output.queue, self.plain_out, SEALED_MOST, look_up, &n, &error)
+            state = gather_queue(&c.output.queue, self.plain_out, PLAIN_MOST, look_up, &n, &error)
             if n:
                 encrypted = self.send_encrypted(c, self.plain_out, n)
                 if c.fd < 0:
                     return 0
                 c.last_activity_ms = self.now_ms
                 budget -= n
-                if encrypted < n:            # at most SEALED_MOST bytes are passed, and they are encrypted before the first send
+                if encrypted < n:            # PLAIN_MOST bytes are encrypted before the first send
                     raise RuntimeError(f"TLS encrypted {encrypted} of {n} gathered bytes")
             if state == SENT_COLD:
                 return self.read_cold(c)

@@ -13,6 +13,7 @@ from odradek._ext.net.output cimport OutQueue
 cdef enum:
     RECORD_BYTES = 16384               # largest plaintext of a record
     SEALED_MOST = 262144               # ciphertext of a connection that waits for its socket, before nothing more is encrypted
+    PLAIN_MOST = 196608                # plaintext that is gathered: its records are shorter than SEALED_MOST, with 512 bytes in each too
     CONTROLS_MOST = 32                 # records without application data (KeyUpdate) that a peer may send one after the other
 
 cdef enum TlsResult:
@@ -29,6 +30,7 @@ cdef class TlsListener:
     cdef readonly bint asks_certificate
     cdef readonly bint slow_key        # a handshake takes so long that those of other listeners must not wait for it
     cdef readonly object principal_of  # (DER of a client certificate) -> str, raises ValueError
+    cdef bint native                   # OpenSSL itself can move the records of its connections
 
 
 cdef class Tls:
@@ -42,11 +44,12 @@ cdef class Tls:
     cdef readonly bint ended           # close_notify was received
     cdef bint ready                    # a whole record was fed whose plaintext was not read to its end
     cdef int controls                  # records without application data since the last one with some
+    cdef int unsent_controls           # of those that came while encrypted bytes waited for the socket
     cdef uint8_t[5] head               # header of the record that is being fed
     cdef int head_bytes
     cdef int64_t record_left           # bytes of that record that are to be fed
     cdef int64_t step_us               # time of the last step of the handshake
-    cdef readonly object error         # text after TLS_FAILED
+    cdef readonly object error         # text after TLS_FAILED: nothing more is read or written, and the connection is to be closed
     cdef object library                # ssl.SSLObject; None before `open` and after the end
     cdef void* native                  # its SSL* after the handshake, if OpenSSL itself reads and writes `records`; else NULL
     cdef Records records
@@ -77,7 +80,11 @@ cdef class Tls:
     cdef TlsResult read_native(self, uint8_t* out, int64_t room, int64_t* got) except *
     cdef TlsResult count_control(self) except *
     cdef TlsResult stop(self, int64_t result) except *
-    # Encrypts all of `data` into as few records as possible. They are in `sealed` at once, or `take` returns them.
+    # Called after each TLS_WANTS, when the answers were sent as far as the socket takes them. :param waiting: whether some wait.
+    # Sets `error` if the client lets too many of them wait.
+    cdef int control_handled(self, bint waiting) except -1
+    # Encrypts all of `data` into as few records as possible. They are in `sealed` at once, or `take` returns them. Sets `error` if the
+    # client has sent a part of a message of TLS, because then nothing can be written.
     cdef int write(self, const uint8_t* data, int64_t n) except -1
     # Records to send that are not in `sealed`, as bytes; None or empty: none.
     cdef bytes take(self)

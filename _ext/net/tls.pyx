@@ -19,11 +19,13 @@ from libc.stdint cimport int64_t, uint8_t
 from odradek._ext.net.openssl cimport (
     END_OF_RECORDS,
     Sealed,
+    UNFINISHED_MESSAGE,
     WANTS_RECORDS,
     attach,
     available,
     detach,
     failure,
+    name_authorities,
     plain_left,
     read_plain,
     write_end,
@@ -39,6 +41,7 @@ cdef enum:
     APPLICATION_DATA = 23          # the type that every encrypted record of TLS 1.3 shows
 
 
+cdef str UNFINISHED = "the client sent a part of a TLS message, so that no response can be sent"
 cdef object ssl = None             # loaded with the first TlsListener: a broker without TLS does without its memory
 
 
@@ -52,7 +55,8 @@ def plain_reason(error):
 
 cdef object text_of_reason(str reason):
     """:param reason: as Python writes it, or as OpenSSL does."""
-    return _REASONS.get(reason.upper().replace(" ", "_"), reason.lower().replace("_", " "))
+    key = reason.upper().replace(" ", "_").replace("SSL/TLS_ALERT_", "SSLV3_ALERT_")    # OpenSSL 3.2 and later, and before
+    return _REASONS.get(key, reason.lower().replace("_", " "))
 
 
 _REASONS = {
@@ -94,6 +98,9 @@ cdef class TlsListener:
         self.principal_of = principal_of
         self.asks_certificate = principal_of is not None
         self.slow_key = slow_key
+        self.native = available(context)
+        if self.native and self.asks_certificate:
+            name_authorities(context)
 
 
 cdef class Tls:
@@ -189,7 +196,7 @@ cdef class Tls:
             self.error = plain_reason(error)
             return TLS_FAILED
         self.established = True
-        if native_allowed and self.incoming.pending == 0 and available(self.listener.context):
+        if native_allowed and self.listener.native and self.incoming.pending == 0:
             self.native = attach(self.library, &self.records)
             self.incoming = self.feed_record = self.decrypt = self.encrypt = None
         return TLS_OK
@@ -237,14 +244,30 @@ cdef class Tls:
         self.error = f"the client sent more than {CONTROLS_MOST} records without application data one after the other"
         return TLS_FAILED
 
+    cdef int control_handled(self, bint waiting) except -1:
+        self.unsent_controls = self.unsent_controls + 1 if waiting else 0
+        if self.unsent_controls > CONTROLS_MOST and self.error is None:
+            self.error = f"the client sent more than {CONTROLS_MOST} records without application data and did not read the answers"
+        return 0
+
     cdef int write(self, const uint8_t* data, int64_t n) except -1:
         cdef int64_t written
         if self.native != NULL:
-            if write_plain(self.native, data, n) != n:
-                raise RuntimeError(f"TLS did not encrypt {n} bytes: {failure()}")
+            written = write_plain(self.native, data, n)
+            if written == UNFINISHED_MESSAGE:
+                self.error = UNFINISHED
+            elif written != n:
+                self.error = text_of_reason(failure())
             return 0
         while n > 0:                   # a call writes one record; clients may ask for smaller ones (max_fragment_length)
-            written = self.encrypt(PyMemoryView_FromMemory(<char*>data, n, PyBUF_READ))
+            try:
+                written = self.encrypt(PyMemoryView_FromMemory(<char*>data, n, PyBUF_READ))
+            except ssl.SSLWantReadError:
+                self.error = UNFINISHED
+                return 0
+            except (ssl.SSLError, OSError) as error:
+                self.error = plain_reason(error)
+                return 0
             data += written
             n -= written
         return 0
