@@ -87,15 +87,18 @@ class TlsClient:
         self.ended = False
 
     def handshake(self):
+        self.send_raw(self.end_of_handshake())
+        self.driver.settle()
+
+    def end_of_handshake(self):
+        """The client's last records of a handshake, which are not sent yet."""
         while True:
             try:
                 self.tls.do_handshake()
-                break
+                return self.outgoing.read()
             except ssl.SSLWantReadError:
                 self.flush()
                 self.pull()
-        self.flush()
-        self.driver.settle()
 
     def encrypt(self, data):
         """The records for `data`, which are not sent."""
