@@ -34,6 +34,8 @@ cdef struct Records:
 cdef bint available(object context) except -1
 # Names the authorities of an SSLContext in its requests for client certificates; `available` must be True. Raises ValueError.
 cdef int name_authorities(object context) except -1
+# Keeps at most `most` sessions of TLS 1.2 that clients may resume by their ids; 0: none. `available` must be True.
+cdef void limit_sessions(object context, long most) noexcept
 # Lets the SSLObject, whose handshake is complete, read and write `records` from now on. Returns its SSL; it lives as long as the SSLObject.
 cdef void* attach(object library, Records* records) except NULL
 # Lets the BIO refer to `records` no longer; the SSLObject must still exist.

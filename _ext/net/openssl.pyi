@@ -17,6 +17,7 @@ class Library(TypedDict):
     SSL_read: Callable[[Any, Any, int], int]
     SSL_write: Callable[[Any, Any, int], int]
     SSL_pending: Callable[[Any], int]
+    SSL_CTX_ctrl: Callable[[Any, int, int, Any], int]
     SSL_CTX_add_client_CA: Callable[[Any, Any], int]
     d2i_X509: Callable[[Any, int, int], Any]
     X509_free: Callable[[Any], None]

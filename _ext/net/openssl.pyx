@@ -39,6 +39,9 @@ cdef enum:
     BIO_FLAGS_RETRY = 15               # READ, WRITE, IO_SPECIAL and SHOULD_RETRY
     BIO_FLAGS_SHOULD_RETRY = 8
     BIO_CTRL_FLUSH = 11
+    SSL_CTRL_SET_SESS_CACHE_SIZE = 42
+    SSL_CTRL_SET_SESS_CACHE_MODE = 44
+    SSL_SESS_CACHE_OFF = 0
 
     LARGEST_CALL = 1 << 30             # OpenSSL counts with int
     LARGEST_NAMES = 60_000             # bytes of a request's names; the message has room for 65,535
@@ -53,6 +56,7 @@ cdef struct Library:
     int (*SSL_read)(void*, void*, int) noexcept nogil
     int (*SSL_write)(void*, const void*, int) noexcept nogil
     int (*SSL_pending)(void*) noexcept nogil
+    long (*SSL_CTX_ctrl)(void*, int, long, void*) noexcept nogil
     int (*SSL_CTX_add_client_CA)(void*, void*) noexcept nogil
     void* (*d2i_X509)(void**, const unsigned char**, long) noexcept nogil
     void (*X509_free)(void*) noexcept nogil
@@ -143,6 +147,7 @@ cdef bint find_functions() except -1:
         and find(library, "SSL_read", <void**>&openssl.SSL_read)
         and find(library, "SSL_write", <void**>&openssl.SSL_write)
         and find(library, "SSL_pending", <void**>&openssl.SSL_pending)
+        and find(library, "SSL_CTX_ctrl", <void**>&openssl.SSL_CTX_ctrl)
         and find(library, "SSL_CTX_add_client_CA", <void**>&openssl.SSL_CTX_add_client_CA)
         and find(library, "d2i_X509", <void**>&openssl.d2i_X509)
         and find(library, "X509_free", <void**>&openssl.X509_free)
@@ -222,6 +227,13 @@ cdef int name_authorities(object context) except -1:
     for encoded in certificates:
         with_certificate(encoded, word_after_head(context, 0))
     return 0
+
+
+cdef void limit_sessions(object context, long most) noexcept:
+    if most == 0:
+        openssl.SSL_CTX_ctrl(word_after_head(context, 0), SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, NULL)
+    else:                                  # 0 would be no limit
+        openssl.SSL_CTX_ctrl(word_after_head(context, 0), SSL_CTRL_SET_SESS_CACHE_SIZE, most, NULL)
 
 
 cdef int64_t with_certificate(bytes encoded, void* context) except -1:

@@ -25,6 +25,7 @@ from odradek._ext.net.openssl cimport (
     available,
     detach,
     failure,
+    limit_sessions,
     name_authorities,
     plain_left,
     read_plain,
@@ -39,6 +40,8 @@ cdef enum:
     # content types of records
     CHANGE_CIPHER_SPEC = 20        # precedes the last message of a handshake, in one packet with it
     APPLICATION_DATA = 23          # the type that every encrypted record of TLS 1.3 shows
+
+    SESSIONS_MOST = 1024           # sessions of TLS 1.2 that a listener keeps for resumptions by id; OpenSSL would keep 20,480 (24 MB)
 
 
 cdef str UNFINISHED = "the client sent a part of a TLS message, so that no response can be sent"
@@ -75,7 +78,7 @@ cdef bint native_allowed = True
 
 
 def allow_native(bint allowed):
-    """Whether later handshakes may end with OpenSSL in the place of Python's buffers. Tests compare both."""
+    """Whether the listeners made from now on may use OpenSSL in the place of Python's buffers. Tests compare both."""
     global native_allowed
     native_allowed = allowed
 
@@ -98,9 +101,11 @@ cdef class TlsListener:
         self.principal_of = principal_of
         self.asks_certificate = principal_of is not None
         self.slow_key = slow_key
-        self.native = available(context)
-        if self.native and self.asks_certificate:
-            name_authorities(context)
+        self.native = native_allowed and available(context)
+        if self.native:
+            limit_sessions(context, 0 if self.asks_certificate else SESSIONS_MOST)
+            if self.asks_certificate:
+                name_authorities(context)
 
 
 cdef class Tls:
@@ -196,7 +201,7 @@ cdef class Tls:
             self.error = plain_reason(error)
             return TLS_FAILED
         self.established = True
-        if native_allowed and self.listener.native and self.incoming.pending == 0:
+        if self.listener.native and self.incoming.pending == 0:
             self.native = attach(self.library, &self.records)
             self.incoming = self.feed_record = self.decrypt = self.encrypt = None
         return TLS_OK

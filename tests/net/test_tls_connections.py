@@ -388,8 +388,8 @@ def test_a_client_certificate_becomes_the_principal(new_driver, version, client_
     assert client.connection.principal == "User:ALICE"
 
 
-def test_a_session_does_not_outlive_the_certificate_of_its_client(new_driver, monkeypatch):
-    """A session of TLS 1.2 is resumed by its id also without tickets; the library then checks no certificate."""
+def test_a_session_does_not_outlive_the_certificate_of_its_client(new_driver, monkeypatch, tls_layer):
+    """TLS 1.2 resumes a session by its id also without tickets, and then checks no certificate. OpenSSL itself keeps none."""
     driver = new_driver(listener=tls_listener(material("required")))
     context = client_context(ssl.TLSVersion.TLSv1_2, of_client())
     session = driver.tls_client(context).tls.session
@@ -399,16 +399,31 @@ def test_a_session_does_not_outlive_the_certificate_of_its_client(new_driver, mo
         client.tls = context.wrap_bio(client.incoming, client.outgoing, server_hostname="localhost", session=session)
         client.handshake()
         driver.settle()
-        assert client.tls.session_reused
+        assert client.tls.session_reused is not tls_layer
         return client
 
     again = resumed()
     assert again.connection.principal and again.connection.fd >= 0
+    if tls_layer:
+        return
     year_5138 = 10**11  # the certificates of these tests are valid very long
     monkeypatch.setattr("odradek._ext.net.tls.time", lambda: year_5138)
     late = resumed()
     assert late.connection.principal is None and late.connection.fd < 0
     assert driver.failures == ["the client's certificate has expired since its session began"]
+
+
+def test_sessions_of_clients_without_certificates_are_kept_up_to_a_limit(new_driver, tls_layer):
+    """Their clients have no tickets; OpenSSL's own limit is 20,480."""
+    listener = tls_listener()
+    driver = new_driver(listener=listener)
+    context = client_context(ssl.TLSVersion.TLSv1_2)
+    context.options |= ssl.OP_NO_TICKET
+    for _ in range(1030):
+        client = driver.tls_client(context)
+        client.socket.close()
+    kept = listener.context.session_stats()["number"]
+    assert 1000 < kept <= 1024 if tls_layer else kept == 1030
 
 
 def test_without_a_requested_certificate_the_principal_is_anonymous(new_driver):
