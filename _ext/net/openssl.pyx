@@ -1,8 +1,8 @@
 """OpenSSL below an `ssl.SSLObject`. See `openssl.pxd` for the interface.
 
-**The one private detail of Python** that this uses is the layout of `_ssl._SSLSocket`: after the head of the object come a weak reference
-and the `SSL*`. It is the same in CPython 3.11 to 3.14 (Modules/_ssl.c). `available` refuses other versions and builds without the GIL, and
-checks the layout against the context of a connection.
+**Two private details of Python** are used. In `_ssl._SSLSocket`, the head of the object is followed by a weak reference and the `SSL*`; in
+`_ssl._SSLContext`, by the `SSL_CTX*`. Both are the same in CPython 3.11 to 3.14 (Modules/_ssl.c). `available` refuses other versions and
+builds without the GIL, and checks that the `SSL*` of a connection belongs to the `SSL_CTX*` of its context.
 
 Where it is not usable, Python's buffers do the same, and certificate requests name no authorities.
 

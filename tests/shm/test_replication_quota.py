@@ -185,11 +185,11 @@ def test_the_number_of_a_window_wraps(quotas: OneBroker) -> None:
 def test_processes_count_together_and_a_death_leaves_a_usable_quota(quotas: OneBroker) -> None:
     """Each process counts as fast as it can until it is killed."""
 
-    def record(told: int) -> None:
+    def record(progress: int) -> None:
         while True:
             for _ in range(1000):
                 quota_probe.record(LEADER, 1, START_MS)
-            os.write(told, b"x" * 10)
+            os.write(progress, b"x" * 10)  # a byte for each 100 records
 
     children = []
     for _ in range(4):
