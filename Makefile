@@ -11,7 +11,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 JOBS ?= 2
 TEST_JOBS ?= 3# of `make test`: its tests wait for other programs half of the time
 TESTS ?=
-STARTS := broker or peer or spark or faults or package
+STARTS := broker or peer or spark or faults or package or deploy
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 NATIVE := $(wildcard _ext/*/*.pyx _ext/*/*.pxd _ext/*/*.h)
@@ -32,7 +32,7 @@ CUT_TESTS := tests/cuts tests/net/test_connection_life.py tests/net/test_connect
 	tests/api/test_vanishing_members.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help build build-dev build-debug tables demo run cluster quick test test-all wheel test-faults test-cuts test-package chaos chaos-cluster test-sanitized bench lint install-systemd clean distclean
+.PHONY: help build build-dev build-debug tables demo run cluster quick test test-all wheel test-faults test-cuts test-package deploy-test chaos chaos-cluster test-sanitized bench lint install-systemd clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -104,7 +104,7 @@ quick: build-dev ## the tests that start no broker and no other program: less th
 	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not ($(STARTS) or long)" $(TESTS)
 
 test: lint ## lint, then all tests that CI runs: about 25 minutes (TESTS=tests/config for some of them)
-	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) --dist loadgroup --durations=25 -m "not faults and not package and not nightly" $(TESTS)
+	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) --dist loadgroup --durations=25 -m "not faults and not package and not nightly and not deploy" $(TESTS)
 	@test -n "$(TESTS)" || $(MAKE) test-faults test-cuts test-package
 	@$(if $(filter test-all,$(MAKECMDGOALS)),,$(BIN)/python -m tests.tiers)
 
@@ -113,13 +113,17 @@ test-all: test ## also what takes long: live dashboards and alerts, the sanitize
 	@ACCESS_SETS=50 AUTHORIZER_SETS=10000 REVOCATION_ROUNDS=1000 $(BIN)/python -m pytest -q -o timeout=3600 \
 		tests/security/test_authorizer.py tests/security/test_access_against_kafka.py \
 		tests/security/test_against_standard_authorizer.py tests/security/test_revocation.py
-	@$(MAKE) test-sanitized
+	@$(MAKE) deploy-test test-sanitized
 
 test-faults: build-debug ## kill a process between every two steps of what it does to a log
 	@cd $(DEBUG_BUILD) && PYTHONPATH=$(DEBUG_BUILD)/broker $(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) -m faults tests/shm
 
 test-package: build-dev ## make an sdist, from that a wheel, and run the demo from the wheel in an environment of its own
 	@$(BIN)/python -m pytest -q -m package tests/packaging
+
+# Not in parallel: each of them starts up to three machines, or a Kubernetes API server.
+deploy-test: build-dev ## install, upgrade and remove on real machines, an API server of Kubernetes, the image; needs root
+	@$(BIN)/python -m pytest -q -m deploy --durations=25 tests/deploy
 
 # The units that `make build` compiled are not compiled again. auditwheel names the oldest glibc that the wheel runs on.
 wheel: build ## a wheel for other machines (manylinux), in dist/

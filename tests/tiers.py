@@ -27,6 +27,7 @@ STARTERS = {
     "odradek.jobs.usage_report.session": "spark",
     "tests.toolchains": "peer",
     "tests.oracles": "peer",
+    "tests.deploy.machines": "peer",
 }
 COMMANDS = ("odradek.cli.main", "odradek.cli", "odradek.jobs.usage_report", "tests.processes.fake_broker")
 """Texts in code that starts the command by its name."""
@@ -99,6 +100,7 @@ NIGHTLY: dict[str, str] = {
 The matrix of clients is not among them: each client writes once and reads once, and all 49 comparisons take seconds."""
 NOT_IN_MAKE_TEST = {
     **NIGHTLY,
+    "make deploy-test": "clusters of machines with systemd, a Kubernetes API server, the image",
     "make test-sanitized": "code that reads hostile bytes, under AddressSanitizer and UBSan",
 }
 

@@ -82,7 +82,7 @@ def kafka_jars(version: str = KAFKA_VERSION) -> Path:
              f"-DoutputDirectory={directory}"],
         )  # fmt: skip
 
-    return _product(f"kafka-{version}", [pom], copy_dependencies)
+    return make_product(f"kafka-{version}", [pom], copy_dependencies)
 
 
 def spark_kafka_jars() -> Path:
@@ -98,7 +98,7 @@ def spark_kafka_jars() -> Path:
              f"-DoutputDirectory={directory}"],
         )  # fmt: skip
 
-    return _product("spark-kafka", [pom], copy_dependencies)
+    return make_product("spark-kafka", [pom], copy_dependencies)
 
 
 def java_classes() -> Path:
@@ -110,7 +110,7 @@ def java_classes() -> Path:
     def compile_classes(directory: Path) -> None:
         _run([javac, "-nowarn", "-cp", f"{jars}/*", "-d", str(directory), *map(str, sources)])
 
-    return _product("java-classes", sources, compile_classes)
+    return make_product("java-classes", sources, compile_classes)
 
 
 def java_command(main_class: str, *arguments: str, classes: bool = False, version: str = KAFKA_VERSION) -> list[str]:
@@ -159,7 +159,7 @@ def old_java_command(version: str) -> list[str]:
         )  # fmt: skip
         _run([javac, "-nowarn", "-cp", f"{output}/*:{jackson}", "-d", str(output), str(source)])
 
-    product = _product(f"old-java-{version}", [pom, source], build)
+    product = make_product(f"old-java-{version}", [pom, source], build)
     return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*:{jackson}", "OldRecords"]
 
 
@@ -181,7 +181,7 @@ def versioned_java_command(program: str, version: str) -> list[str]:
         )  # fmt: skip
         _run([javac, "-nowarn", "-cp", f"{output}/*:{jackson}", "-d", str(output), str(source)])
 
-    product = _product(f"{program}-java-{version}", [pom, source], build)
+    product = make_product(f"{program}-java-{version}", [pom, source], build)
     return ["java", *JVM_OPTIONS, "-cp", f"{product}:{product}/*:{jackson}", source.stem]
 
 
@@ -199,7 +199,7 @@ def streams_command(main_class: str, *arguments: str, version: str = KAFKA_VERSI
         )  # fmt: skip
         _run([javac, "-nowarn", "-cp", f"{output}/*", "-d", str(output), *map(str, sources)])
 
-    product = _product(f"streams-{version}", [pom, *sources], build)
+    product = make_product(f"streams-{version}", [pom, *sources], build)
     # a broker that is killed makes warnings of each client, many times
     logger = "-Dorg.slf4j.simpleLogger"
     levels = [f"{logger}.defaultLogLevel=warn", f"{logger}.log.org.apache.kafka.clients=error"]
@@ -220,7 +220,7 @@ def zookeeper_clients_command() -> list[str]:
         )
         _run([javac, "-nowarn", "-cp", f"{output}/*:{jackson}", "-d", str(output), str(source)])
 
-    product = _product("zookeeper-clients", [pom, source], build)
+    product = make_product("zookeeper-clients", [pom, source], build)
     log = f"-Dlog4j.configuration=file:{log4j}"
     return ["java", *JVM_OPTIONS, log, "-cp", f"{product}:{product}/*:{jackson}", "OldClients"]
 
@@ -232,9 +232,9 @@ def old_kafka_python_command(api_version: str) -> list[str]:
     packages = ["kafka-python==1.4.7", "xxhash==3.5.0"]
 
     def install(output: Path) -> None:
-        _fetch([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(output), *packages])
+        fetch([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(output), *packages])
 
-    product = _product("-".join(packages).replace("==", "-"), [], install)
+    product = make_product("-".join(packages).replace("==", "-"), [], install)
     module = "tests.clients.programs.old_kafka_python_records"
     return ["env", f"PYTHONPATH={product}", sys.executable, "-W", "ignore", "-m", module, api_version]
 
@@ -246,9 +246,9 @@ def go_program() -> Path:
     sources = [*sorted(directory.glob("*.go")), directory / "go.mod", directory / "go.sum"]
 
     def build(output: Path) -> None:
-        _fetch([go, "build", "-C", str(directory), "-o", str(output / "records"), "."])
+        fetch([go, "build", "-C", str(directory), "-o", str(output / "records"), "."])
 
-    return _product("go-records", sources, build) / "records"
+    return make_product("go-records", sources, build) / "records"
 
 
 def sarama_program() -> Path:
@@ -258,9 +258,9 @@ def sarama_program() -> Path:
     sources = [*sorted(directory.glob("*.go")), directory / "go.mod", directory / "go.sum"]
 
     def build(output: Path) -> None:
-        _fetch([go, "build", "-C", str(directory), "-o", str(output / "sarama"), "."])
+        fetch([go, "build", "-C", str(directory), "-o", str(output / "sarama"), "."])
 
-    return _product("go-sarama", sources, build) / "sarama"
+    return make_product("go-sarama", sources, build) / "sarama"
 
 
 def franz_go_tests() -> Path:
@@ -270,9 +270,9 @@ def franz_go_tests() -> Path:
     package = "github.com/twmb/franz-go/pkg/kgo"
 
     def build(output: Path) -> None:
-        _fetch([go, "test", "-C", str(directory), "-c", "-o", str(output / "kgo.test"), package])
+        fetch([go, "test", "-C", str(directory), "-c", "-o", str(output / "kgo.test"), package])
 
-    return _product("franz-go-tests", [directory / "go.mod", directory / "go.sum"], build) / "kgo.test"
+    return make_product("franz-go-tests", [directory / "go.mod", directory / "go.sum"], build) / "kgo.test"
 
 
 def librdkafka_tests() -> Path:
@@ -294,7 +294,7 @@ def librdkafka_tests() -> Path:
     def build(output: Path) -> None:
         for source in sources:
             shutil.copy(source, output)
-        _fetch([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=output)
+        fetch([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=output)
         library = output / "librdkafka"
         (output / "node_modules/@confluentinc/kafka-javascript/deps/librdkafka").rename(library)
         shutil.rmtree(output / "node_modules")
@@ -321,7 +321,7 @@ def librdkafka_tests() -> Path:
         for command in (run_class, acls):
             command.chmod(0o755)
 
-    return _product("librdkafka-tests", [*sources, Path(__file__)], build) / "librdkafka"
+    return make_product("librdkafka-tests", [*sources, Path(__file__)], build) / "librdkafka"
 
 
 def node_program() -> Path:
@@ -334,28 +334,33 @@ def node_program() -> Path:
     def install(output: Path) -> None:
         for source in sources:
             shutil.copy(source, output)
-        _fetch([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=output)
+        fetch([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=output)
 
-    return _product("node-records", sources, install) / "records.js"
+    return make_product("node-records", sources, install) / "records.js"
 
 
-def _product(name: str, sources: Iterable[Path], build: Callable[[Path], None]) -> Path:
-    """Return `.build/NAME-DIGEST`, made by `build(directory)` if missing; the digest is of `sources`' contents."""
+def make_product(name: str, sources: Iterable[Path], build: Callable[[Path], None], texts: Iterable[str] = ()) -> Path:
+    """Return `.build/NAME-DIGEST`, made by `build(directory)` if missing.
+
+    The digest is of the contents of the files `sources` and of `texts`: whatever the product depends on.
+    """
     digest = hashlib.sha256()
     for source in sources:
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    product = BUILD_DIRECTORY / f"{name}-{digest.hexdigest()[:12]}"
-    if product.is_dir():
-        return product
+    for text in texts:
+        digest.update(text.encode() + b"\0")
+    finished = BUILD_DIRECTORY / f"{name}-{digest.hexdigest()[:12]}"
+    if finished.is_dir():
+        return finished
     BUILD_DIRECTORY.mkdir(exist_ok=True)
     with _locked(BUILD_DIRECTORY / f"{name}.lock"):
-        if not product.is_dir():
-            unfinished = BUILD_DIRECTORY / f"{product.name}.unfinished"
+        if not finished.is_dir():
+            unfinished = BUILD_DIRECTORY / f"{finished.name}.unfinished"
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
             build(unfinished)
-            unfinished.rename(product)
-    return product
+            unfinished.rename(finished)
+    return finished
 
 
 @contextmanager
@@ -369,10 +374,10 @@ def run_maven(command: list[str], cwd: Path | None = None) -> None:
     """Run Maven, alone, and again if it fails. Raises RuntimeError with what it said."""
     BUILD_DIRECTORY.mkdir(exist_ok=True)
     with _locked(BUILD_DIRECTORY / "maven.lock"):
-        _fetch(command, cwd, again=["-U"])  # else it remembers what it did not find
+        fetch(command, cwd, again=["-U"])  # else it remembers what it did not find
 
 
-def _fetch(command: list[str], cwd: Path | None = None, again: Iterable[str] = ()) -> None:
+def fetch(command: list[str], cwd: Path | None = None, again: Iterable[str] = ()) -> None:
     """Run what takes something from the network, and with the arguments `again` if it fails. Raises RuntimeError."""
     for _ in range(_FETCHES - 1):
         try:
