@@ -12,6 +12,7 @@ Needs root; `require_machines` skips the test elsewhere, or fails it in CI.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shlex
 import signal
@@ -100,6 +101,7 @@ class Machine:
         self._binds = read_only_binds or {}
         self._process: subprocess.Popen[bytes] | None = None
         self._leader = 0
+        self._groups: list[Path] = []
         for part in ("changed", "work", "merged"):
             (directory / part).mkdir(parents=True, exist_ok=True)
 
@@ -133,9 +135,11 @@ class Machine:
         # The first process of a PID namespace takes all others with it, the machine's too, which outlive nspawn.
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--propagation=private",
                    "sh", "-c", f"{mount} && exec {nspawn}"]  # fmt: skip
+        # systemd takes the control group that it finds itself in for the root of all: two machines must not share one.
+        self._groups = _make_control_groups(f"odradek-test-{os.getpid()}-{self.name}")
         with self.console.open("ab") as console:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, preexec_fn=_die_with_parent
+                command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, preexec_fn=self._enter_groups
             )
         try:
             self._leader = until(self._find_leader, lambda: f"{self.name} boots:\n{self._tail()}", BOOT_PATIENCE_S)
@@ -154,6 +158,8 @@ class Machine:
         for first in _children(process.pid) or [process.pid]:
             os.kill(first, signal.SIGKILL)
         process.wait()
+        for group in self._groups:
+            _remove_control_group(group)
 
     def command(self, *command: str, environment: dict[str, str] | None = None) -> list[str]:
         """The command line that runs `command` as root on this machine when it is run here."""
@@ -231,6 +237,11 @@ class Machine:
         """The last lines of the journal of `unit`."""
         return self.run("journalctl", "--no-pager", f"--unit={unit}", f"--lines={lines}", check=False).stdout
 
+    def _enter_groups(self) -> None:
+        _die_with_parent()
+        for group in self._groups:
+            (group / "cgroup.procs").write_text("0")
+
     def _find_leader(self) -> int:
         """The process id of init: the child of nspawn, which is the child of unshare. 0 as long as there is none."""
         assert self._process is not None
@@ -247,12 +258,16 @@ class Machine:
         code = self._process.poll()
         assert code is None, f"{self.name} ended with {code}:\n{self._tail()}"
         found = self.run("systemctl", "is-system-running", check=False).stdout.strip()
-        assert found != "degraded", f"{self.name}:\n{self.output('systemctl', '--failed', '--no-pager')}"
+        assert found != "degraded", f"{self.name} started only in part:\n{self._failed_units()}"
         return found == "running"
 
     def _what_it_waits_for(self) -> str:
         state, jobs = (self.run("systemctl", *words, check=False) for words in (["is-system-running"], ["list-jobs"]))
         return f"{state.stdout}{state.stderr}{jobs.stdout}{jobs.stderr}{self._tail()}"
+
+    def _failed_units(self) -> str:
+        units = self.output("systemctl", "--failed", "--plain", "--no-legend").splitlines()
+        return "\n".join(self.journal(unit.split()[0]) for unit in units)
 
     def _tail(self) -> str:
         return self.console.read_text(errors="replace")[-3000:]
@@ -354,6 +369,42 @@ def _namespace_of(process: int) -> str:
         return str(Path(f"/proc/{process}/ns/pid").readlink())
     except FileNotFoundError:
         return ""
+
+
+def _make_control_groups(name: str) -> list[Path]:
+    """Make a group below that of this process in each hierarchy that systemd uses: its own of version 1, and version 2."""
+    mounts = {}
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields, kind = line.split(" - ")
+        if kind.startswith("cgroup2 "):
+            mounts["0::"] = fields.split()[4]
+        elif kind.startswith("cgroup ") and "name=systemd" in kind.split()[2].split(","):
+            mounts["name=systemd"] = fields.split()[4]
+    groups = []
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        number, controllers, path = line.split(":", 2)
+        mount = mounts.get("0::" if number == "0" else controllers)
+        if mount is not None:
+            group = Path(mount) / path.lstrip("/") / name
+            group.mkdir()
+            groups.append(group)
+    return groups
+
+
+def _remove_control_group(group: Path) -> None:
+    """Remove a group and those below it. The kernel may still be removing its last processes."""
+    for directory, _, _ in os.walk(group, topdown=False):
+        until(lambda path=directory: _removed(path), f"{directory} has no processes")
+
+
+def _removed(group: str) -> bool:
+    try:
+        Path(group).rmdir()
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return False
+        raise
+    return True
 
 
 def _die_with_parent() -> None:
