@@ -19,6 +19,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests import toolchains
@@ -394,7 +395,7 @@ def _make_control_groups(name: str) -> list[Path]:
 def _remove_control_group(group: Path) -> None:
     """Remove a group and those below it. The kernel may still be removing its last processes."""
     for directory, _, _ in os.walk(group, topdown=False):
-        until(lambda path=directory: _removed(path), f"{directory} has no processes")
+        until(partial(_removed, directory), f"{directory} has no processes")
 
 
 def _removed(group: str) -> bool:
