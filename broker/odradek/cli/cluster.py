@@ -1,11 +1,11 @@
-"""``odradek cluster``: describe, check. Runs in the process of the command."""
+"""``odradek cluster``: describe, check, wait. Runs in the process of the command."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from odradek.cli.lazy import LazyGroup
-from odradek.cli.options import on_cluster
+from odradek.cli.options import BOOTSTRAP_OPTION, JSON_OPTION, Span, on_cluster
 
 if TYPE_CHECKING:
     from odradek.clients.brokers import BrokerInfo, ClusterInfo
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=LazyGroup)
 def cluster() -> None:
-    """Show the cluster and its brokers."""
+    """Show the cluster and its brokers, and wait until it is ready."""
 
 
 @cluster.command("describe")
@@ -113,6 +113,51 @@ def check(
     else:
         cluster_check.print_text(found)
     sys.exit(1 if found.differences or found.silent else 0)
+
+
+@cluster.command("wait")
+@BOOTSTRAP_OPTION
+@click.option(
+    "--in-sync",
+    is_flag=True,
+    help="Wait until every partition has a leader and all its replicas are in sync, and all registered brokers respond.",
+)
+@click.option(
+    "--brokers", "count", metavar="N", type=click.IntRange(1), help="Wait until at least N brokers are registered."
+)
+@click.option(
+    "--broker",
+    "ids",
+    metavar="ID",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Wait until this broker is registered, and responds at its advertised address. Repeatable.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    metavar="SPAN",
+    type=Span(),
+    default="5m",
+    show_default=True,
+    help="The longest time to wait: 5m, 1h30m, 90s, or a number of seconds.",
+)
+@JSON_OPTION
+def wait(servers: str, in_sync: bool, count: int | None, ids: tuple[int, ...], timeout_s: float, as_json: bool) -> None:
+    """Wait until the brokers are registered and respond; with --in-sync, also until all replicas are in sync.
+
+    Connection errors count as "not ready yet". Exit code 0 as soon as the cluster is ready, 1 after the timeout; the command
+    then prints what is missing. In a rolling restart, run it after the restart command of a broker has returned.
+    """
+    from odradek.cli import cluster_wait
+    from odradek.cli.failure import fail
+    from odradek.clients.errors import ClientError
+    from odradek.clients.readiness import Wanted
+
+    try:
+        cluster_wait.run(servers, Wanted(frozenset(ids), count or 0, in_sync), timeout_s, as_json)
+    except ClientError as error:
+        fail(error)
 
 
 def _address(broker: "BrokerInfo") -> str:

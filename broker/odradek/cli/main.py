@@ -46,7 +46,7 @@ def show_version(context: click.Context, _: click.Parameter, requested: bool) ->
 
 
 LAZY = {
-    "cluster": ("odradek.cli.cluster:cluster", "Show the cluster and its brokers."),
+    "cluster": ("odradek.cli.cluster:cluster", "Show the cluster and its brokers, and wait until it is ready."),
     "topic": ("odradek.cli.topic:topic", "Create, list, describe, alter, truncate and delete topics."),
     "partition": ("odradek.cli.partition:partition", "Explain the state of single partitions."),
     "group": ("odradek.cli.group:group", "List, describe, explain, reset and delete consumer groups."),

@@ -1,5 +1,6 @@
 """Options, arguments, confirmation and shell completion shared by the commands that connect to a cluster."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -68,6 +69,34 @@ TIMEOUT_OPTION = click.option(
     show_default=True,
     help="Seconds to wait for a broker's response.",
 )
+
+
+class Span(click.ParamType):
+    """A span of time such as 5m, 1h30m or 90s; a number without a unit is in seconds. The value is in seconds."""
+
+    name = "span"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
+        """Parse the option's text. Raises BadParameter."""
+        from odradek.cli.values import duration_ms
+
+        if isinstance(value, float):
+            return value
+        try:
+            seconds = float(value) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) else duration_ms(value) / 1000
+        except ValueError:
+            self.fail(
+                f"'{value}' is not a span of time: write e.g. 5m, 1h30m, 90s, or a number of seconds",
+                parameter,
+                context,
+            )
+        if seconds < 0.001:
+            self.fail(
+                f"'{value}' is not longer than 0: write e.g. 5m, 1h30m, 90s, or a number of seconds", parameter, context
+            )
+        return seconds
+
+
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 YES_OPTION = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 DRY_RUN_OPTION = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")

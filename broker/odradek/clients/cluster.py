@@ -34,6 +34,7 @@ GROUP, TRANSACTION = 0, 1
 """What a coordinator coordinates: a consumer group, or the transactions of a transactional id."""
 CHANGES = frozenset(
     {
+        "AlterPartitionReassignments",
         "AlterUserScramCredentials",
         "CreateAcls",
         "DeleteAcls",
@@ -42,6 +43,7 @@ CHANGES = frozenset(
         "DeleteTopics",
         "DeleteRecords",
         "DeleteGroups",
+        "ElectLeaders",
         "IncrementalAlterConfigs",
         "InitProducerId",
         "OffsetCommit",
