@@ -48,7 +48,7 @@ def show_version(context: click.Context, _: click.Parameter, requested: bool) ->
 LAZY = {
     "cluster": ("odradek.cli.cluster:cluster", "Show the cluster and its brokers, and wait until it is ready."),
     "topic": ("odradek.cli.topic:topic", "Create, list, describe, alter, truncate and delete topics."),
-    "partition": ("odradek.cli.partition:partition", "Explain the state of single partitions."),
+    "partition": ("odradek.cli.partition:partition", "Explain, move and elect leaders of partitions."),
     "group": ("odradek.cli.group:group", "List, describe, explain, reset and delete consumer groups."),
     "user": ("odradek.cli.user:user", "List, describe, add and remove users who log in with SCRAM."),
     "token": ("odradek.cli.token:token", "Create, renew, expire and describe delegation tokens."),

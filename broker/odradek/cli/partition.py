@@ -1,4 +1,4 @@
-"""``odradek partition``: explain. Runs in the process of the command."""
+"""``odradek partition``: explain, move, moves, elect. Runs in the process of the command."""
 
 import re
 from typing import TYPE_CHECKING, Any
@@ -6,18 +6,71 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.lazy import LazyGroup
-from odradek.cli.options import on_cluster
+from odradek.cli.options import (
+    BOOTSTRAP_OPTION,
+    DRY_RUN_OPTION,
+    JSON_OPTION,
+    YES_OPTION,
+    Span,
+    complete_topics,
+    on_cluster,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from odradek.clients.cluster import Cluster, Partition
     from odradek.clients.partitions import Explained
 
+RESPONSE_S = 30.0
+"""How long `move` and `moves` wait for a response of a broker, in seconds."""
 NAME = re.compile(r"(?P<topic>.+)-(?P<number>[0-9]+)")
+
+
+def _broker_ids(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...]:
+    """Parse the value of --to (a callback for click). Raises BadParameter."""
+    words = [] if text is None else [word.strip() for word in text.split(",")]
+    if not all(word.isdigit() for word in words):
+        raise click.BadParameter(f"'{text}' is not a list of broker ids, such as 4,5,6", context, parameter)
+    return tuple(dict.fromkeys(map(int, words)))
+
+
+def _rate(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    """Parse the value of --throttle (a callback for click). Raises BadParameter."""
+    from odradek.cli.values import size_bytes
+
+    if text is None:
+        return None
+    try:
+        rate = size_bytes(text.removesuffix("/s"))
+    except ValueError:
+        rate = 0
+    if rate < 1:
+        raise click.BadParameter(f"'{text}' is not a rate: write e.g. 50MB or 50MB/s", context, parameter)
+    return rate
+
+
+TOPICS_OPTION = click.option(
+    "-t",
+    "--topic",
+    "topics",
+    metavar="TOPIC",
+    multiple=True,
+    shell_complete=complete_topics,
+    help="Only partitions of this topic. Repeatable. Default: all topics, also internal ones.",
+)
+LIMIT_OPTION = click.option(
+    "--timeout",
+    "timeout_s",
+    metavar="SPAN",
+    type=Span(),
+    help="With --wait, the longest time to wait: 2h, 30m, or a number of seconds. Default: without a limit.",
+)
 
 
 @click.group(cls=LazyGroup)
 def partition() -> None:
-    """Explain the state of single partitions."""
+    """Explain the state of partitions, move them to other brokers, and elect their leaders."""
 
 
 @partition.command("explain")
@@ -42,6 +95,140 @@ def explain(cluster: "Cluster", as_json: bool, name: str) -> None:
         )
         return
     _show(name, info, answers)
+
+
+@partition.command("move")
+@BOOTSTRAP_OPTION
+@click.option(
+    "--off",
+    metavar="ID",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Move all replicas off this broker, which may be down. Repeatable.",
+)
+@click.option(
+    "--balance",
+    is_flag=True,
+    help="Give all brokers the same number of replicas and of preferred leaders, with as few copies as possible.",
+)
+@click.option(
+    "--to",
+    metavar="ID,...",
+    callback=_broker_ids,
+    help="Only these brokers receive replicas; with --balance, only these are balanced. Default: all registered brokers.",
+)
+@TOPICS_OPTION
+@click.option(
+    "--throttle",
+    metavar="SIZE",
+    callback=_rate,
+    help="Limit the copying to this rate per second at each broker, e.g. 50MB. Replaces rates that are set.",
+)
+@DRY_RUN_OPTION
+@YES_OPTION
+@click.option("--wait", is_flag=True, help="Wait until all replicas have moved, then remove the throttle.")
+@LIMIT_OPTION
+@JSON_OPTION
+def move(servers: str, off: tuple[int, ...], balance: bool, **options: Any) -> None:
+    """Move replicas of partitions to other brokers: off a broker that will be removed, or evenly to all brokers.
+
+    A new replica takes the place of the one that it replaces, on a broker in another rack than the other replicas if there is
+    one, and there on the broker with the fewest replicas. Other replicas stay where they are. Records stay available: the
+    former replica is deleted when the new one is in sync. The controller moves the replicas, also if this command ends before.
+    """
+    from odradek.cli import partition_move
+
+    if bool(off) == balance:
+        raise click.UsageError("name the broker to empty with --off ID, or use --balance")
+    to: tuple[int, ...] = options["to"]
+    if both := sorted(set(off) & set(to)):
+        raise click.UsageError(f"broker {both[0]} is in --off and in --to")
+    _check_limit(options["wait"], options["timeout_s"])
+    options["topics"] = frozenset(options["topics"])
+    _connected(
+        servers,
+        lambda cluster: partition_move.run(
+            cluster, partition_move.Options(off=frozenset(off), balance=balance, **options)
+        ),
+    )
+
+
+@partition.command("moves")
+@BOOTSTRAP_OPTION
+@TOPICS_OPTION
+@click.option("--cancel", is_flag=True, help="Cancel the reassignments and remove their throttles.")
+@click.option("--finish", is_flag=True, help="Remove the throttles of reassignments that have ended.")
+@click.option("--wait", is_flag=True, help="Wait until the reassignments have ended, then remove their throttles.")
+@LIMIT_OPTION
+@DRY_RUN_OPTION
+@YES_OPTION
+@JSON_OPTION
+def moves(
+    servers: str,
+    topics: tuple[str, ...],
+    cancel: bool,
+    finish: bool,
+    wait: bool,
+    timeout_s: float | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """List the reassignments in progress: the new replicas, how many bytes they have, and how far they are behind.
+
+    With --cancel, --finish or --wait, also rates of throttles are removed from the brokers, unless --topic is given, or topics
+    still have throttled replicas.
+    """
+    from odradek.cli import partition_moves
+
+    if cancel and (finish or wait):
+        raise click.UsageError("--cancel removes the throttles too, and waits: leave out --finish and --wait")
+    if dry_run and not cancel:
+        raise click.UsageError("--dry-run is for --cancel only")
+    _check_limit(wait, timeout_s)
+    if cancel:
+        _connected(servers, lambda cluster: partition_moves.cancel(cluster, as_json, topics, yes, dry_run))
+    elif finish or wait:
+        _connected(servers, lambda cluster: partition_moves.finish(cluster, as_json, topics, wait, timeout_s))
+    else:
+        _connected(servers, lambda cluster: partition_moves.show(cluster, as_json, topics))
+
+
+@partition.command("elect")
+@on_cluster
+@TOPICS_OPTION
+@click.option(
+    "--unclean",
+    is_flag=True,
+    help="Elect a live replica that is not in sync, for partitions without a leader. Acknowledged records may be lost.",
+)
+@DRY_RUN_OPTION
+@YES_OPTION
+def elect(cluster: "Cluster", as_json: bool, topics: tuple[str, ...], unclean: bool, dry_run: bool, yes: bool) -> None:
+    """Elect the preferred leader, the first of its replicas, of each partition that another broker leads.
+
+    Exit code 1 if a leader could not be elected, because its broker is down or its replica is not in sync.
+    """
+    from odradek.cli import partition_elect
+
+    partition_elect.run(cluster, as_json, topics, unclean, yes, dry_run)
+
+
+def _check_limit(wait: bool, timeout_s: float | None) -> None:
+    if timeout_s is not None and not wait:
+        raise click.UsageError("--timeout limits the wait: add --wait")
+
+
+def _connected(servers: str, work: "Callable[[Cluster], None]") -> None:
+    """Call `work` with a cluster; a ClientError ends the command."""
+    from odradek.cli.options import connection_to, fail_on_cluster, unanswered_changes_note
+    from odradek.clients.errors import ClientError
+
+    try:
+        with connection_to(servers, RESPONSE_S) as cluster, unanswered_changes_note(cluster):
+            work(cluster)
+    except ClientError as error:
+        fail_on_cluster(error, servers)
 
 
 def _show(name: str, info: "Partition", answers: "list[Explained]") -> None:

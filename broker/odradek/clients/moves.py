@@ -1,0 +1,192 @@
+"""Begins, lists and cancels reassignments of partitions, and shows how far they are. Functions over a `Cluster`.
+
+The controller executes reassignments, also when the client has ended. A plan is `odradek.clients.move_plan`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from odradek.clients.cluster import Cluster, View
+from odradek.clients.errors import ClientError, RefusedError
+from odradek.clients.move_plan import Assigned, Move, Place
+from odradek.clients.wire import Connection
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import alter_partition_reassignments, list_partition_reassignments
+
+AT_A_TIME = 200
+"""The maximum number of partitions in one request."""
+
+Item = TypeVar("Item")
+
+
+class Ongoing(NamedTuple):
+    """A reassignment in progress. :param replicas: all present replicas, also those that it adds or removes."""
+
+    topic: str
+    number: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def place(self) -> Place:
+        """The topic and the number."""
+        return self.topic, self.number
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas at its end."""
+        return tuple(broker_id for broker_id in self.replicas if broker_id not in self.removing)
+
+
+class Copied(NamedTuple):
+    """How far a replica is. :param bytes_: in its log. :param lag: offsets that it lacks; None: unknown."""
+
+    bytes_: int
+    lag: int | None
+
+
+def ongoing(cluster: Cluster) -> list[Ongoing]:
+    """The reassignments in progress, by topic and partition. Raises RefusedError, ClientError."""
+    api = list_partition_reassignments
+    response = cluster.ask_controller(
+        api.SCHEMA, api.Request(timeout_ms=_milliseconds(cluster)), lambda response: [response.error_code]
+    )
+    if response.error_code:
+        raise RefusedError(response.error_code, response.error_message, "the reassignments in progress")
+    return sorted(
+        Ongoing(
+            topic.name,
+            partition.partition_index,
+            tuple(partition.replicas),
+            tuple(partition.adding_replicas),
+            tuple(partition.removing_replicas),
+        )
+        for topic in response.topics
+        for partition in topic.partitions
+    )
+
+
+def assigned(view: View, in_progress: Iterable[Ongoing]) -> list[Assigned]:
+    """All partitions of a view as `move_plan` needs them. :param in_progress: the reassignments in progress."""
+    targets = {each.place: each.target for each in in_progress}
+    return [
+        Assigned(
+            partition.topic,
+            partition.number,
+            partition.leader,
+            targets.get((partition.topic, partition.number), partition.replicas),
+            partition.replicas,
+            partition.in_sync,
+        )
+        for topic in view.topics.values()
+        for partition in topic.partitions
+    ]
+
+
+def begin(
+    cluster: Cluster, moves: Sequence[Move], begun: Callable[[int], object] = lambda number: None
+) -> dict[Place, str]:
+    """Begin reassignments, or replace those in progress. Returns the errors of those that were refused. Raises ClientError.
+
+    :param begun: called with the number of partitions of each request that got its response.
+    """
+    failures: dict[Place, str] = {}
+    for batch in _batches(moves):
+        failures |= _alter(cluster, {move.partition.place: move.target for move in batch})
+        begun(len(batch))
+    return failures
+
+
+def cancel(
+    cluster: Cluster, places: Sequence[Place], done: Callable[[int], object] = lambda number: None
+) -> dict[Place, str]:
+    """Cancel reassignments. One that has ended meanwhile is no error. Returns the errors. Raises ClientError.
+
+    :param done: called with the number of partitions of each request that got its response.
+    """
+    failures: dict[Place, str] = {}
+    for batch in _batches(places):
+        failures |= _alter(cluster, dict.fromkeys(batch))
+        done(len(batch))
+    return failures
+
+
+def _alter(cluster: Cluster, targets: Mapping[Place, Sequence[int] | None]) -> dict[Place, str]:
+    api = alter_partition_reassignments
+    make = api.Request
+    topics: dict[str, Any] = {}
+    for (name, number), replicas in targets.items():
+        topic = topics.setdefault(name, make.ReassignableTopic(name=name))
+        target = None if replicas is None else list(replicas)
+        topic.partitions.append(make.ReassignablePartition(partition_index=number, replicas=target))
+    response = cluster.ask_controller(
+        api.SCHEMA,
+        make(timeout_ms=_milliseconds(cluster), topics=list(topics.values())),
+        lambda response: [
+            response.error_code,
+            *(partition.error_code for topic in response.responses for partition in topic.partitions),
+        ],
+    )
+    if response.error_code:
+        raise RefusedError(response.error_code, response.error_message, "the reassignment")
+    return {
+        (topic.name, partition.partition_index): str(RefusedError(partition.error_code, partition.error_message))
+        for topic in response.responses
+        for partition in topic.partitions
+        if partition.error_code not in (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    }
+
+
+def copies(
+    cluster: Cluster, wanted: Mapping[int, Collection[Place]]
+) -> tuple[dict[tuple[Place, int], Copied], dict[int, str]]:
+    """How far replicas are, by partition and broker; and the brokers that did not say, with the reason. Raises ClientError.
+
+    :param wanted: the partitions, by the broker of their replica.
+    """
+    known: dict[tuple[Place, int], Copied] = {}
+    failures: dict[int, str] = {}
+    registered = cluster.view(fresh=True).brokers
+    asked = [broker_id for broker_id in wanted if broker_id in registered]
+    answers = cluster.of_each(asked, lambda broker_id, connection: _described(connection, wanted[broker_id]))
+    for broker_id in wanted:
+        answer = answers.get(broker_id)
+        if answer is None or isinstance(answer, ClientError):
+            failures[broker_id] = "the broker is not registered" if answer is None else str(answer)
+            continue
+        for place, copied in answer.items():
+            known[place, broker_id] = copied
+    return known, failures
+
+
+def _described(connection: Connection, places: Collection[Place]) -> dict[Place, Copied]:
+    from odradek.protocol.schemas import describe_log_dirs as api
+
+    make = api.Request
+    topics: dict[str, Any] = {}
+    for name, number in sorted(places):
+        topics.setdefault(name, make.DescribableLogDirTopic(topic=name)).partitions.append(number)
+    response = connection.ask(api.SCHEMA, make(topics=list(topics.values())))
+    if response.error_code:
+        raise RefusedError(response.error_code)
+    return {
+        (topic.name, partition.partition_index): Copied(
+            partition.partition_size, partition.offset_lag if partition.offset_lag >= 0 else None
+        )
+        for directory in response.results
+        for topic in directory.topics
+        for partition in topic.partitions
+        if not partition.is_future_key
+    }
+
+
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    rest = iter(items)
+    while batch := list(islice(rest, AT_A_TIME)):
+        yield batch
+
+
+def _milliseconds(cluster: Cluster) -> int:
+    return max(500, int(cluster.timeout_s * 1000) - 500)
