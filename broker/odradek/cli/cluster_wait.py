@@ -21,7 +21,8 @@ from odradek.clients.security import ClientSecurity
 
 RESPONSE_S = 10.0
 """The longest time that one broker may take to respond, in seconds."""
-SHORTEST_RESPONSE_S = 0.5
+SHORTEST_RESPONSE_S = 5.0
+"""The time that a broker has to respond also shortly before the timeout, so that a short one gives a result, in seconds."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 PARTITIONS_SHOWN = 20
 

@@ -13,7 +13,7 @@ from odradek.clients.errors import ClientError
 Place = tuple[str, int]
 NAMED = 5
 """The maximum number of topics that an error names."""
-COMPARED = 200
+COMPARED = 50
 """The maximum number of partitions that are compared to choose one that moves, so that large plans take seconds."""
 
 
@@ -147,7 +147,8 @@ def plan_off(
             if broker_id not in off:
                 continue
             kept = [other for other in target if other not in off]
-            candidates = allowed.difference(target)
+            # A replica that another reassignment is removing comes last: that broker may be about to be emptied, too.
+            candidates = allowed.difference(target, partition.present) or allowed.difference(target)
             if not candidates:
                 refused.setdefault(partition.topic, _too_few(partition, racks, off, to))
                 break
