@@ -16,10 +16,16 @@ VALUE = b"a record's value, of some length so that segments roll " * 6
 
 
 class LoadProducer:
-    """One producer in a thread of its own; records go to the partitions in turn, paced, until `finish`."""
+    """One producer in a thread of its own; records go to the partitions in turn, paced, until `finish`.
 
-    def __init__(self, name: str, bootstrap_servers: str, topic: str, partitions: int, idempotent: bool) -> None:
+    :param burst: how many records it sends every `PAUSE_S` seconds.
+    """
+
+    def __init__(
+        self, name: str, bootstrap_servers: str, topic: str, partitions: int, idempotent: bool, burst: int = BURST
+    ) -> None:
         self.name = name
+        self._burst = burst
         self.idempotent = idempotent
         self.acknowledged: dict[RecordId, tuple[int, int]] = {}
         self.failed: list[tuple[RecordId, str]] = []
@@ -67,7 +73,7 @@ class LoadProducer:
 
     def _run(self) -> None:
         while not self._ending.wait(PAUSE_S):
-            for _ in range(BURST if len(self._producer) < MOST_UNDER_WAY else 0):
+            for _ in range(self._burst if len(self._producer) < MOST_UNDER_WAY else 0):
                 record = (self.name, self.sent)
                 self._producer.produce(
                     self._topic,
@@ -94,11 +100,18 @@ class Load:
     """Several producers at once, as a context; `progress` waits for them."""
 
     def __init__(
-        self, bootstrap_servers: str, topic: str, partitions: int, idempotent: int, plain: int, prefix: str = ""
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        partitions: int,
+        idempotent: int,
+        plain: int,
+        prefix: str = "",
+        burst: int = BURST,
     ) -> None:
         kinds = [(f"{prefix}idempotent-{n}", True) for n in range(idempotent)]
         kinds += [(f"{prefix}plain-{n}", False) for n in range(plain)]
-        self.producers = [LoadProducer(name, bootstrap_servers, topic, partitions, one) for name, one in kinds]
+        self.producers = [LoadProducer(name, bootstrap_servers, topic, partitions, one, burst) for name, one in kinds]
 
     def __enter__(self) -> "Load":
         return self

@@ -139,7 +139,7 @@ def move(servers: str, off: tuple[int, ...], balance: bool, **options: Any) -> N
     from odradek.cli import partition_move
 
     if bool(off) == balance:
-        raise click.UsageError("name the broker to empty with --off ID, or use --balance")
+        raise click.UsageError("use either --off ID, to empty a broker, or --balance")
     to: tuple[int, ...] = options["to"]
     if both := sorted(set(off) & set(to)):
         raise click.UsageError(f"broker {both[0]} is in --off and in --to")

@@ -132,7 +132,11 @@ def cancel(cluster: Cluster, as_json: bool, topics: Collection[str], yes: bool, 
     elif dry_run:
         click.echo(f"would cancel the reassignments of {count(len(found), 'partition')}; nothing was changed")
     else:
-        click.echo(f"cancelled the reassignments of {count(len(places) - len(failures), 'partition')}")
+        click.echo(
+            f"cancelled the reassignments of {count(len(places) - len(failures), 'partition')}"
+            if found
+            else "no reassignments are in progress"
+        )
         print_removed(removed)
     _warn_of(failures)
     if failures or (removed is not None and removed.problems):
@@ -188,6 +192,8 @@ def print_removed(removed: Removed | None) -> None:
     if removed.kept:
         names = ", ".join(removed.kept[:5]) + (f" and {len(removed.kept) - 5} more" if len(removed.kept) > 5 else "")
         click.echo(f"the throttled rates stay, because topics still have throttled replicas: {names}")
+    if not (removed.topics or removed.brokers or removed.kept or removed.problems):
+        click.echo("no throttles to remove")
     for problem in removed.problems[:SHOWN]:
         warn(f"cannot remove a throttle: {problem}")
 

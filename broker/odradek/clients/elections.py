@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from odradek.clients.cluster import Cluster, Partition, View
-from odradek.clients.errors import RefusedError
+from odradek.clients.errors import RefusedError, UnsupportedError
 from odradek.clients.move_plan import Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import elect_leaders
@@ -52,15 +52,12 @@ def _elect(cluster: Cluster, partitions: Iterable[Partition], election_type: int
         topic_partitions=list(topics.values()),
         timeout_ms=max(500, int(cluster.timeout_s * 1000) - 500),
     )
-    response = cluster.ask_controller(
-        elect_leaders.SCHEMA,
-        request,
-        lambda response: [
-            response.error_code,
-            *(row.error_code for result in response.replica_election_results for row in result.partition_result),
-        ],
-        oldest=FIRST_WITH_UNCLEAN if election_type == UNCLEAN else 0,
-    )
+    oldest = FIRST_WITH_UNCLEAN if election_type == UNCLEAN else 0
+    try:
+        response = cluster.ask_controller(elect_leaders.SCHEMA, request, _codes, oldest=oldest)
+    except UnsupportedError as error:
+        newer = "2.4" if oldest else "2.2"
+        raise UnsupportedError(f"{error}: these elections need Odradek, or Kafka {newer} or newer") from None
     if response.error_code:
         raise RefusedError(response.error_code, what="the election")
     return {
@@ -70,6 +67,11 @@ def _elect(cluster: Cluster, partitions: Iterable[Partition], election_type: int
         for result in response.replica_election_results
         for row in result.partition_result
     }
+
+
+def _codes(response: Any) -> list[int]:
+    rows = (row for result in response.replica_election_results for row in result.partition_result)
+    return [response.error_code, *(row.error_code for row in rows)]
 
 
 def leaders(view: View) -> dict[Place, int]:

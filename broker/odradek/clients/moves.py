@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from odradek.clients.cluster import Cluster, View
-from odradek.clients.errors import ClientError, RefusedError
+from odradek.clients.errors import ClientError, RefusedError, UnsupportedError
 from odradek.clients.move_plan import Assigned, Move, Place
 from odradek.clients.wire import Connection
 from odradek.protocol.errors import ErrorCode
@@ -50,9 +50,11 @@ class Copied(NamedTuple):
 def ongoing(cluster: Cluster) -> list[Ongoing]:
     """The reassignments in progress, by topic and partition. Raises RefusedError, ClientError."""
     api = list_partition_reassignments
-    response = cluster.ask_controller(
-        api.SCHEMA, api.Request(timeout_ms=_milliseconds(cluster)), lambda response: [response.error_code]
-    )
+    request = api.Request(timeout_ms=_milliseconds(cluster))
+    try:
+        response = cluster.ask_controller(api.SCHEMA, request, lambda response: [response.error_code])
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{error}: moves of partitions need Odradek, or Kafka 2.4 or newer") from None
     if response.error_code:
         raise RefusedError(response.error_code, response.error_message, "the reassignments in progress")
     return sorted(

@@ -5,7 +5,7 @@ topic. The lists name replicas as `partition:broker`; `*` stands for all, which 
 Functions over a `Cluster`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.clients import configs
@@ -26,12 +26,12 @@ Lists = tuple[frozenset[str], frozenset[str]]
 
 
 class Throttle(NamedTuple):
-    """What `throttle` has set. :param lists: the entries of each topic that it added.
+    """What `throttle` has set. :param places: the partitions of which it added replicas to the lists.
 
     :param rates: by broker, the values of `RATES` that were set before; None: none.
     """
 
-    lists: Mapping[str, Lists]
+    places: frozenset[Place]
     rates: Mapping[int, tuple[str | None, ...]]
 
 
@@ -91,8 +91,7 @@ def throttle(
             configs.alter(cluster, Resource("topic", topic), values)
     for broker_id in before:
         configs.alter(cluster, Resource("broker", str(broker_id)), dict.fromkeys(RATES, str(rate)))
-    added = {topic: (lists[0] - present[topic][0], lists[1] - present[topic][1]) for topic, lists in wanted.items()}
-    return Throttle(added, before)
+    return Throttle(frozenset(move.partition.place for move in moves), before)
 
 
 def unthrottle(cluster: Cluster, set_: Throttle) -> list[str]:
@@ -101,10 +100,9 @@ def unthrottle(cluster: Cluster, set_: Throttle) -> list[str]:
     Raises ClientError if no broker responds.
     """
     problems = []
-    present = _lists_of(cluster, sorted(set_.lists))
-    for topic, lists in set_.lists.items():
-        if topic in present:
-            problems += _attempt(cluster, Resource("topic", topic), *_without(present[topic], lists))
+    for topic, lists in _lists_of(cluster, sorted({topic for topic, _ in set_.places})).items():
+        ended = _entries(topic, lists, set_.places.__contains__)
+        problems += _attempt(cluster, Resource("topic", topic), *_without(lists, ended))
     for broker_id, former in set_.rates.items():
         values = {key: value for key, value in zip(RATES, former, strict=True) if value is not None}
         deletions = [key for key, value in zip(RATES, former, strict=True) if value is None]
@@ -124,11 +122,9 @@ def finish(cluster: Cluster, topics: Collection[str], busy: Collection[Place], b
     problems: list[str] = []
     done, kept = [], []
     for topic, lists in sorted(_lists_of(cluster, sorted(topics)).items()):
-        ended = tuple(
-            frozenset(entry for entry in has if entry != ALL and (topic, _number(entry)) not in busy) for has in lists
-        )
+        ended = _entries(topic, lists, lambda place: place not in busy)
         if any(ended):
-            problems += _attempt(cluster, Resource("topic", topic), *_without(lists, (ended[0], ended[1])))
+            problems += _attempt(cluster, Resource("topic", topic), *_without(lists, ended))
         if any(has - gone for has, gone in zip(lists, ended, strict=True)):
             kept.append(topic)
         elif any(ended):
@@ -151,6 +147,12 @@ def _attempt(cluster: Cluster, resource: Resource, values: Mapping[str, str], de
     except ClientError as error:
         return [f"{resource}: {', '.join([*values, *deletions])}: {error}"]
     return []
+
+
+def _entries(topic: str, lists: Lists, chosen: Callable[[Place], bool]) -> Lists:
+    """The entries of chosen partitions in the lists of a topic."""
+    found = [frozenset(entry for entry in has if entry != ALL and chosen((topic, _number(entry)))) for has in lists]
+    return found[0], found[1]
 
 
 def _without(present: Lists, gone: Lists) -> tuple[dict[str, str], list[str]]:
