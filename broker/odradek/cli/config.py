@@ -1,4 +1,4 @@
-"""``odradek config``: get, set, explain. Runs in the process of the command."""
+"""``odradek config``: get, set, explain; check is in `config_check`. Runs in the process of the command."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from odradek.clients.configs import Resource
 
 
-@click.group(cls=LazyGroup)
+@click.group(
+    cls=LazyGroup,
+    lazy={"check": ("odradek.cli.config_check:check", "Check a broker's configuration file as a start does.")},
+)
 def config() -> None:
-    """Get, set and explain the configuration of topics, brokers, their loggers, and groups."""
+    """Get, set and explain the configuration of topics, brokers, their loggers, and groups; check a broker's file."""
 
 
 def resource_options(command: Command) -> Command:

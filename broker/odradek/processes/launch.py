@@ -52,14 +52,7 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
     """
     config.check_metadata_store()
     logs.set_up("supervisor", config)
-    for line in config.warnings:
-        log.warning("%s", line)
-    _warn_of_settings_without_effect(config)
-    _check_policies(config)
-    tls = _begin_tls(config)
-    _check_logins(config)
-    _check_peers(config)
-    _check_metrics_access(config)
+    tls = check(config)
     limit_core_dumps(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
@@ -84,6 +77,23 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
         finally:
             for sock in sockets:
                 sock.close()
+
+
+def check(config: BrokerConfig) -> "TlsListeners | None":
+    """Check what can be checked before log directories and sockets are opened, and log warnings. Returns the listeners' TLS.
+
+    :raises StartError: a broker cannot start with this configuration; the message is one line for the operator.
+    :raises ConfigError: the configuration is invalid.
+    """
+    for line in config.warnings:
+        log.warning("%s", line)
+    _warn_of_settings_without_effect(config)
+    _check_policies(config)
+    tls = _begin_tls(config)
+    _check_logins(config)
+    _check_peers(config)
+    _check_metrics_access(config)
+    return tls
 
 
 def _check_policies(config: BrokerConfig) -> None:
