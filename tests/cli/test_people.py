@@ -88,8 +88,9 @@ def on_terminal(broker, typed, *arguments):
 def test_a_shell_completes_commands_and_topics(odradek, name, cli_broker):
     odradek("topic", "create", name)
 
-    def completed(words, servers):
+    def completed(words, servers, names="1"):
         environment = os.environ | {
+            "ODRADEK_COMPLETE_NAMES": names,
             "_ODRADEK_COMPLETE": "bash_complete",
             "COMP_WORDS": words,
             "COMP_CWORD": str(len(words.split()) - 1),
@@ -105,6 +106,8 @@ def test_a_shell_completes_commands_and_topics(odradek, name, cli_broker):
     assert "plain,truncate" in completed("odradek topic t", cli_broker.bootstrap_servers)
     assert f"plain,{name}" in completed(f"odradek topic describe {name[:-1]}", cli_broker.bootstrap_servers)
     assert completed("odradek topic describe x", "127.0.0.1:1") == []
+    assert completed(f"odradek topic describe {name[:-1]}", cli_broker.bootstrap_servers, names="") == []
+    assert completed("odradek start --config x", "127.0.0.1:1") == ["file,x"]
     assert "plain,retention.ms" in completed("odradek config explain ret", "127.0.0.1:1")
     assert "plain,retention.ms" in completed("odradek topic create t -c retention.m", "127.0.0.1:1")
     assert completed("odradek config get -t t log.ret", "127.0.0.1:1") == []

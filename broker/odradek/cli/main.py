@@ -15,11 +15,16 @@ import click
 
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
+from odradek.cli.options import complete_paths
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 CONFIG_OPTION = click.option(
-    "--config", "config_file", metavar="FILE", help="Configuration file in the format of Kafka's server.properties."
+    "--config",
+    "config_file",
+    metavar="FILE",
+    shell_complete=complete_paths,
+    help="Configuration file in the format of Kafka's server.properties.",
 )
 SET_OPTION = click.option(
     "--set",
@@ -34,15 +39,20 @@ def show_version(context: click.Context, _: click.Parameter, requested: bool) ->
     """``--version``: print the versions of the installed distribution and of Python, and exit."""
     if not requested:
         return
-    from importlib.metadata import PackageNotFoundError, version
     from platform import python_version
 
-    try:
-        number = version("odradek")
-    except PackageNotFoundError:
-        number = "(not installed)"
-    click.echo(f"odradek {number}, Python {python_version()}")
+    click.echo(f"odradek {program_version()}, Python {python_version()}")
     context.exit()
+
+
+def program_version() -> str:
+    """The version of the installed distribution, or "(not installed)"."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("odradek")
+    except PackageNotFoundError:
+        return "(not installed)"
 
 
 LAZY = {
@@ -79,6 +89,10 @@ LAZY = {
     "certificate": (
         "odradek.cli.certificate:certificate",
         "Show the certificates of a listener, a key store or a trust store.",
+    ),
+    "completion": (
+        "odradek.cli.completion:completion",
+        "Print the script that makes a shell complete the command.",
     ),
     "doctor": ("odradek.cli.doctor:doctor", "Check a broker or cluster for problems, and recommend remedies."),
 }
@@ -136,7 +150,9 @@ def find_options(command: Command) -> Command:
     """Add the options that select a running broker of this machine."""
     for option in (
         click.option("--pid", type=click.IntRange(1), help="Process id of the broker's supervisor."),
-        click.option("--data-dir", metavar="DIR", help="First log directory of the broker."),
+        click.option(
+            "--data-dir", metavar="DIR", shell_complete=complete_paths, help="First log directory of the broker."
+        ),
         SET_OPTION,
         CONFIG_OPTION,
     ):
@@ -235,7 +251,7 @@ def log() -> None:
 
 
 @log.command("verify")
-@click.argument("directories", metavar="DIR...", nargs=-1, required=True)
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True, shell_complete=complete_paths)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each finding and each directory.")
 @click.option(
     "--processes",
@@ -263,7 +279,7 @@ def log_verify(directories: tuple[str, ...], as_json: bool, processes: int, deep
 
 
 @log.command("dump")
-@click.argument("paths", metavar="FILE|DIR...", nargs=-1, required=True)
+@click.argument("paths", metavar="FILE|DIR...", nargs=-1, required=True, shell_complete=complete_paths)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each entry.")
 @click.option(
     "--deep", is_flag=True, help="Also print the records of batches; records of Kafka's internal topics are decoded."
@@ -346,7 +362,7 @@ def log_dump(
     show_default=True,
     help="Number of processes that read in parallel; 0: one per CPU core.",
 )
-@click.argument("directories", metavar="[DIR]...", nargs=-1)
+@click.argument("directories", metavar="[DIR]...", nargs=-1, shell_complete=complete_paths)
 def adopt(config_file: str | None, overrides: tuple[str, ...], directories: tuple[str, ...], **options: Any) -> None:
     """Take over the log directories of a stopped Kafka broker, with its topics and records.
 

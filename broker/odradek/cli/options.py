@@ -1,5 +1,6 @@
 """Options, arguments, confirmation and shell completion shared by the commands that connect to a cluster."""
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 SERVERS = "ODRADEK_BOOTSTRAP_SERVERS"
 DEFAULT_SERVERS = "localhost:9092"
 COMPLETION_TIMEOUT_S = 1.0
+COMPLETE_NAMES = "ODRADEK_COMPLETE_NAMES"
+"""The variable that must be 1 so that a shell completes names which only the cluster knows."""
 
 COMMAND_CONFIG = "ODRADEK_COMMAND_CONFIG"
 _SECURITY = "odradek.command_config"
@@ -220,12 +223,12 @@ def key_values(context: click.Context, parameter: click.Parameter, words: tuple[
 
 
 def complete_topics(context: click.Context, _: click.Parameter, prefix: str) -> "list[CompletionItem]":
-    """Complete names of topics; empty if no broker responds within `COMPLETION_TIMEOUT_S`."""
+    """Complete names of topics, if `COMPLETE_NAMES` is set; empty if no broker responds within `COMPLETION_TIMEOUT_S`."""
     return _complete_from_cluster(context, prefix, lambda cluster: cluster.metadata().topics)
 
 
 def complete_groups(context: click.Context, _: click.Parameter, prefix: str) -> "list[CompletionItem]":
-    """Complete group ids; empty if no broker responds within `COMPLETION_TIMEOUT_S`."""
+    """Complete group ids, if `COMPLETE_NAMES` is set; empty if no broker responds within `COMPLETION_TIMEOUT_S`."""
 
     def names(cluster: "Cluster") -> list[str]:
         from odradek.clients import tree_offsets
@@ -237,7 +240,7 @@ def complete_groups(context: click.Context, _: click.Parameter, prefix: str) -> 
 
 
 def complete_transactional_ids(context: click.Context, _: click.Parameter, prefix: str) -> "list[CompletionItem]":
-    """Complete transactional ids; empty if no broker responds within `COMPLETION_TIMEOUT_S`."""
+    """Complete transactional ids, if `COMPLETE_NAMES` is set; empty if no broker responds within `COMPLETION_TIMEOUT_S`."""
 
     def names(cluster: "Cluster") -> list[str]:
         from odradek.clients.transactions import list_transactions
@@ -272,9 +275,19 @@ def _complete_keys(prefix: str, *tables: Mapping[str, Any]) -> "list[CompletionI
     ]
 
 
+def complete_paths(_: click.Context, __: click.Parameter, prefix: str) -> "list[CompletionItem]":
+    """Let the shell complete names of files and directories."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(prefix, type="file")]
+
+
 def _complete_from_cluster(
     context: click.Context, prefix: str, names: "Callable[[Cluster], Any]"
 ) -> "list[CompletionItem]":
+    if os.environ.get(COMPLETE_NAMES) != "1":
+        return []
+
     from click.shell_completion import CompletionItem
 
     from odradek.clients.cluster import Cluster

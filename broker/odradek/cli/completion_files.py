@@ -1,0 +1,47 @@
+"""Writes the completion scripts where the shells look for them: ``python -m odradek.cli.completion_files DIR``.
+
+DIR stands for /usr/share: the files are `PLACES` below it. Runs when a package is built.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from odradek.cli.completion import script
+from odradek.cli.failure import fail
+from odradek.cli.lazy import WRONG_USAGE
+
+PLACES = {
+    "bash": "bash-completion/completions/odradek",
+    "zsh": "zsh/vendor-completions/_odradek",
+    "fish": "fish/vendor_completions.d/odradek.fish",
+}
+
+
+def write(directory: Path) -> list[Path]:
+    """Write the scripts of all shells below a directory. Returns the files. Raises OSError."""
+    paths = []
+    for shell, place in PLACES.items():
+        path = directory / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(script(shell), encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+def run(arguments: Sequence[str]) -> None:
+    """The program: write the scripts below the directory that the only argument names."""
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        fail("usage: python -m odradek.cli.completion_files DIR", WRONG_USAGE)
+    try:
+        paths = write(Path(arguments[0]))
+    except OSError as error:
+        fail(f"cannot write {error.filename}: {error.strerror}")
+    for path in paths:
+        click.echo(path)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])
