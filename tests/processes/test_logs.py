@@ -136,6 +136,8 @@ def test_the_documentation_lists_the_loggers_and_the_fields():
     for field in ("time", "level", "logger", "process", "pid", "message", "connection_id", "client_id", "client_address",
                   "exception"):  # fmt: skip
         assert f"| `{field}` |" in text
+    for name, _ in formatter(TEXT, True).journal_fields(failed()):
+        assert f"`{name}`" in text
 
 
 def test_a_logger_without_a_level_has_that_of_its_parent():
@@ -160,7 +162,7 @@ def test_levels_of_the_configuration_and_those_changed_since():
         ("log.level=LOUD", "one of FATAL, ERROR, WARN, INFO, DEBUG, TRACE"),
         ("log.levels=odradek.no=INFO", "docs/logs.md"),
         ("log.levels=odradek.groups=LOUD", "FATAL, ERROR"),
-        ("log.format=xml", "text, json"),
+        ("log.format=xml", "text, json, journal"),
     ],
 )
 def test_invalid_levels_are_refused_at_the_start(setting, words):

@@ -93,7 +93,7 @@ class LazyGroup(click.Group):
             error.show()
             sys.exit(WRONG_USAGE)
         except click.UsageError as error:
-            fail(_usage_error_text(error), WRONG_USAGE)
+            fail(usage_error_text(error), WRONG_USAGE)
         except click.ClickException as error:
             fail(error.format_message(), error.exit_code)
         except click.Abort as error:
@@ -126,7 +126,8 @@ def _stopped(error: BaseException | None) -> NoReturn:
     fail(interrupt.stop_message(error), interrupt.exit_status(error))
 
 
-def _usage_error_text(error: click.UsageError) -> str:
+def usage_error_text(error: click.UsageError) -> str:
+    """The text of a usage error as one line that names the help of its command."""
     text = " ".join(error.format_message().split()).rstrip(".")
     text = text[:1].lower() + text[1:]
     return f"{text}; see '{error.ctx.command_path} --help'" if error.ctx is not None else text

@@ -16,6 +16,7 @@ import click
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import complete_paths
+from odradek.cli.start_errors import StartCommand, fail_start
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -118,7 +119,7 @@ def main() -> None:
     """
 
 
-@main.command()
+@main.command(cls=StartCommand)
 @CONFIG_OPTION
 @SET_OPTION
 @click.option(
@@ -137,12 +138,12 @@ def start(config_file: str | None, overrides: tuple[str, ...], log_level: str | 
         settings = overrides if log_level is None else (*overrides, f"log.level={log_level}")
         config = load(config_file, settings, to_start=True)
     except ConfigError as error:
-        fail(error)
+        fail_start(error, config_file, settings)
     launch = import_module("odradek.processes.launch")
     try:
         code = launch.run(config)
     except (ConfigError, launch.StartError) as error:
-        fail(error)
+        fail_start(error, config_file, settings)
     sys.exit(code)
 
 

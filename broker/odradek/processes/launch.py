@@ -52,6 +52,7 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
     """
     config.check_metadata_store()
     logs.set_up("supervisor", config)
+    logs.log_uncaught()
     tls = check(config)
     limit_core_dumps(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,9 +1,10 @@
 """Formats the log messages of all processes: one message per line on the standard error stream, as text or as JSON.
 
 Every process of the broker has one handler. The supervisor creates it before the first fork; a child only sets its name. If
-systemd reads the stream, lines begin with the journal's priority, and the journal adds the time. `odradek.shm.log_levels` sets
-the levels. A log call about a client passes those that it knows of `extra={"connection_id": ..., "client_id": ...,
-"client_address": ...}`; with JSON they become fields. docs/logs.md describes the messages for their readers.
+systemd reads the stream, lines begin with the journal's priority, and the journal adds the time; with `log.format=journal`,
+messages then go to the journal with named fields (`journal.py`). `odradek.shm.log_levels` sets the levels. A log call about a
+client passes those that it knows of `extra={"connection_id": ..., "client_id": ..., "client_address": ...}`; they become
+fields of JSON and of the journal. docs/logs.md describes the messages for their readers.
 """
 
 import json
@@ -11,16 +12,22 @@ import logging
 import os
 import re
 import sys
+import threading
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 from odradek._ext.storage.file_calls import take_failures
 from odradek.config.broker_config import BrokerConfig
+from odradek.processes.journal import Field, JournalHandler
 from odradek.shm.log_levels import TRACE, apply_levels, word_of
 
 log = logging.getLogger("odradek.storage")
+_supervisor_log = logging.getLogger("odradek.supervisor")
 
-TEXT, JSON = "text", "json"
+TEXT, JSON, JOURNAL = "text", "json", "journal"
+IDENTIFIER = "odradek"
+"""SYSLOG_IDENTIFIER of all processes: `journalctl -t odradek`."""
 FIELDS = ("connection_id", "client_id", "client_address")
 """The names that a log call may pass in `extra`: a number and two texts; None for an unknown value."""
 
@@ -32,6 +39,27 @@ def _printable(message: str) -> str:
     """The message on one line: control characters, also those that change the direction of the text, are escaped. A client may
     have sent them."""
     return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), message)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message of a log call; a call whose arguments do not fit its text is a bug, but its message must not be lost."""
+    try:
+        return record.getMessage()
+    except Exception:
+        return f"{record.msg!r} cannot be formatted with {record.args!r}"
+
+
+def _priority(record: logging.LogRecord) -> int:
+    """The priority of syslog and of the journal."""
+    return _PRIORITY.get(record.levelno, 7 if record.levelno < logging.DEBUG else 6)
+
+
+def _extra_fields(record: logging.LogRecord) -> Iterator[tuple[str, int | str]]:
+    """What the log call passed in `extra`, without unknown values."""
+    for name in FIELDS:
+        value = getattr(record, name, None)
+        if value is not None:
+            yield name, value if isinstance(value, int) else str(value)
 
 
 def _time_of(record: logging.LogRecord) -> str:
@@ -60,11 +88,29 @@ class Formatter(logging.Formatter):
         text = self._as_json(record) if self._shape == JSON else self._as_text(record)
         if not self._journal:
             return text
-        prefix = f"<{_PRIORITY.get(record.levelno, 7 if record.levelno < logging.DEBUG else 6)}>"
+        prefix = f"<{_priority(record)}>"
         return "\n".join(prefix + line for line in text.splitlines())
 
+    def journal_fields(self, record: logging.LogRecord) -> Iterator[Field]:
+        """The fields of a message for the journal, which adds the time and the process id."""
+        message = f"{self._process}: {_printable(_message(record))}"
+        traceback = self._traceback(record)
+        yield "MESSAGE", f"{message}\n{traceback}" if traceback else message
+        yield "PRIORITY", _priority(record)
+        yield "SYSLOG_IDENTIFIER", IDENTIFIER
+        yield "ODRADEK_PROCESS", self._process
+        yield "ODRADEK_COMPONENT", record.name
+        yield "ODRADEK_LEVEL", word_of(record.levelno)
+        yield "CODE_FILE", record.pathname
+        yield "CODE_LINE", record.lineno
+        yield "CODE_FUNC", record.funcName or ""
+        for name, value in _extra_fields(record):
+            yield f"ODRADEK_{name.upper()}", value
+        if traceback:
+            yield "ODRADEK_EXCEPTION", traceback
+
     def _as_text(self, record: logging.LogRecord) -> str:
-        message = _printable(record.getMessage())
+        message = _printable(_message(record))
         if self._journal:
             line = f"{self._process}: {message}"
         else:
@@ -80,12 +126,9 @@ class Formatter(logging.Formatter):
             "logger": record.name,
             "process": self._process,
             "pid": os.getpid(),
-            "message": record.getMessage(),
+            "message": _message(record),
         }
-        for name in FIELDS:
-            value = getattr(record, name, None)
-            if value is not None:
-                fields[name] = value if isinstance(value, int) else str(value)
+        fields.update(_extra_fields(record))
         if traceback := self._traceback(record):
             fields["exception"] = traceback
         return json.dumps(fields)
@@ -99,7 +142,7 @@ class Formatter(logging.Formatter):
         return "\n".join(parts)
 
 
-def _is_journal() -> bool:
+def is_journal() -> bool:
     """Whether stderr is the stream to the journal that systemd announced. The variable alone proves nothing: a process may
     have inherited it with another stderr."""
     try:
@@ -115,16 +158,46 @@ def report_failures() -> None:
         log.error("%s", line)
 
 
+def make_handler(shape: str) -> logging.Handler:
+    """The handler for a value of `log.format`. JOURNAL is TEXT if the journal does not read the standard error stream."""
+    journal = is_journal()
+    formatter = Formatter(JSON if shape == JSON else TEXT, journal)
+    handler: logging.Handler = (
+        JournalHandler(sys.stderr, formatter.journal_fields)
+        if shape == JOURNAL and journal
+        else logging.StreamHandler(sys.stderr)
+    )
+    handler.setFormatter(formatter)
+    return handler
+
+
 def set_up(process: str, config: BrokerConfig) -> None:
-    """Configure logging to stderr from the configuration. Called once, in the supervisor, before its first fork."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Formatter(config.text("log.format"), _is_journal()))
+    """Configure logging from the configuration. Called once, in the supervisor, before its first fork."""
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [make_handler(config.text("log.format"))]
     logging.addLevelName(TRACE, "TRACE")
     logging.captureWarnings(True)
     apply_levels(config, {})
     enter(process)
+
+
+def log_uncaught() -> None:
+    """Log what Python would print by itself: exceptions that nothing caught, in any thread and in finalizers."""
+
+    def uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        _supervisor_log.critical("terminated by an unhandled exception", exc_info=(kind, error, trace))
+
+    def of_thread(end: threading.ExceptHookArgs) -> None:
+        if end.exc_value is not None and end.exc_type is not SystemExit:
+            name = end.thread.name if end.thread is not None else "unknown"
+            trace = (end.exc_type, end.exc_value, end.exc_traceback)
+            _supervisor_log.error("the thread %s was terminated by an unhandled exception", name, exc_info=trace)
+
+    def unraisable(end: Any) -> None:
+        trace = (end.exc_type, end.exc_value, end.exc_traceback)
+        _supervisor_log.error("%s: %r", end.err_msg or "exception ignored in", end.object, exc_info=trace)
+
+    sys.excepthook, threading.excepthook, sys.unraisablehook = uncaught, of_thread, unraisable
 
 
 def enter(process: str) -> None:
@@ -135,3 +208,5 @@ def enter(process: str) -> None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, Formatter):
             handler.formatter.name(process)
+        if isinstance(handler, JournalHandler):
+            handler.lost = 0  # those of the parent

@@ -66,9 +66,10 @@ KEYS = (
     ConfigKey("log.levels", LIST, (), LOGGER_LEVEL, MEDIUM, READ_ONLY, NOW,
         "Levels of single loggers, comma-separated, such as odradek.cleaner=DEBUG. A logger without an entry has the "
         "level of its parent. docs/logs.md lists the loggers. Odradek's own key."),
-    ConfigKey("log.format", STRING, "text", OneOf(("text", "json")), MEDIUM, READ_ONLY, NOW,
-        "The format of log messages on the standard error stream: text, or json with one object per line and the "
-        "fields that docs/logs.md lists. Odradek's own key."),
+    ConfigKey("log.format", STRING, "text", OneOf(("text", "json", "journal")), MEDIUM, READ_ONLY, NOW,
+        "The format of log messages on the standard error stream: text, or json with one object per line. With journal, a "
+        "broker that systemd runs sends its messages to the journal with named fields; otherwise it is like text. "
+        "docs/logs.md lists the fields. Odradek's own key."),
     ConfigKey("odradek.max.partitions", INT, 65536, Range(64, 1_048_576), LOW, READ_ONLY, NOW,
         "The maximum number of partitions that this broker can hold. Unused slots take no memory. Odradek's own key."),
     ConfigKey("odradek.stop.timeout.ms", INT, 30000, Range(1), LOW, READ_ONLY, NOW,

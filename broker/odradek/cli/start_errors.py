@@ -1,0 +1,81 @@
+"""Reports why ``odradek start`` fails, in the format of the broker's log messages (`log.format`).
+
+Runs in the process of the command, before the broker logs or after its start has failed. The configuration may be what is
+wrong, so the format is taken from the command line and the file as far as these can be read.
+"""
+
+import logging
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import click
+
+from odradek.cli.failure import fail
+from odradek.cli.lazy import WRONG_USAGE, usage_error_text
+
+FORMAT = "log.format"
+
+
+def fail_start(error: object, config_file: str | None, overrides: Sequence[str], code: int = 1) -> NoReturn:
+    """End the command with an error: as plain text, or as log messages of level FATAL if the log is JSON or the journal's.
+
+    :param error: a text, or an exception that may have several `errors` and `warnings`.
+    """
+    from odradek.processes import logs
+
+    shape = _wanted_format(config_file, overrides)
+    if shape != logs.JSON and not logs.is_journal():
+        fail(error, code)
+    handler = logs.make_handler(shape)
+    logging.getLogger().handlers[:] = [handler]
+    logs.enter("supervisor")
+    log = logging.getLogger("odradek.supervisor")
+    for warning in getattr(error, "warnings", ()):
+        log.warning("%s", warning)
+    for line in getattr(error, "errors", (error,)):
+        log.critical("%s", line)
+    sys.exit(code)
+
+
+class StartCommand(click.Command):
+    """A command whose usage errors are reported by `fail_start`."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Like click's."""
+        given = list(args)
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            if extra.get("resilient_parsing"):
+                raise
+            config_file = next(iter(_values(given, "--config")), None)
+            fail_start(usage_error_text(error), config_file, _values(given, "--set"), WRONG_USAGE)
+
+
+def _values(arguments: Sequence[str], option: str) -> list[str]:
+    """The values of an option on a command line that click does not accept."""
+    following = [value for name, value in pairwise(arguments) if name == option]
+    return following + [word.partition("=")[2] for word in arguments if word.startswith(f"{option}=")]
+
+
+def _wanted_format(config_file: str | None, overrides: Sequence[str]) -> str:
+    """The last value of `log.format`; "text" if there is none that can be read."""
+    for word in reversed(overrides):
+        key, _, value = word.partition("=")
+        if key.strip() == FORMAT:
+            return value.strip()
+    if config_file is None:
+        return "text"
+    from odradek.config.errors import ConfigError
+    from odradek.config.properties import decode, parse
+
+    try:
+        with open(config_file, "rb") as file:
+            found = [setting.value for setting in parse(decode(file.read()), config_file) if setting.name == FORMAT]
+    except (OSError, ConfigError):
+        return "text"  # the error of this file is what the command reports
+    return found[-1].strip() if found else "text"
