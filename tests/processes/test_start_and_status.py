@@ -122,6 +122,15 @@ def test_systemd_is_notified_of_start_watchdog_and_stop(broker):
     assert broker.end() == 0
 
 
+def test_systemd_is_asked_for_the_time_that_each_step_of_a_stop_may_take(broker):
+    broker.start("odradek.stop.timeout.ms=7000")
+    broker.process.send_signal(signal.SIGTERM)
+    broker.wait_for("STOPPING=1")
+    for _ in range(2):
+        assert broker.wait_for("EXTEND_TIMEOUT_USEC=") == "EXTEND_TIMEOUT_USEC=17000000"
+    assert broker.end() == 0
+
+
 def test_the_watchdog_of_another_process_is_not_notified(broker):
     broker.start(environment={"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"})
     broker.stop()

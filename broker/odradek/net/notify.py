@@ -37,6 +37,10 @@ class Notifier:
         except OSError as error:
             log.warning("cannot send %s to the service manager: %s", message.replace("\n", " "), error)
 
+    def extend_timeout(self, seconds: float, **fields: object) -> None:
+        """Allow this process `seconds` from now on, besides what the service manager allows anyway; with other fields."""
+        self.send(EXTEND_TIMEOUT_USEC=int(seconds * 1_000_000), **fields)
+
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()

@@ -41,6 +41,8 @@ WATCH_EVERY_S = 1.0
 SUSPENDED_S = 5.0
 MAX_RESTARTS_AT_START = 5
 LOADING_REPORT_EVERY_S = 5.0
+STEP_OF_STOP_MARGIN_S = 10.0
+"""What a step of an ordered stop may take beyond its own limit before the service manager kills the broker."""
 PID_FILE_RETRY_S = 10.0
 
 
@@ -344,11 +346,13 @@ class Supervisor:
             "controlled.shutdown.retry.backoff.ms"
         )
         signals = self.signals.count
-        log.info("moving the leaderships of this broker to other brokers")
-        self.notifier.send(STATUS="moving the leaderships of this broker to other brokers")
+        limit_s = max(attempts, 0) * each_ms / 1000
+        doing = "moving the leaderships of this broker to other brokers"
+        log.info("%s", doing)
+        self.notifier.extend_timeout(limit_s + STEP_OF_STOP_MARGIN_S, STATUS=doing)
         self.broker.shm.leave_state = LeaveState.LEAVE_REQUESTED
         self._wake_coordinator()
-        self.loop.after(max(attempts, 0) * each_ms / 1000, "leave", lambda: None)
+        self.loop.after(limit_s, "leave", lambda: None)
         while (
             self.broker.shm.leave_state != LeaveState.LEAVE_DONE
             and self.loop.has_timer("leave")
@@ -382,6 +386,7 @@ class Supervisor:
         """Send SIGTERM and wait until the children have ended; send SIGKILL after `odradek.stop.timeout.ms`, or when a
         further stop signal arrives."""
         signals = self.signals.count  # read first: a signal may arrive in reaction to a log line of a child on SIGTERM
+        self.notifier.extend_timeout(self._stop_limit_s + STEP_OF_STOP_MARGIN_S)
         self.broker.children.signal(children, signal.SIGTERM)
         deadline = self.clock() + self._stop_limit_s
         self.loop.after(self._stop_limit_s, "stop", lambda: None)
