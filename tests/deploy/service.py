@@ -68,7 +68,8 @@ def main_pid(machine: Machine) -> int:
 def entries(machine: Machine, *matches: str) -> list[dict[str, Any]]:
     """Entries of the journal of the unit with all their fields, oldest first.
 
-    :param matches: such as ODRADEK_PROCESS=worker-0."""
+    :param matches: such as ODRADEK_PROCESS=worker-0.
+    """
     text = machine.output("journalctl", f"--unit={UNIT}", "--output=json", "--all", "--no-pager", *matches)
     return [json.loads(line) for line in text.splitlines()]
 

@@ -122,6 +122,18 @@ def test_systemd_is_notified_of_start_watchdog_and_stop(broker):
     assert broker.end() == 0
 
 
+def test_the_oom_killer_prefers_children_to_the_supervisor(broker):
+    broker.start()
+
+    def score(pid):
+        return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+    own = score(broker.process.pid)
+    children = [process["pid"] for process in broker.processes() if process["kind"] != "supervisor"]
+    assert len(children) > 2
+    assert {score(pid) for pid in children} == {own + 100}
+
+
 def test_systemd_is_asked_for_the_time_that_each_step_of_a_stop_may_take(broker):
     broker.start("odradek.stop.timeout.ms=7000")
     broker.process.send_signal(signal.SIGTERM)

@@ -25,6 +25,10 @@ from odradek.processes.table import ProcessRow
 
 log = logging.getLogger("odradek.supervisor")
 
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+OOM_SCORE_OF_CHILD, MAX_OOM_SCORE = 100, 1000
+"""What a child adds to its parent's score, so that the OOM killer chooses it and not the supervisor, which replaces a killed
+child. 1000 stands for the whole memory of the machine, or of the control group."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 10.0
 SHORT_LIFE_S = 10.0
 MEMORY_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL}
@@ -162,6 +166,7 @@ class Children:
             # A terminal sends ^C and hang-up to the whole process group; the supervisor stops the children in order instead.
             set_signals((signal.SIGTERM, signal.SIGCHLD), (signal.SIGINT, signal.SIGHUP), mask)
             logs.enter(child.name)
+            offer_to_oom_killer()
             if orphan:
                 code = 0
             else:
@@ -259,6 +264,14 @@ class Children:
             elif now - child.seen_progress[1] > progress_limit_s and not waits_for_device(child.pid, child.pid):
                 stuck_children.append((child, f"its event loop has not run for {progress_limit_s:g} s"))
         return stuck_children
+
+
+def offer_to_oom_killer() -> None:
+    """Let the OOM killer prefer this process to its parent. Every process may raise its own score."""
+    try:
+        OOM_SCORE.write_text(str(min(int(OOM_SCORE.read_text()) + OOM_SCORE_OF_CHILD, MAX_OOM_SCORE)))
+    except OSError as error:  # a /proc that is read-only or hidden; then all processes have the same score
+        log.debug("cannot write %s: %s", OOM_SCORE, error.strerror)
 
 
 def waits_for_device(pid: int, thread: int | None = None) -> bool:
