@@ -23,7 +23,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.protocol.serialization import GetChildren, GetData
 from kazoo.protocol.states import ZnodeStat
-from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id
 
 from odradek.config import zookeeper_client
 from odradek.config.broker_config import BrokerConfig
@@ -543,6 +543,19 @@ class ZookeeperStore:
     def transaction(self) -> ZookeeperTransaction:
         """See `Store`."""
         return ZookeeperTransaction(self, self._change)
+
+    # -- for backups ----------------------------------------------------------------------------------------------
+
+    def acl_of(self, path: str) -> list[tuple[str, str, int]]:
+        """The entries of the ACL of a node: (scheme, id, permissions). Raises StoreError."""
+        entries, _ = self._read(lambda client: client.get_acls_async(check_path(path)), path)
+        return [(entry.id.scheme, entry.id.id, int(entry.perms)) for entry in entries]
+
+    def create_with_acl(self, path: str, data: bytes, acl: Sequence[tuple[str, str, int]]) -> None:
+        """Create a persistent node with this ACL. Raises StoreError; NodeExists also if a lost request has created it."""
+        check_size(check_path(path), len(path) + len(data))
+        entries = [ACL(perms, Id(scheme, name)) for scheme, name, perms in acl]
+        self._change(lambda client: client.create_async(path, data, acl=entries), path, creates=True)
 
 
 def open_zookeeper(config: BrokerConfig) -> ZookeeperStore:

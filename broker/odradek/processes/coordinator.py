@@ -48,6 +48,7 @@ from odradek.processes.authorization import authorization_of, permits_by
 from odradek.processes.cluster_service import ClusterService
 from odradek.processes.context import ProcessContext
 from odradek.processes.coordinator_log import AppendTurn
+from odradek.processes.cut_socket import CutSocket
 from odradek.processes.delayed_deletions import DelayedDeletions
 from odradek.processes.embedded_membership import EmbeddedMembership
 from odradek.processes.group_service import GroupService
@@ -118,6 +119,7 @@ class Coordinator:
         )
         self._groups.transactions = self._transactions
         self._server = ForwardServer(self._serve, self._at_once, self._end_of_read)
+        self._cuts = CutSocket(context, self._loop)
         self._deletions = DelayedDeletions()
         self._token_credentials = TokenCredentials(
             self._loop, len(BY_NAME) * context.config.integer("odradek.delegation.tokens.max")
@@ -151,6 +153,7 @@ class Coordinator:
             await self._join(self._cluster)
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)
+        self._cuts.start()
         self._groups.import_handlers()
         self._transactions.import_handlers()
         await self._in_store_thread(self._store_service.import_handlers)
@@ -158,6 +161,7 @@ class Coordinator:
         if self._joining is not None and not self._joining.cancel():
             self._joining.result()
         self._shm.set_state(ProcessState.STOPPING)
+        self._cuts.close()
         if self._jwks is not None:
             self._jwks.close()
         self._turn.run()
