@@ -71,7 +71,7 @@ def cut_of_running(directory: str) -> Cut:
         ) from error
     if answer["offline"]:
         raise BackupError(
-            f"the log directory {answer['offline'][0]} is offline: its partitions cannot be copied; repair it, restart the broker"
+            f"the log directory {answer['offline'][0]} is offline, so its partitions cannot be copied: repair it, and restart"
         )
     logs = {}
     for topic, partition, topic_id, log_dir, log_start, end in answer["partitions"]:

@@ -170,6 +170,8 @@ def valid_cluster_id(cluster_id: str) -> str:
     """Return the cluster id if it can be one. Raises BackupError."""
     try:
         decode_uuid(cluster_id)
-    except ValueError as error:
-        raise BackupError(f"--new-cluster-id: {error}; without a value, a new id is made") from None
+    except ValueError:
+        raise BackupError(
+            f"--new-cluster-id: {cluster_id!r} is not an id: write 22 characters of URL-safe base64, or no value for a new id"
+        ) from None
     return cluster_id

@@ -3,8 +3,8 @@
 A client connects to `odradek.cut.sock` in the first log directory, receives one JSON document, and is disconnected; it sends
 nothing. The offsets of all partitions are read in one call, in which the loop does nothing else. Only this loop appends to
 `__consumer_offsets` and `__transaction_state`, and on a single broker also the markers of transactions. Therefore the cut is
-one consistent state (docs/decisions/0037-backup.md): every committed offset is at or below the offset of its partition, and either
-all markers of a transaction are in the cut, or the decision is, so that a start writes the missing ones.
+one consistent state (docs/decisions/0037-backup.md): every committed offset is at or below the offset of its partition, and
+either all markers of a transaction are in the cut, or the decision is, so that a start writes the missing ones.
 
 If the socket cannot be created, backups of the running broker fail, and nothing else.
 """
