@@ -12,7 +12,8 @@ from tests.cli.stub_broker import StubBroker
 class Member(StubBroker):
     """A broker of a `StubCluster`.
 
-    :ivar shows: the ids of the brokers in its metadata. :ivar topics: what it shows of each topic: rows of (leader, replicas,
+    :ivar shows: the ids of the brokers in its metadata. :ivar controller: the id of the controller in it.
+    :ivar topics: what it shows of each topic: rows of (leader, replicas,
         in sync); or an ErrorCode.
     """
 
@@ -21,6 +22,7 @@ class Member(StubBroker):
         self.id = broker_id
         self.shows = set(cluster.ids)
         self.topics = {}
+        self.controller = 1
         self._cluster = cluster
 
     def _metadata(self, request):
@@ -30,7 +32,9 @@ class Member(StubBroker):
             host, _, port = self._cluster.addresses[broker_id].rpartition(":")
             brokers.append(make.MetadataResponseBroker(node_id=broker_id, host=host, port=int(port)))
         topics = self.topics if request.topics is None else {}
-        return make(brokers=brokers, controller_id=1, topics=[self._topic(*item) for item in topics.items()])
+        return make(
+            brokers=brokers, controller_id=self.controller, topics=[self._topic(*item) for item in topics.items()]
+        )
 
     def _topic(self, name, rows):
         make = metadata.Response

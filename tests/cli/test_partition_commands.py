@@ -87,3 +87,16 @@ def test_an_unclean_election_says_what_it_loses():
 )
 def test_a_wrong_option_is_named(options, words):
     Command("127.0.0.1:1").refused("partition", *options, code=2, words=words)
+
+
+def test_a_controller_that_has_failed_is_replaced_by_the_one_that_the_metadata_names_next():
+    """A KRaft cluster names one of its brokers at random as the controller, also one that has just failed."""
+    with StubCluster(down=[1]) as cluster:
+        command = Command(",".join(cluster.addresses[broker_id] for broker_id in (2, 3)))
+
+        def another():
+            for member in cluster.members.values():
+                member.controller = 3
+
+        cluster.after(2, 3, another)
+        command.refused("partition", "moves", words=[cluster.addresses[3], "does not serve ListPartitionReassignments"])

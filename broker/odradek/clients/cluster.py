@@ -315,11 +315,27 @@ class Cluster:
         :param errors: returns the error codes of a response; retriable ones, such as NOT_CONTROLLER, are retried.
         """
 
-        def attempt() -> Any:
-            node_id = self.view().controller_id
-            return (self.broker(node_id) if node_id >= 0 else self.any_broker()).ask(api, request, **options)
+        return self._until(lambda: self._controller().ask(api, request, **options), errors)
 
-        return self._until(attempt, errors)
+    def _controller(self) -> Connection:
+        """A connection to the controller. If it cannot be reached, waits until the timeout for the metadata to name another.
+
+        A KRaft cluster names a broker at random, also one that has just failed. Raises UnreachableError.
+        """
+        deadline = time.monotonic() + self.timeout_s
+        pause = FIRST_PAUSE_S
+        while True:
+            node_id = self.view().controller_id
+            try:
+                return self.broker(node_id) if node_id >= 0 else self.any_broker()
+            except HandshakeError:
+                raise
+            except UnreachableError:
+                if len(self.view().brokers) < 2 or time.monotonic() + pause > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+            self.view(fresh=True)
 
     def coordinator_of(self, name: str, kind: int = GROUP) -> int:
         """The id of the broker that coordinates a group or a transactional id. Raises RefusedError, ClientError.
