@@ -13,8 +13,7 @@ class Member(StubBroker):
     """A broker of a `StubCluster`.
 
     :ivar shows: the ids of the brokers in its metadata. :ivar controller: the id of the controller in it.
-    :ivar topics: what it shows of each topic: rows of (leader, replicas,
-        in sync); or an ErrorCode.
+    :ivar topics: what it shows of each topic: rows of (leader, replicas, in sync); or an ErrorCode.
     """
 
     def __init__(self, cluster, broker_id):

@@ -49,6 +49,10 @@ def test_help_and_errors_import_nothing_heavy():
     [
         ["topic", "list"],
         ["topic", "describe", "t"],
+        ["cluster", "wait", "--timeout", "0.1"],
+        ["partition", "moves"],
+        ["partition", "move", "--off", "1"],
+        ["partition", "elect"],
         ["group", "list"],
         ["transaction", "list"],
         ["transaction", "hanging"],
