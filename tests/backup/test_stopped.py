@@ -155,6 +155,13 @@ def test_unchanged_segments_are_linked_to_the_base(original, whole, tmp_path):
     assert odradek.json("backup", "verify", whole)["errors"] == []
 
 
+def test_the_base_must_be_of_the_same_broker(original, whole, tmp_path):
+    odradek("backup", "restore", whole, "--into", tmp_path / "data", "--new-cluster-id")
+    create = ("backup", "create", tmp_path / "new", "--data-dir", tmp_path / "data", "--base", whole)
+    odradek.refused(*create, words=["broker 1 of cluster", "name a backup of this broker"])
+    assert not (tmp_path / "new").exists()
+
+
 # -- wrong command lines -------------------------------------------------------------------------------------------------
 
 

@@ -37,6 +37,7 @@ from odradek.storage.checkpoints import CorruptCheckpointError, read_offset_chec
 from odradek.storage.file_names import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
+    GAPS_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
@@ -80,7 +81,7 @@ def create(
 
     Raises BackupError, StoreError, OSError; then `target` is as before.
     """
-    base_files = _files_of_base(base)
+    known = None if base is None else manifests.read(base)
     new = not target.exists()
     if not new and any(target.iterdir()):
         raise BackupError(f"{target} is not empty: name a new directory (an interrupted backup there can be deleted)")
@@ -89,7 +90,7 @@ def create(
     try:
         with ExitStack() as stack:
             stack.enter_context(many_files())
-            return _create(stack, target, directories, base, base_files, rate, dump_tree, progress)
+            return _create(stack, target, directories, base, known, rate, dump_tree, progress)
     except BaseException:
         _remove_content(target)
         if new:
@@ -105,13 +106,21 @@ def _remove_content(target: Path) -> None:
             child.unlink()
 
 
-def _files_of_base(base: Path | None) -> dict[tuple[str, int, str, str], FileEntry]:
-    """The files of an earlier backup that may be linked, by topic, partition, topic id and name."""
-    if base is None:
+def _files_of_base(base: Path | None, known: Manifest | None, cut: Cut) -> dict[tuple[str, int, str, str], FileEntry]:
+    """The files of an earlier backup that may be linked, by topic, partition, topic id and name.
+
+    :param known: the manifest of `base`. :raises BackupError: it is a backup of another broker.
+    """
+    if known is None:
         return {}
+    if (known.node_id, known.cluster_id) != (cut.node_id, cut.cluster_id):
+        raise BackupError(
+            f"--base {base} is a backup of broker {known.node_id} of cluster {known.cluster_id}, but this is broker"
+            f" {cut.node_id} of cluster {cut.cluster_id}: name a backup of this broker"
+        )
     return {
         (log.topic, log.partition, log.topic_id, Path(entry.path).name): entry
-        for log in manifests.read(base).logs
+        for log in known.logs
         for entry in log.files
         if entry.inode
     }
@@ -139,7 +148,7 @@ def _create(
     target: Path,
     directories: Sequence[str],
     base: Path | None,
-    base_files: dict[tuple[str, int, str, str], FileEntry],
+    known: Manifest | None,
     rate: int,
     dump_tree: DumpTree | None,
     progress: Callable[[int, int], None],
@@ -157,7 +166,7 @@ def _create(
         skipped.append(
             "the nodes in ZooKeeper are not in this backup: back them up too, with --zookeeper at one broker"
         )
-    files = _Files(target, base, base_files, Copier(rate))
+    files = _Files(target, base, _files_of_base(base, known, cut), Copier(rate))
     total = files.bytes_to_copy(logs.values())
     _require_space(target, total)
     files.copier = Copier(rate, lambda done: progress(done, total))
@@ -201,8 +210,9 @@ def _captured(
         skipped: list[str] = []
         try:
             chosen = dict(cut.logs) if cut.clustered else _of_metadata(target, cut, skipped)
-            for key, log_cut in chosen.items():
-                captured = capture(cut.path(key), log_cut)
+            # Those that are compacted first: a compaction in the meantime would need another cut.
+            for key in sorted(chosen, key=lambda key: not (cut.path(key) / GAPS_CHECKPOINT).exists()):
+                captured = capture(cut.path(key), chosen[key])
                 if captured is None:
                     skipped.append(f"{cut.path(key)} has no segments: the partition is empty in the backup")
                 else:
