@@ -110,6 +110,16 @@ REPLICAS = Row(
         (
             12,
             time_series(
+                "Offline replicas",
+                "Replicas of each broker whose log or log directory has failed: they neither serve nor replicate.",
+                "none",
+                _each(f"{MANAGER}offlinereplicacount", "offline"),
+                steps=[(1, RED)],
+            ),
+        ),
+        (
+            12,
+            time_series(
                 "Undecided change of in-sync replicas",
                 "Age of the oldest proposed change of in-sync replicas that the controller has not decided.",
                 "s",
@@ -184,6 +194,30 @@ FOLLOWERS = Row(
                 "Bps",
                 _rate(f"{TRAFFIC}replicationbytesin_total", "in", ',topic=""'),
                 _rate(f"{TRAFFIC}replicationbytesout_total", "out", ',topic=""'),
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Throttled replication",
+                "Bytes per second of replicas that are not in sync and to which the replication throttles apply, as the leader "
+                "sends them and as the follower fetches them.",
+                "Bps",
+                Query(
+                    f"sum by (instance, role) (rate(odradek_throttled_replication_bytes_total{{{BROKER}}}[{RATE}]))",
+                    "{{instance}} {{role}}",
+                ),
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Reassignment traffic",
+                "Bytes of record batches per second that replicas receive, and leaders send to them, because a reassignment "
+                "adds the replicas. Replication traffic contains them.",
+                "Bps",
+                _rate(f"{TRAFFIC}reassignmentbytesin_total", "in", ',topic=""'),
+                _rate(f"{TRAFFIC}reassignmentbytesout_total", "out", ',topic=""'),
             ),
         ),
         (

@@ -7,6 +7,7 @@ UID = "odradek-security"
 
 LOGINS = "kafka_server_socket_server_metrics"
 CERTIFICATE_LEFT = f"odradek_tls_certificate_expiry_timestamp_seconds{{{BROKER}}} - time()"
+AUTHORITY_LEFT = f"odradek_tls_truststore_expiry_timestamp_seconds{{{BROKER}}} - time()"
 QUOTA = f'{BROKER},quota=~"producer_byte_rate|consumer_byte_rate"'
 DAY_S = 86400
 DENIED_STEPS = [(1, YELLOW), (10, RED)]
@@ -166,12 +167,34 @@ TLS = Row(
         (
             12,
             time_series(
+                "Authorities",
+                "Time until the first authority in the trust store of each listener expires. Only listeners that ask for "
+                "certificates, and the inter-broker listener. The alert OdradekAuthorityExpires fires 14 days before.",
+                "s",
+                Query(AUTHORITY_LEFT, "{{instance}} {{listener}}"),
+                low=None,
+            ),
+        ),
+        (
+            12,
+            time_series(
                 "Replaced certificates",
                 "Replacements of key stores and trust stores while the broker runs, per second. failed: the broker could not "
                 "use the new files, and the former certificates stay in use.",
                 "ops",
                 Query(_rate("odradek_tls_reloads_total"), "replaced"),
                 Query(_rate("odradek_tls_reload_failures_total"), "failed"),
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Files that cannot be used",
+                "Listeners whose changed key store or trust store the broker cannot use, so that the former one stays in use. "
+                "The alert OdradekCertificateReloadFailed fires.",
+                "none",
+                Query(f"sum by (instance) (odradek_tls_reload_failed{{{BROKER}}})", "{{instance}}"),
+                steps=[(1, RED)],
             ),
         ),
     ],
@@ -239,6 +262,47 @@ LOGIN = Row(
                 Query(_rate("odradek_delegation_tokens_created_total"), "created"),
                 Query(_rate("odradek_delegation_tokens_renewed_total"), "renewed"),
                 Query(_rate("odradek_delegation_tokens_expired_total"), "removed"),
+            ),
+        ),
+    ],
+)
+
+PARTNERS = Row(
+    "Other brokers and identity providers",
+    8,
+    [
+        (
+            8,
+            time_series(
+                "Failing logins at other brokers",
+                "Addresses of other brokers at which each broker could not authenticate its last connection. The alert "
+                "OdradekBrokerLoginsFail fires.",
+                "none",
+                Query(f"sum by (instance) (odradek_failing_broker_logins{{{BROKER}}})", "{{instance}}"),
+                steps=[(1, RED)],
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Failed logins at other brokers",
+                "Connections to other brokers per second that could not be authenticated: the TLS handshake or the login "
+                "failed, or there was no token.",
+                "cps",
+                Query(
+                    f"sum by (instance) (rate(odradek_failed_broker_logins_total{{{BROKER}}}[{RATE}]))", "{{instance}}"
+                ),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Keys of identity providers",
+                "Age of the keys with which tokens are checked, since the last successful read. 0 without OAUTHBEARER. The "
+                "alert OdradekIdentityProviderUnreadable fires if reads fail and the keys are older than 15 minutes.",
+                "s",
+                Query(f"time() - min(odradek_jwks_read_timestamp_seconds{{{BROKER}}} > 0) or vector(0)", "age"),
+                steps=[(900, ORANGE)],
             ),
         ),
     ],
@@ -317,6 +381,32 @@ QUOTAS = Row(
         ),
         (
             12,
+            time_series(
+                "Measured clients",
+                "Clients whose rates the broker measures for quotas, relative to the largest possible number. At 100% new "
+                "clients share the quota of other clients of their address; the alert OdradekQuotasShared fires.",
+                "percentunit",
+                Query(
+                    f"max by (instance) (odradek_quota_buckets{{{BROKER}}} / odradek_quota_buckets_limit{{{BROKER}}})",
+                    "{{instance}}",
+                ),
+                steps=[(1, RED)],
+                high=1,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Clients that lost their own rate",
+                "Clients per second that share a quota because there was no place to measure them, and clients whose measured "
+                "rates were dropped to make room for others.",
+                "ops",
+                Query(_rate("odradek_quota_overflows_total"), "share a quota"),
+                Query(_rate("odradek_quota_evictions_total"), "dropped"),
+            ),
+        ),
+        (
+            12,
             bars(
                 "Rates against limits",
                 "Bytes per second of the ten clients that use most of their producer_byte_rate, relative to the limit.",
@@ -353,5 +443,5 @@ BOARD = Board(
     UID,
     "Odradek / Security and quotas",
     "TLS handshakes and certificates, logins, decisions of the authorizer, and throttled clients.",
-    [NOW, TLS, LOGIN, ACCESS, QUOTAS],
+    [NOW, TLS, LOGIN, PARTNERS, ACCESS, QUOTAS],
 )

@@ -4,11 +4,26 @@ import re
 import shutil
 import subprocess
 
+import click
 import pytest
 import yaml
 
+from odradek.cli import man
 from tests.grafana.boards import ROOT
 
+COMMANDS = (
+    "odradek",
+    "journalctl",
+    "systemctl",
+    "curl",
+    "dmesg",
+    "iostat",
+    "vmstat",
+    "df",
+    "date",
+    "coredumpctl",
+    "kafka-[a-z-]+",
+)
 PROMETHEUS = ROOT / "deploy/prometheus"
 NEEDS_PROMTOOL = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian: prometheus)")
 NEEDS_AMTOOL = pytest.mark.skipif(
@@ -104,6 +119,32 @@ def test_an_alert_has_all_annotations_and_a_chapter(name):
     assert chapter.splitlines()[0] == name
     assert chapter.splitlines()[1].startswith(f"*{rule['labels']['severity']}.*")
     assert re.search(r"\*\*(What to do|Why, what to do):\*\*", chapter)
+
+
+def _commands(text):
+    """The commands in a text of docs/alerts.md."""
+    quoted = re.findall(r"`([^`]+)`", " ".join(text.split()))
+    return [words for words in quoted if re.match(rf"({'|'.join(COMMANDS)})( |$)", words)]
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_a_chapter_names_a_command_or_refers_to_one_that_does(name):
+    text = (ROOT / "docs/alerts.md").read_text()
+    chapters = {part.splitlines()[0]: part for part in re.split(r"^### ", text, flags=re.M)[1:]}
+    chapter = chapters[name]
+    referred = [chapters[other] for other in ALERTS if other != name and other in chapter]
+    assert any(map(_commands, [chapter, *referred])), "an operator needs something to look at"
+    for words in _commands(chapter):
+        if words.startswith("odradek "):
+            context = man.root_context()
+            for word in words.split()[1:]:
+                if not isinstance(context.command, click.Group):
+                    break
+                child = context.command.get_command(context, word)
+                assert child is not None, f"{words}: there is no such command"
+                context = click.Context(child, info_name=word, parent=context)
+            options = {option for parameter in context.command.params for option in parameter.opts}
+            assert set(re.findall(r" (--?[a-z-]+)", words)) <= options, words
 
 
 def test_there_is_no_chapter_without_an_alert():
