@@ -275,10 +275,10 @@ PARTNERS = Row(
             8,
             time_series(
                 "Failing logins at other brokers",
-                "Addresses of other brokers at which each broker could not authenticate its last connection. The alert "
-                "OdradekBrokerLoginsFail fires.",
+                "Addresses of other brokers at which the brokers could not authenticate their last connection. 0 without a "
+                "cluster. The alert OdradekBrokerLoginsFail fires.",
                 "none",
-                Query(f"sum by (instance) (odradek_failing_broker_logins{{{BROKER}}})", "{{instance}}"),
+                Query(f"sum(odradek_failing_broker_logins{{{BROKER}}}) or vector(0)", "addresses"),
                 steps=[(1, RED)],
             ),
         ),

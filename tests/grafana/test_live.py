@@ -115,7 +115,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             "ssl.keystore.location": f"{write_files(directory)}/broker.pem",
             "ssl.truststore.location": f"{directory / 'ca.pem'}",
             "ssl.truststore.type": "PEM",
-            "ssl.client.auth": "requested",
+            "listener.name.secure.ssl.client.auth": "requested",
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.secure.plain.sasl.jaas.config": PLAIN_LINE,
             "connections.max.reauth.ms": 3000,
