@@ -52,15 +52,23 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("Show what an adoption of the directories of a stopped Kafka broker would do:",
          "odradek adopt --check --config server.properties"),
     ),
+    "odradek backup": (
+        ("Back up the broker that runs on a log directory, and check the backup:",
+         "odradek backup create --data-dir /var/lib/odradek/data /backup/monday"),
+        ("", "odradek backup verify /backup/monday"),
+    ),
     "odradek certificate": (
         ("Show the certificates that a listener presents:", "odradek certificate broker-1.example.org:9093"),
     ),
     "odradek cluster": (
         ("Show the brokers of a cluster:", "odradek cluster describe -b broker-1.example.org:9092"),
+        ("Wait until three brokers are registered and all replicas are in sync:",
+         "odradek cluster wait --in-sync --brokers 3 --timeout 10m"),
     ),
     "odradek completion": (("Load the script once, in bash:", 'eval "$(odradek completion bash)"'),),
     "odradek config": (
         ("Explain a key without a broker:", "odradek config explain retention.ms"),
+        ("Check a configuration file before a restart:", "odradek config check /etc/odradek/server.properties"),
         ("Show what a shorter retention would delete now:", "odradek config explain --topic orders retention.ms=1h"),
         ("Change a setting of all brokers without a restart:",
          "odradek config set --all-brokers log.cleaner.threads=2"),
@@ -88,6 +96,8 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "odradek partition": (
         ("Show what the replicas of a partition wait for:", "odradek partition explain orders-0"),
+        ("Show the plan that moves all partitions off broker 3 before its removal:",
+         "odradek partition move --off 3 --throttle 50MB --dry-run"),
     ),
     "odradek produce": (
         ("Send the lines of a file as key:value, compressed:", "odradek produce orders -K : -z zstd lines.txt"),
