@@ -130,7 +130,16 @@ def test_bytes_that_are_no_text_and_arguments_that_do_not_fit_lose_nothing(journ
     made.emit(record(b"\xff".decode(errors="surrogateescape")))
     assert journal.message()["MESSAGE"] == r"worker-1: \udcff"
     made.emit(record("%d", "x"))
-    assert journal.message()["MESSAGE"] == "worker-1: '%d' cannot be formatted with ('x',)"
+    assert journal.message()["MESSAGE"] == "worker-1: '%d' cannot be formatted with 'x'"
+
+
+def test_an_argument_that_cannot_be_shown_loses_nothing(journal: Journal) -> None:
+    class Silent:
+        def __repr__(self) -> str:
+            raise ValueError("not shown")
+
+    handler(journal.address).emit(record("%r and %d", Silent(), 3))
+    assert journal.message()["MESSAGE"] == "worker-1: '%r and %d' cannot be formatted with a Silent, 3"
 
 
 def test_a_message_larger_than_a_datagram_is_sent_as_a_file(journal: Journal) -> None:

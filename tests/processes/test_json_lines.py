@@ -95,7 +95,7 @@ raise RuntimeError("nothing catches this")
     for text, words in zip(
         texts,
         (["WARN", "a warning of Python"], ["ERROR", "divider", "ZeroDivisionError"], ["ERROR", "in a finalizer"],
-         ["ERROR", "'%d files' cannot be formatted with ('three',)"], ["FATAL", "RuntimeError: nothing catches this"]),
+         ["ERROR", "'%d files' cannot be formatted with 'three'"], ["FATAL", "RuntimeError: nothing catches this"]),
         strict=True,
     ):  # fmt: skip
         assert all(word in text for word in words), text

@@ -46,7 +46,15 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:
-        return f"{record.msg!r} cannot be formatted with {record.args!r}"
+        arguments = record.args if isinstance(record.args, tuple) else (record.args,)
+        return f"{record.msg!r} cannot be formatted with {', '.join(map(_shown, arguments))}"
+
+
+def _shown(argument: object) -> str:
+    try:
+        return repr(argument)
+    except Exception:  # perhaps the reason why the message cannot be formatted
+        return f"a {type(argument).__name__}"
 
 
 def _priority(record: logging.LogRecord) -> int:
