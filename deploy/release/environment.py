@@ -1,0 +1,199 @@
+"""Makes the Python environment that the .deb and the image contain: a wheel of Odradek and its pinned dependencies.
+
+Uses only the standard library, because the Containerfile runs it in a fresh Debian::
+
+    python3 environment.py --wheel odradek-0.1.0-cp311-....whl --requirements requirements.txt --into /rootfs/opt/odradek/venv
+
+The environment is a virtual environment at `PLACE`, without pip, setuptools and activation scripts. It runs on the Python of
+Debian 12 (`--interpreter`), which need not exist where the environment is made. The same inputs and SOURCE_DATE_EPOCH (seconds)
+give the same bytes. Every dependency is installed with the version and a hash that requirements.txt names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import csv
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+PLACE = "/opt/odradek/venv"
+COMMAND = "odradek"
+ONLY_AS_SOURCE = "pure-sasl"
+"""Dependencies without a wheel on PyPI: Python modules that pip packs with the newest setuptools."""
+SCRIPT = f"""#!{PLACE}/bin/python
+import sys
+
+from odradek.cli.main import main
+
+sys.exit(main())
+"""
+
+
+class EnvironmentFailed(Exception):
+    """The environment cannot be made; the text says why."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make the Python environment of a package of Odradek.")
+    parser.add_argument("--wheel", type=Path, required=True, help="a wheel of Odradek for the Python that runs this script")
+    parser.add_argument("--requirements", type=Path, required=True, help="dependencies with versions and hashes")
+    parser.add_argument("--into", type=Path, required=True, help="directory that becomes the environment; it must not exist")
+    parser.add_argument("--interpreter", help="Python that the environment uses at run time (default: /usr/bin/pythonX.Y)")
+    options = parser.parse_args()
+    try:
+        make_environment(options.wheel, options.requirements, options.into, options.interpreter)
+    except EnvironmentFailed as error:
+        sys.exit(f"environment: {error}")
+
+
+def make_environment(wheel: Path, requirements: Path, into: Path, interpreter: str | None = None) -> None:
+    """Make the environment in the directory `into` with the Python that runs this function.
+
+    :param interpreter: the absolute path of the Python that uses the environment; its minor version must be this one's.
+    :raises EnvironmentFailed: the wheel is for another Python, a dependency cannot be installed or is missing in
+        `requirements`, or `into` exists.
+    """
+    version = "{}.{}".format(*sys.version_info[:2])
+    check_wheel(wheel, version)
+    if into.exists():
+        raise EnvironmentFailed(f"{into} exists: remove it, or choose another directory")
+    into.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        fill(wheel, requirements, into, interpreter or f"/usr/bin/python{version}", version)
+    except BaseException:
+        shutil.rmtree(into, ignore_errors=True)
+        raise
+
+
+def fill(wheel: Path, requirements: Path, into: Path, interpreter: str, version: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="odradek-environment-") as temporary:
+        tools = Path(temporary) / "tools"
+        run(sys.executable, "-m", "venv", tools)
+        run(sys.executable, "-m", "venv", "--without-pip", "--symlinks", into)
+        pip = [tools / "bin/python", "-m", "pip", "--disable-pip-version-check", "--python", into / "bin/python"]
+        install = [*pip, "install", "--quiet", "--no-compile", "--no-deps", "--no-warn-script-location"]
+        binary = ["--only-binary=:all:", f"--no-binary={ONLY_AS_SOURCE}"]
+        run(*install, *binary, "--require-hashes", "-r", requirements)
+        run(*install, wheel)
+        run(*pip, "check")
+    packages = into / f"lib/python{version}/site-packages"
+    remove_unneeded(into)
+    strip_debug_information(packages)
+    place(into, interpreter, version)
+    for distribution in packages.glob("*.dist-info"):
+        write_record(distribution, into)
+    finish_tree(into, epoch())
+    compile_modules(into, packages)
+
+
+def check_wheel(wheel: Path, version: str) -> None:
+    found = re.fullmatch(r"odradek-[^-]+-cp3(\d+)-cp3\d+-[^-]+\.whl", wheel.name)
+    if found is None or not wheel.is_file():
+        raise EnvironmentFailed(f"{wheel} is not a wheel of Odradek; `make wheel` makes one in dist/")
+    if f"3.{found[1]}" != version:
+        raise EnvironmentFailed(f"{wheel.name} is for CPython 3.{found[1]}, but {sys.executable} is Python {version}")
+
+
+def run(*command: str | Path) -> None:
+    """Run a command. Its output is shown only if it fails."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    done = subprocess.run(
+        command, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode:
+        raise EnvironmentFailed(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout[-4000:]}")
+
+
+def epoch() -> int:
+    """The time of all files, in seconds: SOURCE_DATE_EPOCH, or 1980-01-02."""
+    return int(os.environ.get("SOURCE_DATE_EPOCH") or 315619200)
+
+
+def remove_unneeded(environment: Path) -> None:
+    """Remove what only people who develop in the environment use: headers, activation scripts, commands of dependencies."""
+    for path in (environment / "bin").iterdir():
+        path.unlink()
+    shutil.rmtree(environment / "include", ignore_errors=True)
+    (environment / "lib64").unlink(missing_ok=True)
+    for path in environment.rglob("__pycache__"):
+        shutil.rmtree(path)
+
+
+def strip_debug_information(packages: Path) -> None:
+    """Remove debug information from the modules of dependencies: half of the environment. Names of functions remain."""
+    if shutil.which("strip") is None:
+        raise EnvironmentFailed("the command strip is missing: install binutils")
+    for library in sorted(packages.rglob("*.so*")):
+        if library.is_file() and not library.is_symlink() and b".debug_info" in library.read_bytes():
+            run("strip", "--strip-debug", "--enable-deterministic-archives", library)
+
+
+def place(environment: Path, interpreter: str, version: str) -> None:
+    """Make the environment one of `interpreter` at `PLACE`."""
+    executables = environment / "bin"
+    (executables / "python").symlink_to(interpreter)
+    for name in ("python3", f"python{version}"):
+        (executables / name).symlink_to("python")
+    (executables / COMMAND).write_text(SCRIPT)
+    (executables / COMMAND).chmod(0o755)
+    home = Path(interpreter).parent
+    (environment / "pyvenv.cfg").write_text(f"home = {home}\ninclude-system-site-packages = false\nversion = {version}\n")
+
+
+def write_record(distribution: Path, environment: Path) -> None:
+    """Write the list of a distribution's files again: those that exist, with their present hashes and sizes."""
+    record = distribution / "RECORD"
+    packages = distribution.parent
+    with open(record, newline="") as file:
+        names = sorted(row[0] for row in csv.reader(file) if row)
+    (distribution / "direct_url.json").unlink(missing_ok=True)  # it has the path of the wheel on this machine
+    with open(record, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        for name in names:
+            path = packages / name
+            if path == record:
+                writer.writerow([name, "", ""])
+            elif path.is_file() and environment in path.resolve().parents:
+                content = path.read_bytes()
+                digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+                writer.writerow([name, f"sha256={digest}", len(content)])
+
+
+def finish_tree(root: Path, time_s: int) -> None:
+    """Give all files below `root` the same time, and modes that do not depend on the umask."""
+    for path in [*everything(root), root]:
+        mode = path.lstat().st_mode
+        if not stat.S_ISLNK(mode):
+            path.chmod(0o755 if stat.S_ISDIR(mode) or mode & stat.S_IXUSR and not is_library(path) else 0o644)
+        os.utime(path, (time_s, time_s), follow_symlinks=False)
+
+
+def is_library(path: Path) -> bool:
+    return ".so" in path.suffixes
+
+
+def everything(root: Path) -> Iterable[Path]:
+    return sorted(root.rglob("*"), reverse=True)
+
+
+def compile_modules(environment: Path, packages: Path) -> None:
+    """Compile every module once, with the path that it has at `PLACE`; root-owned caches are not written at run time."""
+    command = [sys.executable, "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "timestamp"]
+    run(*command, "-s", environment, "-p", PLACE, packages)
+    for path in environment.rglob("__pycache__"):
+        for compiled in path.iterdir():
+            compiled.chmod(0o644)
+    finish_tree(environment, epoch())
+
+
+if __name__ == "__main__":
+    main()
