@@ -15,7 +15,7 @@ Comment: This package contains the Python packages that Odradek needs, as they a
  Each has its licence texts in /opt/odradek/venv/lib/python3.*/site-packages/NAME-VERSION.dist-info/, and a paragraph here.
 
 Files: *
-Copyright: the developers of Odradek
+Copyright: 2026 the developers of Odradek
 License: Apache-2.0
 """
 APACHE = """\
@@ -32,7 +32,9 @@ def copyright_text(packages: Path) -> str:
 
 
 def paragraph(distribution: Distribution, packages: Path) -> str:
-    directories = sorted({str(file).split("/")[0] for file in distribution.files or () if not str(file).startswith("..")})
+    directories = sorted(
+        {str(file).split("/")[0] for file in distribution.files or () if not str(file).startswith("..")}
+    )
     place = f"{PLACE}/{packages.relative_to(packages.parents[2])}".lstrip("/")
     texts = [
         str(file)

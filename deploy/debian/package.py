@@ -35,13 +35,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="deploy/debian/build", description="Make the Debian package of Odradek.")
     parser.add_argument("wheel", type=Path, help="a wheel of Odradek for CPython 3.11")
     parser.add_argument("--revision", default="1", help="the part of the version after the hyphen (default: 1)")
-    parser.add_argument("--output", type=Path, default=PROJECT / "dist", help="directory of the package (default: dist)")
+    parser.add_argument(
+        "--output", type=Path, default=PROJECT / "dist", help="directory of the package (default: dist)"
+    )
     parser.add_argument("--compression", choices=("xz", "zstd", "gzip"), default="xz", help="default: xz")
     options = parser.parse_args()
     if not re.fullmatch(r"[A-Za-z0-9+.~]+", options.revision):
         parser.error(f"--revision {options.revision}: a revision has letters, digits, and + . ~ only")
     if sys.version_info[:2] != (3, 11):
-        sys.exit(f"deploy/debian/build: runs on Python {PYTHON} only, which is that of Debian 12; set PYTHON=/path/to/python3.11")
+        sys.exit(
+            f"deploy/debian/build: runs on Python {PYTHON} only, which is that of Debian 12; set PYTHON=/path/to/python3.11"
+        )
     for command in ("dpkg-deb", "strip"):
         if shutil.which(command) is None:
             sys.exit(f"deploy/debian/build: the command {command} is missing: install dpkg and binutils")
@@ -81,12 +85,12 @@ def build(wheel: Path, revision: str, output: Path, compression: str) -> Path:
 
 
 def debian_version(version: str) -> str:
-    """The version of a wheel (PEP 440) as a version of Debian, in the same order: 0.2.0rc1 comes before 0.2.0."""
+    """The version of a wheel (PEP 440) as a version of Debian, in the same order: 0.2.0.dev1, 0.2.0rc1, 0.2.0."""
     found = re.fullmatch(r"(\d+(?:\.\d+)*)((?:a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9.]+)?", version)
     if found is None:
         raise EnvironmentFailed(f"the version {version} of the wheel is not one of PEP 440")
     release, before, after, unfinished, local = (part or "" for part in found.groups())
-    return release + (f"~{before}" if before else "") + after + unfinished.replace(".", "~") + local
+    return release + (f"~{before}" if before else "") + after + unfinished.replace(".", "~~") + local
 
 
 def stage(root: Path, environment: Path, version: str) -> None:
@@ -109,7 +113,6 @@ def stage(root: Path, environment: Path, version: str) -> None:
     install(HERE / "README.Debian", documents / "README.Debian")
     install(HERE / "lintian-overrides", root / "usr/share/lintian/overrides/odradek")
     packages = environment / f"lib/python{PYTHON}/site-packages"
-    if not (packages / "odradek/cli/man.py").exists(): return
     for name, text in man_pages(packages).items():
         compress(text, root / f"usr/share/man/man{name.rpartition('.')[2]}" / f"{name}.gz")
     for place, text in completion_files(packages).items():
@@ -135,7 +138,7 @@ def maintainer() -> str:
 
 
 def changelog(version: str) -> str:
-    text = "  * Built from the wheel of this version. changelog.gz has the changes of Odradek."
+    text = "  * Built from the wheel of this version. changelog.gz lists the changes."
     return f"odradek ({version}) bookworm; urgency=medium\n\n{text}\n\n -- {maintainer()}  {formatdate(epoch())}\n"
 
 

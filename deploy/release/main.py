@@ -1,0 +1,143 @@
+"""Builds everything that is published of a version. ``deploy/release/build`` runs it; decision 38 has the reasons.
+
+Works in ``.build/release``, and replaces the files of Odradek in ``dist/`` only when all of it has succeeded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from deploy.release.checksums import write_checksums
+from deploy.release.failure import ReleaseFailed
+from deploy.release.interpreters import VERSIONS, find_interpreters
+from deploy.release.sbom import write_sbom
+from deploy.release.tree import copy_tree, epoch_of, faults, version_of
+from deploy.release.wheels import build_sdist, build_wheel, compiled_directory, make_tools, unpack
+
+PROJECT = Path(__file__).resolve().parents[2]
+WORK = PROJECT / ".build/release"
+OF_PACKAGES = "3.11"
+"""The Python of Debian 12, for which the Debian package and the image are made."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="deploy/release/build", description="Build wheels, sdist, Debian package, SBOM and SHA256SUMS into dist/."
+    )
+    parser.add_argument(
+        "--python",
+        action="append",
+        choices=VERSIONS,
+        metavar="X.Y",
+        help=f"only for this Python; repeatable ({', '.join(VERSIONS)})",
+    )
+    parser.add_argument(
+        "--image", action="store_true", help="also the root file system of the image, as a tar archive (root)"
+    )
+    parser.add_argument(
+        "--allow-dirty", action="store_true", help="build although the tree or CHANGELOG.md is not ready"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=PROJECT / "dist", help="directory of the results (default: dist)"
+    )
+    options = parser.parse_args()
+    os.umask(0o022)
+    try:
+        build(tuple(options.python or VERSIONS), options.image, options.allow_dirty, options.output)
+    except ReleaseFailed as error:
+        sys.exit(f"release: {error}")
+
+
+def build(versions: tuple[str, ...], image: bool, allow_dirty: bool, output: Path) -> None:
+    """:raises ReleaseFailed: something is missing or fails; then `output` is as it was."""
+    found = list(faults(PROJECT))
+    for fault in found:
+        print(f"release: {'warning: ' if allow_dirty else ''}{fault}", file=sys.stderr)
+    if found and not allow_dirty:
+        raise ReleaseFailed("the tree is not ready for a release; --allow-dirty builds it for a trial")
+    if image and OF_PACKAGES not in versions:
+        raise ReleaseFailed(f"--image needs --python {OF_PACKAGES}, for which the image is made")
+    if image and os.geteuid() != 0:
+        raise ReleaseFailed("--image needs root: it makes a root file system")
+    pythons = find_interpreters(versions, os.environ)
+    epoch = epoch_of(PROJECT)
+    os.environ["SOURCE_DATE_EPOCH"] = str(epoch)
+    WORK.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=WORK, prefix="run-") as temporary:
+        results = Path(temporary) / "results"
+        results.mkdir()
+        wheels = python_packages(pythons, Path(temporary), results, epoch)
+        if OF_PACKAGES in wheels:
+            shipped_packages(wheels[OF_PACKAGES], pythons[OF_PACKAGES], Path(temporary), results, image)
+        write_checksums(results)
+        replace(output, results)
+    for path in sorted(output.iterdir()):
+        print(f"{path.stat().st_size:>12,}  {path}")
+
+
+def python_packages(pythons: dict[str, Path], temporary: Path, results: Path, epoch: int) -> dict[str, Path]:
+    """Build the sdist, and from it a wheel for each interpreter; returns the wheels."""
+    copy_tree(PROJECT, temporary / "tree")
+    wheels: dict[str, Path] = {}
+    root = compiled = None
+    for version, python in pythons.items():
+        say(f"the wheel for Python {version}, with {python}")
+        tools = make_tools(python, WORK / f"tools-{version}", PROJECT, WORK / f"tools-{version}.log", epoch)
+        if root is None or compiled is None:
+            sdist = build_sdist(tools, temporary / "tree", results, WORK / "sdist.log", epoch)
+            root = unpack(sdist, temporary / "unpacked")
+            compiled = compiled_directory(root, WORK)
+        wheels[version] = build_wheel(tools, root, compiled, results, WORK / f"wheel-{version}.log", epoch)
+    return wheels
+
+
+def shipped_packages(wheel: Path, python: Path, temporary: Path, results: Path, image: bool) -> None:
+    """Make the Debian package and the SBOM of what it contains, and the image's root file system if `image`."""
+    say("the Debian package")
+    run(PROJECT / "deploy/debian/build", wheel, "--output", results, PYTHON=str(python))
+    say("the SBOM")
+    (package,) = results.glob("odradek_*.deb")
+    run("dpkg-deb", "--extract", package, temporary / "shipped")
+    bill = results / f"odradek-{version_of(PROJECT)}.cdx.json"
+    write_sbom(temporary / "shipped/opt/odradek/venv", python, PROJECT, bill, temporary / "sbom")
+    if image:
+        say("the root file system of the image")
+        run(
+            PROJECT / "deploy/image/build-rootfs",
+            "--wheel",
+            wheel,
+            "--tar",
+            results / f"odradek-{version_of(PROJECT)}-rootfs.tar.gz",
+        )
+
+
+def run(*command: str | Path, **environment: str) -> None:
+    done = subprocess.run(
+        command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode:
+        raise ReleaseFailed(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout[-4000:]}")
+
+
+def replace(output: Path, results: Path) -> None:
+    """Put the results into `output` instead of the files of an earlier release, SHA256SUMS last."""
+    output.mkdir(parents=True, exist_ok=True)
+    for pattern in ("SHA256SUMS", "odradek-*", "odradek_*"):
+        for old in output.glob(pattern):
+            old.unlink()
+    for path in sorted(results.iterdir(), key=lambda path: path.name == "SHA256SUMS"):
+        shutil.move(path, output / path.name)
+
+
+def say(what: str) -> None:
+    print(f"release: {what}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""The parts of the release script: which interpreters it takes, which trees and wheels it refuses, what it writes."""
+
+import hashlib
+import itertools
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from deploy.debian.package import debian_version
+from deploy.release.checksums import write_checksums
+from deploy.release.environment import EnvironmentFailed, check_wheel
+from deploy.release.failure import ReleaseFailed
+from deploy.release.interpreters import find_interpreters
+from deploy.release.main import replace
+from deploy.release.tree import copy_tree, epoch_of, faults
+from deploy.release.wheels import check_wheel as check_built_wheel
+from deploy.release.wheels import compiled_directory
+from tests import toolchains
+
+
+def interpreter(path: Path, version: str, answer: str | None = None) -> Path:
+    """A program that answers as an interpreter of `version` does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{answer or f'{version} CPython True'}'\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_interpreters_are_found_by_variable_then_on_path_then_below_pyenv(tmp_path: Path) -> None:
+    named = interpreter(tmp_path / "named/python", "3.11")
+    on_path = interpreter(tmp_path / "bin/python3.12", "3.12")
+    below = interpreter(tmp_path / "home/.pyenv/versions/3.13.2/bin/python3.13", "3.13")
+    interpreter(tmp_path / "bin/python3.11", "3.11")
+    environment = {"ODRADEK_PYTHON_3_11": str(named), "PATH": str(tmp_path / "bin"), "HOME": str(tmp_path / "home")}
+    found = find_interpreters(("3.11", "3.12", "3.13"), environment)
+    assert found == {"3.11": named, "3.12": on_path, "3.13": below}
+
+
+def test_a_shim_that_does_not_run_is_passed_over(tmp_path: Path) -> None:
+    shim = tmp_path / "bin/python3.12"
+    shim.parent.mkdir()
+    shim.write_text("#!/bin/sh\necho 'not chosen here' >&2; exit 127\n")
+    shim.chmod(0o755)
+    below = interpreter(tmp_path / ".pyenv/versions/3.12.9/bin/python3.12", "3.12")
+    assert find_interpreters(("3.12",), {"PATH": str(shim.parent), "HOME": str(tmp_path)}) == {"3.12": below}
+
+
+def test_missing_interpreters_are_named_with_what_helps(tmp_path: Path) -> None:
+    interpreter(tmp_path / "python3.11", "3.11")
+    interpreter(tmp_path / "python3.12", "3.12", "3.12 CPython False")
+    interpreter(tmp_path / "other", "3.13", "3.10 PyPy True")
+    environment = {"PATH": str(tmp_path), "ODRADEK_PYTHON_3_13": str(tmp_path / "other")}
+    with pytest.raises(ReleaseFailed) as failed:
+        find_interpreters(("3.11", "3.12", "3.13"), environment)
+    assert str(failed.value) == (
+        f"not found: Python 3.12 ({tmp_path}/python3.12 has no headers (Python.h)), "
+        f"Python 3.13 ({tmp_path}/other is PyPy 3.10); "
+        "install it, or name it with ODRADEK_PYTHON_3_12 and ODRADEK_PYTHON_3_13, or build less with --python 3.11"
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    (root / "broker/odradek").mkdir(parents=True)
+    (root / "broker/odradek/__init__.py").write_text('__version__ = "1.2.0"\n')
+    (root / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.0, 2026-11-27\n")
+    git(root, "init", "--quiet")
+    commit(root)
+    return root
+
+
+def git(root: Path, *words: str) -> None:
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "-C", root, *identity, *words], check=True, capture_output=True)
+
+
+def commit(root: Path) -> None:
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message=state", "--date=2026-11-27T00:00:00Z")
+
+
+def test_a_clean_tree_with_its_section_has_no_fault(project: Path) -> None:
+    assert list(faults(project)) == []
+    assert epoch_of(project) > 0
+
+
+@pytest.mark.parametrize(
+    ("heading", "expected"),
+    [
+        ("## 1.1.0, 2026-01-01", "CHANGELOG.md has no section of this version: it needs a line '## 1.2.0, DATE'"),
+        ("## 1.2.0.1, 2026-01-01", "CHANGELOG.md has no section of this version: it needs a line '## 1.2.0, DATE'"),
+        (
+            "## 1.2.0, unreleased",
+            "CHANGELOG.md calls 1.2.0 unreleased: write the date of the release in '## 1.2.0, DATE'",
+        ),
+    ],
+)
+def test_a_changelog_without_the_section_is_a_fault(project: Path, heading: str, expected: str) -> None:
+    (project / "CHANGELOG.md").write_text(f"# Changelog\n\n{heading}\n")
+    commit(project)
+    assert list(faults(project)) == [expected]
+
+
+def test_changes_that_are_not_committed_are_named(project: Path) -> None:
+    (project / "broker/odradek/new.py").write_text("")
+    (fault,) = faults(project)
+    assert fault == "the tree has changes that are not committed: broker/odradek/new.py"
+    for number in range(9):
+        (project / f"file{number}").write_text("")
+    (fault,) = faults(project)
+    assert fault.endswith("and 5 more")
+
+
+def test_the_copied_tree_has_only_what_git_tracks_with_changes_and_links(project: Path, tmp_path: Path) -> None:
+    (project / "link").symlink_to("broker")
+    (project / "gone").write_text("")
+    commit(project)
+    (project / "gone").unlink()
+    (project / "untracked").write_text("")
+    (project / "CHANGELOG.md").write_text("changed")
+    copy_tree(project, tmp_path / "copy")
+    copied = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*") if not path.is_dir()}
+    assert copied == {"broker/odradek/__init__.py", "CHANGELOG.md"}
+    assert (tmp_path / "copy/link").is_symlink()
+    assert (tmp_path / "copy/CHANGELOG.md").read_text() == "changed"
+
+
+def test_compiled_modules_of_other_sources_or_of_an_interrupted_build_are_not_used(tmp_path: Path) -> None:
+    native = tmp_path / "tree/broker/odradek/_ext/shm/layout.pyx"
+    native.parent.mkdir(parents=True)
+    native.write_text("first")
+    (tmp_path / "tree/setup.py").write_text("")
+    first = compiled_directory(tmp_path / "tree", tmp_path)
+    (first / "module").write_text("")
+    assert compiled_directory(tmp_path / "tree", tmp_path) == first
+    assert (first / "module").exists()
+    (first / "unfinished").touch()
+    assert list(compiled_directory(tmp_path / "tree", tmp_path).iterdir()) == []
+    native.write_text("second")
+    assert compiled_directory(tmp_path / "tree", tmp_path) != first
+
+
+@pytest.mark.parametrize(
+    ("modules", "expected"),
+    [
+        ({}, "has no native module"),
+        ({"odradek/_ext/a.so": b"ELF\0/root/.pyenv/lib\0"}, "contains the path /root/.pyenv/lib of this machine"),
+    ],
+)
+def test_a_wheel_with_a_path_of_this_machine_or_without_modules_is_refused(
+    modules: dict[str, bytes], expected: str, tmp_path: Path
+) -> None:
+    wheel = tmp_path / "odradek-1.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, content in modules.items():
+            archive.writestr(name, content)
+    with pytest.raises(ReleaseFailed, match=re.escape(expected)):
+        check_built_wheel(wheel)
+
+
+def test_checksums_are_those_that_sha256sum_checks(tmp_path: Path) -> None:
+    (tmp_path / "b").write_bytes(b"2")
+    (tmp_path / "a").write_bytes(b"1")
+    write_checksums(tmp_path)
+    listed = write_checksums(tmp_path).read_text()  # a second list does not contain the first
+    assert listed == "".join(
+        f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in (("a", b"1"), ("b", b"2"))
+    )
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=tmp_path, check=True)
+
+
+def test_results_replace_those_of_an_earlier_release_and_nothing_else(tmp_path: Path) -> None:
+    output, results = tmp_path / "dist", tmp_path / "results"
+    output.mkdir()
+    results.mkdir()
+    for name in ("odradek-0.1.0.tar.gz", "odradek_0.1.0-1_amd64.deb", "SHA256SUMS", "notes.txt"):
+        (output / name).write_text("old")
+    for name in ("odradek-0.2.0.tar.gz", "SHA256SUMS"):
+        (results / name).write_text("new")
+    replace(output, results)
+    assert {path.name: path.read_text() for path in output.iterdir()} == {
+        "odradek-0.2.0.tar.gz": "new",
+        "SHA256SUMS": "new",
+        "notes.txt": "old",
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("0.1.0", "0.1.0"),
+        ("0.2.0rc1", "0.2.0~rc1"),
+        ("0.2.0.dev3", "0.2.0~~dev3"),
+        ("0.2.0.post1", "0.2.0.post1"),
+        ("0.2.0+local.1", "0.2.0+local.1"),
+    ],
+)
+def test_versions_of_python_become_versions_of_debian(version: str, expected: str) -> None:
+    assert debian_version(version) == expected
+
+
+def test_versions_keep_their_order() -> None:
+    toolchains.require_command("dpkg", "dpkg")
+    ordered = ["0.1.0", "0.2.0.dev3", "0.2.0a1", "0.2.0b1", "0.2.0rc1", "0.2.0", "0.2.0.post1", "0.10.0"]
+    for lower, higher in itertools.pairwise(ordered):
+        compared = ["dpkg", "--compare-versions", debian_version(lower), "lt", debian_version(higher)]
+        assert subprocess.run(compared, check=False).returncode == 0, (lower, higher)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("odradek-0.1.0.tar.gz", "is not a wheel of Odradek"),
+        ("odradek-0.1.0-cp39-cp39-manylinux_2_34_x86_64.whl", "is for CPython 3.9, but"),
+    ],
+)
+def test_an_environment_is_made_of_a_wheel_for_its_python_only(name: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("")
+    with pytest.raises(EnvironmentFailed, match=expected):
+        check_wheel(tmp_path / name, "{}.{}".format(*sys.version_info))
+
+
+def test_every_dependency_is_pinned_with_a_hash() -> None:
+    directory = toolchains.REPOSITORY / "deploy/release"
+    pinned = {}
+    for name in ("requirements.txt", "requirements-report.txt"):
+        entries = re.findall(
+            r"(?m)^([a-z][a-z0-9.-]*)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})*)", (directory / name).read_text()
+        )
+        assert [entry[0] for entry in entries if not entry[2]] == []
+        pinned[name] = {entry[0]: entry[1] for entry in entries}
+    assert {"click", "confluent-kafka", "uvloop"} <= set(pinned["requirements.txt"])
+    assert pinned["requirements.txt"].items() <= pinned["requirements-report.txt"].items()
+
+
+def test_every_dependency_of_the_package_is_pinned() -> None:
+    project = tomllib.loads((toolchains.REPOSITORY / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["clients"], *extras["zookeeper-sasl"]]
+    names = {re.match(r"[A-Za-z0-9-]+", text)[0].lower() for text in wanted}
+    text = (toolchains.REPOSITORY / "deploy/release/requirements.txt").read_text()
+    assert names - set(re.findall(r"(?m)^([a-z][a-z0-9-]*)==", text)) == set()

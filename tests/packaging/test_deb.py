@@ -1,0 +1,101 @@
+"""The Debian package on fresh machines with systemd: it installs, upgrades, is removed and is purged.
+
+The machines have no network, so everything that the package depends on is part of Debian's minimal system or of the package.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.machines import Machine
+from tests.packaging.debian import (
+    KEEP,
+    PACKAGES_AT,
+    SETTINGS,
+    apt,
+    change,
+    consumed,
+    install,
+    process_of,
+    produced,
+    version_of,
+)
+
+pytestmark = [pytest.mark.package, pytest.mark.timeout(2000)]
+
+
+def test_a_package_lives_from_its_installation_to_its_purge(debian: Machine, first: Path, second: Path) -> None:
+    done = install(debian, first)
+    assert "odradek:" not in done.stdout + done.stderr  # its scripts only speak of trouble
+    assert debian.state_of("odradek") == "active"
+    assert debian.output("systemctl", "is-enabled", "odradek") == "enabled"
+    owners = debian.output("stat", "--format=%a %U:%G %n", "/etc/odradek", SETTINGS, "/var/lib/odradek")
+    assert owners.splitlines() == [
+        "750 root:odradek /etc/odradek",
+        f"640 root:odradek {SETTINGS}",
+        "750 odradek:odradek /var/lib/odradek",
+    ]
+    assert debian.output("find", "/opt/odradek", "/usr/bin/odradek", "!", "-user", "root") == ""
+    assert debian.output("dpkg", "--verify", "odradek") == ""
+    debian.run("odradek", "topic", "create", "orders", "-p", "1")
+    produced(debian, "one\ntwo\n")
+    assert consumed(debian) == "one\ntwo"
+
+    change(debian, "metrics.listener=127.0.0.1:9404", "metrics.listener=127.0.0.1:9505")
+    debian.run("chmod", "600", "/etc/odradek/report.env")
+    before = process_of(debian)
+    install(debian, second, *KEEP)
+    assert version_of(debian).endswith("-2")
+    assert debian.state_of("odradek") == "active"
+    assert process_of(debian) != before
+    stopped = debian.journal("odradek", 200)
+    assert "Deactivated successfully" in stopped  # an ordered stop, no kill
+    assert debian.exists("/opt/odradek/share/LATER")
+    assert "127.0.0.1:9505" in debian.read(SETTINGS)
+    assert "a comment of the later version" in debian.read(f"{SETTINGS}.dpkg-dist")
+    assert debian.output("stat", "--format=%a %U:%G", SETTINGS, "/etc/odradek/report.env").split("\n") == [
+        "640 root:odradek",
+        "600 root:odradek",
+    ]
+    assert consumed(debian) == "one\ntwo"
+    produced(debian, "three\n")
+
+    apt(debian, "remove", "odradek")
+    assert not debian.exists("/opt/odradek")
+    assert not debian.exists("/usr/bin/odradek")
+    assert debian.exists("/opt")
+    assert debian.exists("/var/lib/odradek/data/orders-0")
+    assert "127.0.0.1:9505" in debian.read(SETTINGS)
+    assert debian.run("pgrep", "--full", "odradek", check=False).stdout == ""
+
+    install(debian, second, *KEEP)
+    assert debian.state_of("odradek") == "active"
+    assert consumed(debian) == "one\ntwo\nthree"
+
+    apt(debian, "purge", "odradek")
+    named = [
+        "find",
+        "/",
+        "-xdev",
+        "-name",
+        "*odradek*",
+        "-not",
+        "-path",
+        f"{PACKAGES_AT}/*",
+        "-not",
+        "-path",
+        "/proc/*",
+    ]
+    assert debian.output(*named, "-not", "-path", "/var/log/*") == ""
+    assert debian.output("getent", "passwd", "odradek").startswith("odradek:")  # files elsewhere may belong to it
+    assert debian.run("systemctl", "is-system-running", check=False).stdout == "running\n"
+
+
+def test_an_installation_without_a_package_is_not_overwritten(debian: Machine, first: Path) -> None:
+    debian.put("of the installer\n", "/opt/odradek/venv/bin/python")
+    debian.put("log.dirs=/mine\n", SETTINGS)
+    refused = install(debian, first, check=False)
+    assert refused.returncode != 0
+    assert "deploy/systemd/install has installed Odradek here" in refused.stderr
+    assert debian.read("/opt/odradek/venv/bin/python") == "of the installer\n"
+    assert debian.read(SETTINGS) == "log.dirs=/mine\n"
