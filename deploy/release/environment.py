@@ -123,13 +123,18 @@ def epoch() -> int:
 
 
 def remove_unneeded(environment: Path) -> None:
-    """Remove what only people who develop in the environment use: headers, activation scripts, commands of dependencies."""
+    """Remove what only development in the environment uses: native sources, activation scripts, commands of dependencies."""
     for path in (environment / "bin").iterdir():
         path.unlink()
     shutil.rmtree(environment / "include", ignore_errors=True)
     (environment / "lib64").unlink(missing_ok=True)
     for path in environment.rglob("__pycache__"):
         shutil.rmtree(path)
+    for packages in environment.glob("lib/python3.*/site-packages"):
+        shutil.rmtree(packages / "kazoo/tests", ignore_errors=True)
+        for path in packages.rglob("*"):
+            if path.suffix in (".c", ".h", ".pxd", ".pyx"):
+                path.unlink()
 
 
 def strip_debug_information(packages: Path) -> None:
@@ -192,9 +197,12 @@ def everything(root: Path) -> Iterable[Path]:
 
 
 def compile_modules(environment: Path, packages: Path) -> None:
-    """Compile every module once, with the path that it has at `PLACE`; root-owned caches are not written at run time."""
+    """Compile every module with the path that it has at `PLACE`, because the broker cannot write there at run time.
+
+    Pygments' lexers, 5 MB when compiled, are left out: rich imports one of them at most, to show source code.
+    """
     command = [sys.executable, "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "timestamp"]
-    run(*command, "-s", environment, "-p", PLACE, packages)
+    run(*command, "-x", "/pygments/lexers/", "-s", environment, "-p", PLACE, packages)
     for path in environment.rglob("__pycache__"):
         for compiled in path.iterdir():
             compiled.chmod(0o644)
