@@ -1,0 +1,96 @@
+"""The collection odradek.broker where Ansible finds it, and runs of its playbooks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.toolchains import REPOSITORY
+
+COLLECTION = REPOSITORY / "deploy" / "ansible" / "odradek" / "broker"
+PLUGINS = Path(__file__).parent / "plugins"
+BIN = Path(sys.executable).parent
+TIMEOUT_S = 900.0
+
+
+class Host(NamedTuple):
+    """What a play did on a host: numbers of tasks."""
+
+    ok: int
+    changed: int
+    unreachable: int
+    failed: int
+
+
+class Run(NamedTuple):
+    """A run of ansible-playbook."""
+
+    code: int
+    output: str
+
+    @property
+    def hosts(self) -> dict[str, Host]:
+        """The recap, by host."""
+        pattern = r"(?m)^(\S+) +: ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+)"
+        return {name: Host(*map(int, numbers)) for name, *numbers in re.findall(pattern, self.output)}
+
+    @property
+    def changed(self) -> int:
+        """The number of changes on all hosts."""
+        return sum(host.changed for host in self.hosts.values())
+
+    @property
+    def text(self) -> str:
+        """The output with all white space as single blanks, to look for sentences."""
+        return " ".join(self.output.split())
+
+
+class Ansible:
+    """Runs Ansible with the collection of this checkout.
+
+    :param directory: an empty directory for its configuration and inventory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        collections = directory / "collections" / "ansible_collections" / "odradek"
+        collections.mkdir(parents=True)
+        (collections / "broker").symlink_to(COLLECTION)
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+            "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
+            "ANSIBLE_CONNECTION_PLUGINS": str(PLUGINS / "connection"),
+            "ANSIBLE_LOCAL_TEMP": str(directory / "local"),
+            "ANSIBLE_HOME": str(directory / "home"),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_RETRY_FILES_ENABLED": "0",
+            "ANSIBLE_PIPELINING": "1",
+            "ANSIBLE_LOCALHOST_WARNING": "0",
+            "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
+            "LC_ALL": "C.UTF-8",
+        }
+
+    def inventory(self, groups: Mapping[str, Mapping[str, Mapping[str, Any]]], **variables: Any) -> Path:
+        """Write an inventory: for each group the variables of each host; `variables` belong to all hosts."""
+        path = self.directory / "inventory.json"
+        content = {"all": {"vars": variables, "children": {name: {"hosts": hosts} for name, hosts in groups.items()}}}
+        path.write_text(json.dumps(content))
+        return path
+
+    def playbook(self, name: str, inventory: Path, *options: str, **extra: Any) -> Run:
+        """Run a playbook of the collection, by its name, or a file. `extra` are extra variables."""
+        playbook = name if name.endswith(".yml") else f"odradek.broker.{name}"
+        command = [BIN / "ansible-playbook", "-i", inventory, *options]
+        if extra:
+            command += ["-e", json.dumps(extra)]
+        done = subprocess.run(
+            [*map(str, command), playbook], cwd=self.directory, env=self.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+        return Run(done.returncode, done.stdout)
