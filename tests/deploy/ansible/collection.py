@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests import toolchains
 from tests.toolchains import REPOSITORY
 
 COLLECTION = REPOSITORY / "deploy" / "ansible" / "odradek" / "broker"
 PLUGINS = Path(__file__).parent / "plugins"
 BIN = Path(sys.executable).parent
+LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+"""Variables of hosts that are this computer."""
 TIMEOUT_S = 900.0
 
 
@@ -58,6 +61,8 @@ class Ansible:
     """
 
     def __init__(self, directory: Path) -> None:
+        if not (BIN / "ansible-playbook").exists():
+            toolchains.unavailable("ansible-core is not installed (pip install '.[dev]')")
         self.directory = directory
         collections = directory / "collections" / "ansible_collections" / "odradek"
         collections.mkdir(parents=True)

@@ -1,0 +1,241 @@
+"""The playbooks on machines with systemd: ZooKeeper and brokers with TLS and SCRAM are installed, restarted, upgraded, added and removed,
+while a producer writes with acks=all and loses nothing.
+
+One cluster for all tests of this file; each leaves it with three brokers of the first wheel or a newer one that serve. @TIMES@
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+from tests.deploy.ansible import wheels
+from tests.deploy.ansible.collection import Ansible, Run
+from tests.deploy.machines import JAVA_PACKAGES, Machine, Network, debian_root, remove_files
+from tests.toolchains import REPOSITORY
+
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(7200), pytest.mark.xdist_group("ansible cluster")]
+
+TOPIC = "numbers"
+PORT = 9092
+FAULT = """
+
+def _fail(self):
+    raise RuntimeError("this release is broken")
+
+
+Supervisor.run = _fail
+"""
+
+
+class Cluster:
+    """Four machines, of which the first three get ZooKeeper and brokers, and one inventory."""
+
+    def __init__(self, directory: Path) -> None:
+        root = debian_root(*JAVA_PACKAGES, "zookeeper", "python3-apt")
+        self.ansible = Ansible(directory / "ansible")
+        self.wheel = wheels.build(directory)
+        self.directory = directory
+        self.network = Network()
+        self.machines = [Machine(f"kafka{number}", directory / f"kafka{number}", root) for number in (1, 2, 3, 4)]
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(directory / "ca.pem")
+        self.hosts: dict[str, dict[str, Any]] = {}
+        for number, machine in enumerate(self.machines, 1):
+            machine.start()
+            address = self.network.attach(machine, number + 1)
+            issued = authority.issue_cert(address, machine.name, "127.0.0.1")
+            key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+            self.hosts[machine.name] = {
+                "machine_leader": machine.leader,
+                "broker_node_id": number,
+                "broker_advertised_host": address,
+                "broker_rack": f"rack{number}",
+                "broker_tls_certificate": "".join(part.bytes().decode() for part in issued.cert_chain_pems),
+                "broker_tls_key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
+            }
+        self.settings = directory / "client.json"
+        servers = ",".join(f"10.77.0.{number}:{PORT}" for number in (2, 3, 4, 5))
+        self.settings.write_text(json.dumps({
+            "bootstrap.servers": servers, "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "admin", "sasl.password": "admin secret", "ssl.ca.location": str(directory / "ca.pem"),
+        }))  # fmt: skip
+
+    def inventory(self, *names: str) -> Path:
+        """An inventory in which these machines are brokers; the first three are servers of ZooKeeper."""
+        servers = {
+            f"kafka{number}": {"zookeeper_id": number, "machine_leader": self.hosts[f"kafka{number}"]["machine_leader"]}
+            for number in (1, 2, 3)
+        }
+        return self.ansible.inventory(
+            {"zookeeper": servers, "brokers": {name: self.hosts[name] for name in names}},
+            ansible_connection="machine", ansible_become=False, ansible_python_interpreter="/usr/bin/python3",
+            zookeeper_heap="128m", broker_install_method="wheel", broker_wheel=str(self.wheel),
+            broker_wheelhouse=str(wheels.wheelhouse()), broker_extras=[], broker_start_timeout=300,
+            broker_listeners=[{"name": "CLIENTS", "protocol": "SASL_SSL", "port": PORT},
+                              {"name": "BROKERS", "protocol": "SASL_SSL", "port": 9091}],
+            broker_inter_broker_listener="BROKERS", broker_tls_ca_file=str(self.directory / "ca.pem"),
+            broker_inter_broker_user="broker", broker_admin_user="admin",
+            broker_scram_users=[{"name": "broker", "password": 'broker "secret'}, {"name": "admin", "password": "admin secret"}],
+            broker_settings={
+                "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:broker;User:admin",
+                "num.io.threads": 2, "num.network.threads": 1,
+            },
+        )  # fmt: skip
+
+    def play(self, playbook: str, *options: str, brokers: tuple[int, ...] = (1, 2, 3), **extra: Any) -> Run:
+        """Run a playbook with these machines as brokers."""
+        return self.ansible.playbook(playbook, self.inventory(*(f"kafka{number}" for number in brokers)), *options, **extra)
+
+    def odradek(self, *command: str, on: int = 1) -> str:
+        """Run a command of odradek on a machine, as the administrator."""
+        server = f"10.77.0.{on + 1}:{PORT}"
+        return self.machines[on - 1].output(
+            "odradek", "-b", server, *command, "--command-config", "/etc/odradek/admin.properties"
+        )
+
+    def version(self, number: int) -> str:
+        """The version of the program on a machine."""
+        return self.machines[number - 1].output("odradek", "--version").split()[1].rstrip(",")
+
+    def starts(self) -> list[str]:
+        """When the brokers of the first three machines were started."""
+        return [
+            machine.output("systemctl", "show", "--property=ActiveEnterTimestampMonotonic", "odradek.service")
+            for machine in self.machines[:3]
+        ]
+
+    @contextmanager
+    def traffic(self) -> Iterator[None]:
+        """Produce while the body runs; then read every acknowledged record back."""
+        command = self.network.command(sys.executable, "-m", "tests.deploy.ansible.traffic")
+        produce = [*command, "produce", str(self.settings), TOPIC]
+        with subprocess.Popen(
+            produce, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as producer:
+            try:
+                assert producer.stdout is not None
+                assert producer.stdout.readline() == "ready\n"
+                yield
+                output, _ = producer.communicate(timeout=300)
+            finally:
+                producer.kill()
+        assert producer.returncode == 0, output
+        acknowledged = json.loads(output)
+        assert len(acknowledged) > 100
+        read = subprocess.run(
+            [*command, "read", str(self.settings), TOPIC], cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False
+        )  # fmt: skip
+        assert read.returncode == 0, read.stderr
+        assert set(acknowledged) - set(json.loads(read.stdout)) == set()
+
+    def close(self) -> None:
+        """End the machines and remove their files."""
+        for machine in self.machines:
+            machine.kill()
+        self.network.close()
+        for machine in self.machines:
+            remove_files(machine)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that site.yml has installed; before that, --check --diff of the same on the fresh machines."""
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        checked = made.play("site", "--check", "--diff", "--limit", "kafka1")
+        assert checked.code == 0, checked.output
+        assert not made.machines[0].exists("/opt/odradek")
+        assert "+authorizer.class.name=kafka.security.authorizer.AclAuthorizer" in checked.output
+        for secret in ("broker \"secret", 'broker \\"secret', "admin secret", "BEGIN PRIVATE KEY"):
+            assert secret not in checked.output
+        installed = made.play("site", "--diff")
+        assert installed.code == 0, installed.output
+        for secret in ("broker \"secret", 'broker \\"secret', "admin secret", "BEGIN PRIVATE KEY"):
+            assert secret not in installed.output
+        made.odradek("topic", "create", TOPIC, "-p", "6")
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_second_run_changes_nothing(cluster: Cluster) -> None:
+    starts = cluster.starts()
+    again = cluster.play("site", "--diff")
+    assert (again.code, again.changed) == (0, 0), again.output
+    assert cluster.starts() == starts
+    machine = cluster.machines[0]
+    for path in ("server.properties", "secrets/broker.properties", "tls/broker.pem"):
+        assert machine.output("stat", "--format=%a %U %G", f"/etc/odradek/{path}") == "640 root odradek"
+    assert machine.output("stat", "--format=%a %U %G", "/etc/odradek/admin.properties") == "600 root root"
+    users = {user["user"] for user in json.loads(cluster.odradek("user", "list", "--json"))}
+    assert users == {"broker", "admin"}
+
+
+def test_a_rolling_restart_loses_nothing(cluster: Cluster) -> None:
+    before = cluster.starts()
+    with cluster.traffic():
+        run = cluster.play("rolling_restart")
+    assert run.code == 0, run.output
+    assert all(new != old for new, old in zip(cluster.starts(), before, strict=True))
+
+
+def test_an_unknown_key_is_refused_before_anything_stops(cluster: Cluster) -> None:
+    before = cluster.starts()
+    settings = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "num.oi.threads": 3}
+    run = cluster.play("site", broker_settings=settings)
+    assert run.code != 0
+    assert "unknown key num.oi.threads" in run.text
+    assert "did you mean 'num.io.threads'" in run.text
+    assert "The broker was not stopped" in run.text
+    assert cluster.starts() == before
+    assert "num.oi.threads" not in cluster.machines[0].read("/etc/odradek/server.properties")
+
+
+def test_a_broken_release_stops_the_roll_and_the_others_serve(cluster: Cluster) -> None:
+    before = cluster.starts()
+    version = cluster.version(1)
+    broken = wheels.changed(cluster.wheel, "0.9.9", cluster.directory, "odradek/processes/supervisor.py", FAULT)
+    with cluster.traffic():
+        run = cluster.play("upgrade", broker_wheel=str(broken))
+        assert run.code != 0
+        assert "Broker 1 on kafka1 failed at the task" in run.text
+        assert "Do not restart another broker before this one serves" in run.text
+        assert "this release is broken" in run.text  # the end of its log
+        assert cluster.starts()[1:] == before[1:]
+        assert [cluster.version(number) for number in (2, 3)] == [version, version]
+        back = cluster.play("upgrade", "--limit", "kafka1")  # what the message says
+        assert back.code == 0, back.output
+    assert cluster.version(1) == version
+
+
+def test_a_rolling_upgrade_loses_nothing(cluster: Cluster) -> None:
+    newer = wheels.changed(cluster.wheel, "0.2.0", cluster.directory)
+    with cluster.traffic():
+        run = cluster.play("upgrade", broker_wheel=str(newer))
+    assert run.code == 0, run.output
+    assert [cluster.version(number) for number in (1, 2, 3)] == ["0.2.0"] * 3
+    cluster.wheel = newer
+
+
+def test_a_broker_is_added_and_another_one_removed(cluster: Cluster) -> None:
+    with cluster.traffic():
+        added = cluster.play("add_broker", brokers=(1, 2, 3, 4), new_broker="kafka4", balance=True)
+        assert added.code == 0, added.output
+        replicas = json.loads(cluster.odradek("topic", "describe", TOPIC, "--json"))
+        assert "4" in json.dumps(replicas)
+        removed = cluster.play("remove_broker", brokers=(1, 2, 3, 4), old_broker="kafka4")
+        assert removed.code == 0, removed.output
+    assert cluster.machines[3].state_of("odradek.service") == "inactive"
+    too_few = cluster.play("remove_broker", old_broker="kafka3")
+    assert too_few.code != 0
+    assert "without kafka3, 2 broker(s) remain in the group brokers, but broker_replication_factor=3" in too_few.text
