@@ -19,7 +19,7 @@ PLUGINS = Path(__file__).parent / "plugins"
 BIN = Path(sys.executable).parent
 LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
 """Variables of hosts that are this computer."""
-TIMEOUT_S = 900.0
+TIMEOUT_S = 1800.0
 
 
 class Host(NamedTuple):
@@ -64,6 +64,7 @@ class Ansible:
         if not (BIN / "ansible-playbook").exists():
             toolchains.unavailable("ansible-core is not installed (pip install '.[dev]')")
         self.directory = directory
+        self._runs = 0
         collections = directory / "collections" / "ansible_collections" / "odradek"
         collections.mkdir(parents=True)
         (collections / "broker").symlink_to(COLLECTION)
@@ -94,8 +95,11 @@ class Ansible:
         command = [BIN / "ansible-playbook", "-i", inventory, *options]
         if extra:
             command += ["-e", json.dumps(extra)]
-        done = subprocess.run(
-            [*map(str, command), playbook], cwd=self.directory, env=self.environment,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT_S, check=False,
-        )  # fmt: skip
-        return Run(done.returncode, done.stdout)
+        log = self.directory / f"{self._runs}-{Path(name).stem}.log"
+        self._runs += 1
+        with log.open("wb") as output:
+            done = subprocess.run(
+                [*map(str, command), playbook], cwd=self.directory, env=self.environment,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, timeout=TIMEOUT_S, check=False,
+            )  # fmt: skip
+        return Run(done.returncode, log.read_text())
