@@ -1,8 +1,8 @@
 """A producer and a reader for tests: which acknowledged records are still there.
 
-``python -m tests.deploy.ansible.traffic produce SETTINGS TOPIC`` writes numbered records with acks=all until its standard input ends, then
-prints the numbers that were acknowledged, as JSON; ``... read SETTINGS TOPIC`` prints the numbers that it reads. SETTINGS is a JSON file
-with settings of librdkafka.
+``python -m tests.deploy.ansible.traffic produce SETTINGS TOPIC`` writes numbered records with acks=all until its standard
+input ends, then prints the numbers that were acknowledged, as JSON; ``... read SETTINGS TOPIC`` prints the numbers that it
+reads. SETTINGS is a JSON file with settings of librdkafka.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def read(settings: dict[str, str], topic: str) -> list[int]:
     """The numbers of all records, in each partition from the first offset to the end."""
     consumer = Consumer({**settings, "group.id": "reader", "enable.auto.commit": "false"})
     try:
-        partitions = [TopicPartition(topic, number) for number in consumer.list_topics(topic, 60).topics[topic].partitions]
+        partitions = [
+            TopicPartition(topic, number) for number in consumer.list_topics(topic, 60).topics[topic].partitions
+        ]
         left = {}
         for partition in partitions:
             low, high = consumer.get_watermark_offsets(partition, 60)

@@ -14,8 +14,8 @@ from tests.toolchains import REPOSITORY
 
 def build(directory: Path) -> Path:
     """A wheel of this checkout in `directory`. Uses the modules that are compiled already."""
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-build-isolation", "--no-deps",
-               f"--wheel-dir={directory}", str(REPOSITORY)]  # fmt: skip
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
+    command = [*pip, "--no-build-isolation", "--no-deps", f"--wheel-dir={directory}", str(REPOSITORY)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = directory.glob("odradek-*.whl")

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.plugins.connection import ConnectionBase
+
 DOCUMENTATION = """
 name: machine
 short_description: Enters the namespaces of a machine of systemd-nspawn
@@ -15,12 +21,6 @@ options:
     vars:
       - name: machine_leader
 """
-
-import subprocess
-from pathlib import Path
-
-from ansible.errors import AnsibleConnectionFailure, AnsibleError
-from ansible.plugins.connection import ConnectionBase
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

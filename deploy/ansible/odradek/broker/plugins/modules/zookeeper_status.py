@@ -8,8 +8,8 @@ DOCUMENTATION = r"""
 module: zookeeper_status
 short_description: Asks a server of ZooKeeper for its state
 description:
-  - Sends the four-letter word C(srvr) and returns the mode of the server. Changes nothing. Fails if the server does not respond, or,
-    with O(serves), if it does not serve clients, as a server of an ensemble without a majority.
+  - Sends the four-letter word C(srvr) and returns the mode of the server. Changes nothing. Fails if the server does not
+    respond, or, with O(serves), if it does not serve clients, as a server of an ensemble without a majority.
 options:
   host:
     description: The name or address of the server.
