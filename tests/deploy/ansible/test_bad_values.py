@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.ansible.collection import LOCAL, Ansible, Run
+from tests.deploy.ansible.collection import LOCAL, Ansible
 
 PLAYBOOK = Path(__file__).parent / "local.yml"
 GOOD: dict[str, Any] = {"broker_node_id": 1, "broker_package": "odradek.deb"}
@@ -64,17 +64,20 @@ BROKERS: dict[str, tuple[dict[str, Any], str]] = {
         {"broker_package": "https://x/o.deb"},
         "broker_package=https://x/o.deb is a URL, but broker_package_checksum= is not sha256:HEX",
     ),
+}
+"""For each host its variables, and the sentence."""
+TYPES: dict[str, tuple[dict[str, Any], str]] = {
     "unknown-method": (
-        {"broker_install_method": "rpm", "tested_tasks": "main"},
+        {"broker_install_method": "rpm"},
         "value of broker_install_method must be one of: deb, wheel, none, got: rpm",
     ),
     "wrong-type": (
-        {"broker_node_id": "one", "tested_tasks": "main"},
+        {"broker_node_id": "one"},
         "argument 'broker_node_id' is of type str and we were unable to convert to int",
     ),
-    "no-id": ({"broker_node_id": None, "tested_tasks": "main"}, "missing required arguments: broker_node_id"),
+    "no-id": ({"broker_node_id": None}, "missing required arguments: broker_node_id"),
 }
-"""For each host its variables, and the sentence."""
+"""What meta/argument_specs.yml refuses: the whole role runs."""
 SERVERS: dict[str, tuple[dict[str, Any], str]] = {
     "large-server-id": ({"zookeeper_id": 256}, "zookeeper_id=256 of large-server-id is not from 1 to 255"),
     "even": (
@@ -93,26 +96,33 @@ SERVERS: dict[str, tuple[dict[str, Any], str]] = {
 WITH_ANOTHER_HOST = ("duplicate-id", "no-zookeeper", "min-in-sync", "even")
 
 
-@pytest.fixture
-def run(ansible: Ansible, tmp_path: Path) -> Run:
+def assert_refused(
+    ansible: Ansible, directory: Path, tasks: str, **roles: dict[str, tuple[dict[str, Any], str]]
+) -> None:
+    """Run tasks of roles with the variables of all cases, each on a host in a group of its own. Each must fail."""
     groups: dict[str, dict[str, dict[str, Any]]] = {}
-    for role, cases in (("broker", BROKERS), ("zookeeper", SERVERS)):
+    for role, cases in roles.items():
         for name, (variables, _) in cases.items():
-            common = {"tested_role": role, "tested_tasks": "validate", f"{role}_group": name}
+            common = {"tested_role": role, "tested_tasks": tasks, f"{role}_group": name}
             host = {**(GOOD if role == "broker" else {}), **common, **variables}
             groups[name] = {name: {key: value for key, value in host.items() if value is not None}}
             if role == "zookeeper":
-                groups[name][name]["zookeeper_data_dir"] = str(tmp_path / "zookeeper")
+                groups[name][name]["zookeeper_data_dir"] = str(directory / "zookeeper")
             if name in WITH_ANOTHER_HOST:
-                groups[name][f"{name}-other"] = {**groups[name][name], "broker_node_id": 7}
-    return ansible.playbook(str(PLAYBOOK), ansible.inventory(groups, **LOCAL))
-
-
-def test_bad_values_are_refused_with_a_sentence_that_names_them(run: Run) -> None:
-    for name, (_, sentence) in {**BROKERS, **SERVERS}.items():
+                groups[name][f"{name}-other"] = {**groups[name][name], "broker_node_id": 7, "zookeeper_id": 7}
+    run = ansible.playbook(str(PLAYBOOK), ansible.inventory(groups, **LOCAL))
+    for name, (_, sentence) in (case for cases in roles.values() for case in cases.items()):
         assert run.hosts[name].failed == 1, f"{name}:\n{run.output}"
         found = re.findall(rf"(?:fatal|failed): \[{name}\][^\n]*\n((?: +.*\n|\n)*)", run.output)
         assert sentence in " ".join(" ".join(found).split()), f"{name}:\n{found}"
+
+
+def test_bad_values_are_refused_with_a_sentence_that_names_them(ansible: Ansible, tmp_path: Path) -> None:
+    assert_refused(ansible, tmp_path, "validate", broker=BROKERS, zookeeper=SERVERS)
+
+
+def test_wrong_types_and_choices_are_refused(ansible: Ansible, tmp_path: Path) -> None:
+    assert_refused(ansible, tmp_path, "main", broker=TYPES)
 
 
 @pytest.fixture
