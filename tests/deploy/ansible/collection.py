@@ -49,6 +49,14 @@ class Run(NamedTuple):
         return sum(host.changed for host in self.hosts.values())
 
     @property
+    def end(self) -> str:
+        """The last lines, for messages of failed tests."""
+        return self.output[-6000:]
+
+    def __repr__(self) -> str:
+        return f"Run({self.code})"
+
+    @property
     def text(self) -> str:
         """The output with all white space as single blanks, to look for sentences."""
         return " ".join(self.output.split())

@@ -158,12 +158,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     made = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         checked = made.play("site", "--check", "--diff", "--limit", "kafka1")
-        assert checked.code == 0, checked.output
+        assert checked.code == 0, checked.end
         assert not made.machines[0].exists("/opt/odradek")
         assert "+authorizer.class.name=kafka.security.authorizer.AclAuthorizer" in checked.output
         assert [secret for secret in SECRETS if secret in checked.output] == []
         installed = made.play("site", "--diff")
-        assert installed.code == 0, installed.output
+        assert installed.code == 0, installed.end
         assert [secret for secret in SECRETS if secret in installed.output] == []
         made.odradek("topic", "create", TOPIC, "-p", "6")
         yield made
@@ -174,7 +174,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def test_a_second_run_changes_nothing(cluster: Cluster) -> None:
     starts = cluster.starts()
     again = cluster.play("site", "--diff")
-    assert (again.code, again.changed) == (0, 0), again.output
+    assert (again.code, again.changed) == (0, 0), again.end
     assert cluster.starts() == starts
     machine = cluster.machines[0]
     for path in ("server.properties", "secrets/broker.properties", "tls/broker.pem"):
@@ -188,7 +188,7 @@ def test_a_rolling_restart_loses_nothing(cluster: Cluster) -> None:
     before = cluster.starts()
     with cluster.traffic():
         run = cluster.play("rolling_restart")
-    assert run.code == 0, run.output
+    assert run.code == 0, run.end
     assert all(new != old for new, old in zip(cluster.starts(), before, strict=True))
 
 
@@ -217,7 +217,7 @@ def test_a_broken_release_stops_the_roll_and_the_others_serve(cluster: Cluster) 
         assert cluster.starts()[1:] == before[1:]
         assert [cluster.version(number) for number in (2, 3)] == [version, version]
         back = cluster.play("upgrade", "--limit", "kafka1")  # what the message says
-        assert back.code == 0, back.output
+        assert back.code == 0, back.end
     assert cluster.version(1) == version
 
 
@@ -225,7 +225,7 @@ def test_a_rolling_upgrade_loses_nothing(cluster: Cluster) -> None:
     newer = wheels.changed(cluster.wheel, "0.2.0", cluster.directory)
     with cluster.traffic():
         run = cluster.play("upgrade", broker_wheel=str(newer))
-    assert run.code == 0, run.output
+    assert run.code == 0, run.end
     assert [cluster.version(number) for number in (1, 2, 3)] == ["0.2.0"] * 3
     cluster.wheel = newer
 
@@ -233,11 +233,11 @@ def test_a_rolling_upgrade_loses_nothing(cluster: Cluster) -> None:
 def test_a_broker_is_added_and_another_one_removed(cluster: Cluster) -> None:
     with cluster.traffic():
         added = cluster.play("add_broker", brokers=(1, 2, 3, 4), new_broker="kafka4", balance=True)
-        assert added.code == 0, added.output
+        assert added.code == 0, added.end
         replicas = json.loads(cluster.odradek("topic", "describe", TOPIC, "--json"))
         assert "4" in json.dumps(replicas)
         removed = cluster.play("remove_broker", brokers=(1, 2, 3, 4), old_broker="kafka4")
-        assert removed.code == 0, removed.output
+        assert removed.code == 0, removed.end
     assert cluster.machines[3].state_of("odradek.service") == "inactive"
     too_few = cluster.play("remove_broker", old_broker="kafka3")
     assert too_few.code != 0
