@@ -16,7 +16,7 @@ from typing import Any
 from odradek.clients.errors import ClientError, HandshakeError, UnreachableError
 from odradek.clients.sasl_settings import credentials_of
 from odradek.clients.security_keys import similar_key
-from odradek.config import properties
+from odradek.config import properties, providers
 from odradek.config.errors import ConfigError
 from odradek.security.sasl.client import Credentials, LoginError, TokenCredentials
 from odradek.security.sasl.mechanism import OAUTHBEARER
@@ -65,7 +65,8 @@ class ClientSecurity:
         try:
             with open(file, "rb") as stream:
                 text = properties.decode(stream.read(_LONGEST_FILE))
-            entries = {entry.name: entry.value.strip() for entry in properties.parse(text, file)}
+            read = providers.resolved(properties.parse(text, file))
+            entries = {name: value.strip() for name, value, _ in read}
             hints = [f"key {name} is unknown; {hint}" for name in entries if (hint := similar_key(name))]
             security = cls.from_settings(entries)
             return replace(security, warnings=tuple(f"{file}: {line}" for line in (*hints, *security.warnings)))
