@@ -306,3 +306,11 @@ config.providers: configFromSecrets
 {{- end -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Each template begins with this: Helm does not say in which order it executes them. The checks run once. */}}
+{{- define "odradek.checked" -}}
+{{- if not (hasKey .Values "checkedAlready") -}}
+{{- include "odradek.validate" . -}}
+{{- $_ := set .Values "checkedAlready" true -}}
+{{- end -}}
+{{- end -}}
