@@ -377,19 +377,21 @@ def run_maven(command: list[str], cwd: Path | None = None) -> None:
         fetch(command, cwd, again=["-U"])  # else it remembers what it did not find
 
 
-def fetch(command: list[str], cwd: Path | None = None, again: Iterable[str] = ()) -> None:
+def fetch(
+    command: list[str], cwd: Path | None = None, again: Iterable[str] = (), timeout_s: float = _BUILD_TIMEOUT_S
+) -> None:
     """Run what takes something from the network, and with the arguments `again` if it fails. Raises RuntimeError."""
     for _ in range(_FETCHES - 1):
         try:
-            return _run(command, cwd)
+            return _run(command, cwd, timeout_s)
         except RuntimeError:
             time.sleep(_BETWEEN_FETCHES_S)
             command = [*command, *again]
-    return _run(command, cwd)
+    return _run(command, cwd, timeout_s)
 
 
-def _run(command: list[str], cwd: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S)
+def _run(command: list[str], cwd: Path | None = None, timeout_s: float = _BUILD_TIMEOUT_S) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout_s)
     if done.returncode != 0:
         output = (done.stdout + done.stderr).strip()[-4000:]
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{output}")

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from tests import toolchains
+from tests.deploy.helm import tools
 
 CHART = toolchains.REPOSITORY / "deploy" / "helm" / "odradek"
 HERE = Path(__file__).resolve().parent
@@ -36,7 +37,7 @@ def values_file(name: str) -> Path:
 
 def helm(*arguments: object, text: str | None = None, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run Helm, and return how it ended."""
-    command = [toolchains.helm(), *map(str, arguments)]
+    command = [tools.helm(), *map(str, arguments)]
     return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, env=env)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import toolchains
-from tests.deploy.helm import chart
+from tests.deploy.helm import chart, tools
 
 IGNORED = (
     # The label that selects the pod of one broker (apps.kubernetes.io/pod-index) is set by Kubernetes, not in the template of the pods.
@@ -36,7 +36,7 @@ def test_helm_lint_finds_nothing(name: str) -> None:
 def test_kube_score_finds_nothing(name: str) -> None:
     # A limit of CPU would stop a broker in the middle of requests, because its processes use whole CPUs in short times.
     options = ["--kubernetes-version", "v1.34", "--ignore-container-cpu-limit", "--output-format", "json"]
-    command = [toolchains.kube_score(), "score", *options, "-"]
+    command = [tools.kube_score(), "score", *options, "-"]
     done = subprocess.run(command, input=chart.manifest(name), capture_output=True, text=True, timeout=60)
     scored = json.loads(done.stdout)
     assert "StatefulSet" in {item["type_meta"]["kind"] for item in scored}
