@@ -73,12 +73,13 @@ build-dev: .build/installed-dev .build/native
 	@$(PIP) 'odradek[dev]' >.build/install-dev.log 2>&1 || { tail -n 40 .build/install-dev.log >&2; exit 1; }
 	@touch $@
 
-tables: build-dev ## write the files that are made from code: two pages of docs/, the dashboards, the stubs of _ext/
+tables: build-dev ## write the files that are made from others: two pages of docs/, the dashboards, the stubs of _ext/, copies for Helm
 	@$(BIN)/python -m odradek.config.reference docs/configuration.md
 	@$(BIN)/python -m odradek.metrics.reference docs/metrics.md
 	@$(BIN)/python -m odradek.api.access_reference docs/acls.md
 	@$(BIN)/python -m grafana
 	@$(BIN)/python tools/native_stubs.py
+	@$(BIN)/python tools/chart_files.py
 
 # A second copy of the package, compiled with bounds checks and fault points, and of the tests that use it from there.
 build-debug: build-dev

@@ -148,9 +148,9 @@ class Collector:
 
     def partitions(self) -> dict[str, list[Partition]]:
         """Return all partitions, by topic."""
-        return dict(self._by_topic())
+        return dict(self.each_topic())
 
-    def _by_topic(self) -> Iterator[tuple[str, list[Partition]]]:
+    def each_topic(self) -> Iterator[tuple[str, list[Partition]]]:
         """Yield all partitions topic by topic, because the rows of ten thousand partitions take 5 MB."""
         self._directory.refresh()
         for topic in self._directory.by_name.values():
@@ -176,9 +176,9 @@ class Collector:
             if now < self._next_look_ms:
                 return False
             self._times.read(self.shm, self.workers(), now)
-            left = self.sizes.refresh(self._by_topic(), SIZES_AT_ONCE)
+            left = self.sizes.refresh(self.each_topic(), SIZES_AT_ONCE)
             if not left:  # topics get their names by their size
-                self._look_at_usage(self._by_topic())
+                self._look_at_usage(self.each_topic())
                 self._next_look_ms = now + LOOK_EVERY_MS
             return left
 

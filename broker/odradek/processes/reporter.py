@@ -33,6 +33,7 @@ from odradek.metrics.group_rows import MalformedGroups, decode_groups
 from odradek.metrics.http import HttpServer, Pages
 from odradek.metrics.http_access import NAME as METRICS_NAME
 from odradek.metrics.http_access import TLS, Credentials, HttpTls
+from odradek.metrics.joining import not_joined
 from odradek.metrics.partitions import Address, not_ready
 from odradek.metrics.processes import places
 from odradek.metrics.security import CertificateTimes, SecurityFaults
@@ -260,14 +261,19 @@ class Reporter:
             yield from exposition.pieces(self.collector.families(known.groups, known.transactions), openmetrics)
 
     def not_ready(self) -> str | None:
-        """Why the broker is not ready; None if it is. To become ready for the first time, all its processes must serve."""
+        """Why the broker is not ready; None if it is.
+
+        To become ready for the first time, all its processes must serve, and in a cluster it must have joined it.
+        """
         processes = places(self._shm)
         reason = not_ready(self._shm, processes)
         if reason is None and not self._has_been_ready:
             for place in processes:
                 if place.state != ProcessState.SERVING:
                     return f"{place.name}-{place.ordinal} is {place.state.name.lower()}"
-            self._has_been_ready = True
+            with self.collector.lock:
+                reason = not_joined(self._context.config.node_id, self.collector.each_topic())
+            self._has_been_ready = reason is None
         return reason
 
     def _usage(self, query: dict[str, list[str]]) -> dict[str, Any]:

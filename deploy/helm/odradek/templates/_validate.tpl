@@ -56,6 +56,7 @@ listener.security.protocol.map: listeners and external
 inter.broker.listener.name: listeners.brokers
 security.inter.broker.protocol: listeners.brokers
 metrics.listener: metrics.port
+num.network.threads: workers
 sasl.enabled.mechanisms: listeners
 sasl.mechanism.inter.broker.protocol: listeners
 authorizer.class.name: authorizer
