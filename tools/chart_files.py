@@ -1,7 +1,7 @@
 """Write the files of the Helm chart that are copies: `python tools/chart_files.py`, or `make tables`.
 
-Helm reads only files inside a chart: so it has copies of the Prometheus rules and of the dashboards, and the list of the broker's
-configuration keys, with which it refuses unknown ones. A test compares them with their sources.
+Helm reads only files inside a chart: so it has copies of the Prometheus rules and of the dashboards, and the list of the
+broker's configuration keys, with which it refuses unknown ones. A test compares them with their sources.
 """
 
 import sys

@@ -65,8 +65,8 @@ class ClientSecurity:
         try:
             with open(file, "rb") as stream:
                 text = properties.decode(stream.read(_LONGEST_FILE))
-            read = providers.resolved(properties.parse(text, file))
-            entries = {name: value.strip() for name, value, _ in read}
+            read = [(entry.name, entry.value, f"{file}:{entry.line}") for entry in properties.parse(text, file)]
+            entries = {name: value.strip() for name, value, _ in providers.resolved(read)}
             hints = [f"key {name} is unknown; {hint}" for name in entries if (hint := similar_key(name))]
             security = cls.from_settings(entries)
             return replace(security, warnings=tuple(f"{file}: {line}" for line in (*hints, *security.warnings)))

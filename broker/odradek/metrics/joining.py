@@ -1,10 +1,10 @@
 """Whether a broker of a cluster has joined it: a condition of the first readiness, not of later ones.
 
-A rolling restart continues with the next broker when this one is ready. So a broker that cannot register, or cannot log in at the
-leaders of its replicas, must not become ready; and one that only was restarted must be in sync before the next one stops. Later, a lost
+A rolling restart continues with the next broker when this one is ready. So a broker that cannot register, or cannot log in at
+the leaders of its replicas, must not become ready, and its replicas must be in sync before the next one stops. Later, a lost
 ZooKeeper or a slow follower must not make it unready: it still serves clients.
 
-Reads the shared memory; threads of HTTP in the reporter process call it, with the lock of the collector.
+Reads the shared memory. Threads of HTTP in the reporter process call it, with the lock of the collector.
 """
 
 from collections.abc import Iterable, Sequence

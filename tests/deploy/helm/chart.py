@@ -35,7 +35,9 @@ def values_file(name: str) -> Path:
     return VALUES / f"{name}.yaml"
 
 
-def helm(*arguments: object, text: str | None = None, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def helm(
+    *arguments: object, text: str | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run Helm, and return how it ended."""
     command = [tools.helm(), *map(str, arguments)]
     return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, env=env)
@@ -92,11 +94,11 @@ def pod_templates(found: Iterable[Object]) -> Iterator[tuple[str, Object]]:
 
 
 def golden(name: str) -> str:
-    """What the golden file of a value set contains: the objects, without the copies that tests/deploy/helm/test_copies.py compares."""
+    """What the golden file of a value set contains: the objects, without the copies that test_copies.py compares."""
     found = objects(manifest(name))
     for item in found:
         if item["kind"] == "ConfigMap" and "-dashboard-" in item["metadata"]["name"]:
-            item["data"] = {file: "(a dashboard)" for file in item["data"]}
+            item["data"] = dict.fromkeys(item["data"], "(a dashboard)")
         if item["kind"] == "PrometheusRule":
             item["spec"]["groups"] = [group["name"] for group in item["spec"]["groups"]]
     found.sort(key=lambda item: (item["kind"], item["metadata"]["name"]))

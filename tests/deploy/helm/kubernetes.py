@@ -1,6 +1,7 @@
 """A real API server of Kubernetes with its etcd, for tests, and a small client of it.
 
-There are no controllers and no kubelet: objects are stored, checked and admitted, but no pods are made of StatefulSets, and none run.
+There are no controllers and no kubelet: objects are stored, checked and admitted, but nothing makes pods of StatefulSets, and
+no pod runs.
 """
 
 from __future__ import annotations
@@ -72,9 +73,10 @@ class ApiServer:
         tokens = directory / "tokens.csv"
         tokens.write_text(f"{self._token},admin,admin,system:masters\n")
         self._run(
-            [server, "--etcd-servers", store, "--bind-address", "127.0.0.1", "--secure-port", port, "--cert-dir", directory / "tls",
-             "--token-auth-file", tokens, "--authorization-mode", "RBAC", "--service-account-issuer", "https://kubernetes.test",
-             "--service-account-signing-key-file", account_key, "--service-account-key-file", account_key,
+            [server, "--etcd-servers", store, "--bind-address", "127.0.0.1", "--secure-port", port,
+             "--cert-dir", directory / "tls", "--token-auth-file", tokens, "--authorization-mode", "RBAC",
+             "--service-account-issuer", "https://kubernetes.test", "--service-account-signing-key-file", account_key,
+             "--service-account-key-file", account_key,
              "--service-cluster-ip-range", "10.0.0.0/16"],
             directory / "apiserver.log",
         )  # fmt: skip
@@ -99,7 +101,9 @@ class ApiServer:
 
     def _run(self, command: Iterable[object], log: Path) -> None:
         output: IO[bytes] = self._exit.enter_context(log.open("wb"))
-        process = subprocess.Popen([*map(str, command)], stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*map(str, command)], stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        )
         self._exit.callback(self._end, process)
 
     @staticmethod
@@ -122,7 +126,9 @@ class ApiServer:
             return False
         return True
 
-    def request(self, method: str, path: str, body: Object | None = None, content_type: str = "application/json") -> Any:
+    def request(
+        self, method: str, path: str, body: Object | None = None, content_type: str = "application/json"
+    ) -> Any:
         """The parsed response. Raises ApiError, OSError."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type}

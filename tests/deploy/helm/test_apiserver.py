@@ -1,6 +1,7 @@
 """The chart and a real API server: every object arrives as the template says, and what may not change is refused.
 
-The pods do not run: there is no kubelet. What they run is tried by hand: the command of the pod of `helm test` against a local broker.
+The pods do not run, because there is no kubelet. The test runs the command of the pod of `helm test` against a local broker;
+test_brokers.py runs the brokers.
 """
 
 from __future__ import annotations
@@ -63,11 +64,18 @@ def namespace(server: ApiServer) -> str:
     server.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": label}})
     # Kubernetes' controllers make it in each namespace; the chart recognizes by it that it can look objects up.
     server.create(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt", "namespace": name}, "data": {"ca.crt": "x"}}
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "kube-root-ca.crt", "namespace": name},
+            "data": {"ca.crt": "x"},
+        }
     )
     for secret, keys in SECRETS.items():
         data = {key: base64.b64encode(b"secret").decode() for key in keys}
-        server.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "namespace": name}, "data": data})
+        server.create(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "namespace": name}, "data": data}
+        )
     return name
 
 
@@ -126,7 +134,9 @@ def only(found: list[Object], kind: str) -> Object:
 
 
 @pytest.mark.parametrize("name", chart.SETS)
-def test_a_value_set_is_installed_upgraded_rolled_back_and_removed(name: str, release: Release, server: ApiServer) -> None:
+def test_a_value_set_is_installed_upgraded_rolled_back_and_removed(
+    name: str, release: Release, server: ApiServer
+) -> None:
     release.install(name)
     first = release.read_back()
     assert {item["kind"] for item in first} == {item["kind"] for item in chart.objects(chart.manifest(name))} - {"Pod"}
@@ -168,10 +178,19 @@ def test_more_brokers_change_nothing_of_the_pods_and_fewer_are_refused_until_the
 def test_what_may_not_change_is_refused(release: Release, server: ApiServer) -> None:
     release.install("cluster")
     for arguments, sentence in (
-        (["nodeIdBase=0"], "nodeIdBase is 0, but the brokers were installed with 1, and their logs and replicas belong to their ids"),
-        (["storage.size=10Gi"], "storage.size is 10Gi, but the volumes of the brokers have 20Gi, and a volume cannot shrink"),
+        (
+            ["nodeIdBase=0"],
+            "nodeIdBase is 0, but the brokers were installed with 1, and their logs and replicas belong to",
+        ),
+        (
+            ["storage.size=10Gi"],
+            "storage.size is 10Gi, but the volumes of the brokers have 20Gi, and a volume cannot shrink",
+        ),
         (["storage.size=19.5Gi"], "storage.size is 19.5Gi, but the volumes of the brokers have 20Gi"),
-        (["storage.size=30Gi"], "storage.size is 30Gi, but the StatefulSet prod-odradek has 20Gi, which Kubernetes does not"),
+        (
+            ["storage.size=30Gi"],
+            "storage.size is 30Gi, but the StatefulSet prod-odradek has 20Gi, which Kubernetes does not",
+        ),
         (["zookeeper.chroot=/other"], "zookeeper.chroot is /other, but the cluster's nodes are below /odradek"),
         (
             ["zookeeper.enabled=false", "brokers=1", "allowFewerBrokers=true"],
@@ -195,7 +214,10 @@ def test_what_may_not_change_is_refused(release: Release, server: ApiServer) -> 
     until(lambda: _released(server, stateful_set), "the StatefulSet is removed")
     done = release.helm(*upgrade)
     assert done.returncode != 0
-    assert "storage.size is 20Gi, but the volume claim data-prod-odradek-1 has 30Gi, and a volume cannot shrink" in done.stderr
+    assert (
+        "storage.size is 20Gi, but the volume claim data-prod-odradek-1 has 30Gi, and a volume cannot shrink"
+        in done.stderr
+    )
     release.run(*upgrade, "--set", "storage.size=30Gi")
     release.read_back()
 
@@ -214,8 +236,8 @@ def _released(server: ApiServer, item: Object) -> bool:
         ("tls-scram", ["brokerUser=broker", "users[0].passwordSecret.name=none"],
          "the passwordSecret of the user broker names the Secret none, which does not exist in the namespace"),
         ("tls-scram", ["users[1].passwordSecret.key=root"],
-         "the passwordSecret of the user admin names the key root of the Secret kafka-users, which has only the keys admin, alice, broker"),
-        ("tls-scram", ["tls.secret=kafka-certificates"], "tls.secret names the Secret kafka-certificates, which does not exist"),
+         "the passwordSecret of the user admin names the key root of the Secret kafka-users, which has only the keys admin"),
+        ("tls-scram", ["tls.secret=certificates"], "tls.secret names the Secret certificates, which does not exist"),
         ("tls-scram", ["tls.keystoreKey=keystore.p12"], "tls.secret names the key keystore.p12 of the Secret kafka-tls"),
         ("external", ["configFromSecrets[0].secret=zk"], "configFromSecrets (odradek.zookeeper.password) names the Secret zk,"),
     ],
@@ -252,7 +274,9 @@ def _whole_list(values: Object, arguments: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", chart.SETS)
-def test_the_namespace_admits_all_pods_although_it_restricts_them(name: str, release: Release, server: ApiServer) -> None:
+def test_the_namespace_admits_all_pods_although_it_restricts_them(
+    name: str, release: Release, server: ApiServer
+) -> None:
     release.install(name)
     count = 0
     for where, template in chart.pod_templates([*release.objects(), *_hooks(release)]):
@@ -291,7 +315,7 @@ def _hooks(release: Release) -> list[Object]:
 
 @pytest.mark.parametrize("ready", [True, False])
 def test_helm_test_succeeds_exactly_if_its_command_does(ready: bool, release: Release, server: ApiServer) -> None:
-    """The test plays the kubelet: it runs the command of the pod with its environment, against a local broker, and reports its end."""
+    """The test takes the place of the kubelet: it runs the command of the pod against a local broker, and reports its end."""
     release.install("single", *([] if ready else ["--set", "test.timeout=1s"]))
     (pod,) = _hooks(release)
     ended: list[subprocess.CompletedProcess[str]] = []

@@ -21,7 +21,10 @@ PASSWORD = "a password"
 
 
 def unpack(name: str, directory: Path, **extra: object) -> Path:
-    """Write the files of the ConfigMap, and of the Secrets that the pods mount, below `directory`; returns the directory of the former."""
+    """Write the files of the ConfigMap, and of the Secrets that the pods mount, below `directory`.
+
+    Returns the directory of the files of the ConfigMap.
+    """
     found = chart.rendered(name, extra=extra)
     data = chart.only(found, "ConfigMap")["data"]
     pod = chart.only(found, "StatefulSet")["spec"]["template"]["spec"]
@@ -53,7 +56,7 @@ def unpack(name: str, directory: Path, **extra: object) -> Path:
 
 
 def check(file: Path) -> subprocess.CompletedProcess[str]:
-    """`odradek config check --strict FILE`, as Python's module, because the tests may run in another environment's directory."""
+    """Run `odradek config check --strict FILE`."""
     command = [sys.executable, "-m", "odradek.cli.main", "config", "check", "--strict", str(file)]
     environment = os.environ | ENVIRONMENT
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)

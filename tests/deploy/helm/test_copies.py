@@ -41,7 +41,9 @@ def test_the_rules_and_dashboards_arrive_whole_in_the_objects() -> None:
     groups = chart.only(found, "PrometheusRule")["spec"]["groups"]
     rules = toolchains.REPOSITORY / "deploy" / "prometheus" / "rules"
     sources = [(rules / f"{name}.yml").read_text() for name in ("recording", "alerts")]
-    moved = [text.replace("file:///opt/odradek/share/docs", "https://wiki.example.org/odradek/docs") for text in sources]
+    moved = [
+        text.replace("file:///opt/odradek/share/docs", "https://wiki.example.org/odradek/docs") for text in sources
+    ]
     assert groups == [group for text in moved for group in yaml.safe_load(text)["groups"]]
     names = {path.name for path in (toolchains.REPOSITORY / "grafana" / "dashboards").glob("*.json")}
     boards = [item for item in found if item["kind"] == "ConfigMap" and "-dashboard-" in item["metadata"]["name"]]
@@ -78,7 +80,9 @@ def test_the_schema_knows_each_value_and_no_other(directory: Path) -> None:
     values = yaml.safe_load((directory / "values.yaml").read_text())
     schema = json.loads((directory / "values.schema.json").read_text())
     allowed = {"global", "resources.claims", "report.resources.claims", "affinity.nodeAffinity", "affinity.podAffinity"}
-    sub = {f"zookeeper.{name}" for name in yaml.safe_load((CHARTS[1] / "values.yaml").read_text())} | {"zookeeper.global"}
+    sub = {f"zookeeper.{name}" for name in yaml.safe_load((CHARTS[1] / "values.yaml").read_text())} | {
+        "zookeeper.global"
+    }
     missing = {path for path, in_both in _paths(values, schema) if not in_both}
     assert not missing - allowed - (sub if directory == chart.CHART else set())
 

@@ -14,7 +14,7 @@ from tests import toolchains
 from tests.deploy.helm import chart, tools
 
 IGNORED = (
-    # The label that selects the pod of one broker (apps.kubernetes.io/pod-index) is set by Kubernetes, not in the template of the pods.
+    # Kubernetes sets the label that selects the pod of one broker (apps.kubernetes.io/pod-index): it is not in the template.
     ("service-targets-pod", r"^prod-odradek-external-[0-9]+$"),
     # Chosen by the value external.type, which has another default.
     ("service-type", r"^prod-odradek-external(-[0-9]+)?$"),
@@ -26,7 +26,9 @@ OPERATORS = ("Certificate", "ServiceMonitor", "PrometheusRule")
 
 @pytest.mark.parametrize("name", chart.SETS)
 def test_helm_lint_finds_nothing(name: str) -> None:
-    done = chart.helm("lint", "--strict", chart.CHART, "-f", chart.values_file(name), "--kube-version", chart.KUBERNETES)
+    done = chart.helm(
+        "lint", "--strict", chart.CHART, "-f", chart.values_file(name), "--kube-version", chart.KUBERNETES
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     findings = re.findall(r"^\[(?:WARNING|ERROR)\].*", done.stdout + done.stderr, re.MULTILINE)
     assert not findings

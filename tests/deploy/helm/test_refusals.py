@@ -11,7 +11,11 @@ from tests.deploy.helm import chart
 USERS = [{"name": "broker", "passwordSecret": {"name": "users", "key": "broker"}}]
 
 SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
-    "no image": ("cluster", {"image": {"repository": ""}}, "image.repository is empty: set it to the registry and name of the image"),
+    "no image": (
+        "cluster",
+        {"image": {"repository": ""}},
+        "image.repository is empty: set it to the registry and name of the image",
+    ),
     "brokers without ZooKeeper": (
         "single",
         {"brokers": 3},
@@ -27,7 +31,11 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"zookeeper": {"connect": "zk:2181/kafka"}},
         "zookeeper.connect is zk:2181/kafka: it must be host:port,... without a path; set zookeeper.chroot",
     ),
-    "an even number of ZooKeepers": ("cluster", {"zookeeper": {"replicas": 2}}, "zookeeper.replicas is 2: it must be odd"),
+    "an even number of ZooKeepers": (
+        "cluster",
+        {"zookeeper": {"replicas": 2}},
+        "zookeeper.replicas is 2: it must be odd",
+    ),
     "an unknown key": (
         "cluster",
         {"config": {"log.retention.msec": 1}},
@@ -138,7 +146,11 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"tls": {"secret": "mine"}},
         "tls.secret is mine, but tls.certManager.enabled=true makes another Secret: keep one of them",
     ),
-    "no issuer": ("cert-manager", {"tls": {"certManager": {"issuerRef": {"name": ""}}}}, "tls.certManager.issuerRef.name is empty"),
+    "no issuer": (
+        "cert-manager",
+        {"tls": {"certManager": {"issuerRef": {"name": ""}}}},
+        "tls.certManager.issuerRef.name is empty",
+    ),
     "a user twice": ("cluster", {"users": USERS * 2}, "users has broker twice"),
     "no user for brokers": (
         "cluster",
@@ -160,7 +172,11 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"metrics": {"job": "kafka"}},
         "metrics.job is kafka: it must begin with odradek, because the rules and dashboards select these jobs",
     ),
-    "a report without Prometheus": ("monitoring", {"report": {"prometheus": ""}}, "report.prometheus is empty: set it to the URL"),
+    "a report without Prometheus": (
+        "monitoring",
+        {"report": {"prometheus": ""}},
+        "report.prometheus is empty: set it to the URL",
+    ),
     "a report without an image": (
         "monitoring",
         {"report": {"image": {"repository": ""}}},
@@ -171,7 +187,10 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
 SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
     "unknown value": ({"replicaCount": 3}, "additional properties 'replicaCount' not allowed"),
     "unknown value in a group": ({"storage": {"sizes": "1Gi"}}, "additional properties 'sizes' not allowed"),
-    "unknown value of the sub-chart": ({"zookeeper": {"replicaCount": 3}}, "additional properties 'replicaCount' not allowed"),
+    "unknown value of the sub-chart": (
+        {"zookeeper": {"replicaCount": 3}},
+        "additional properties 'replicaCount' not allowed",
+    ),
     "no broker": ({"brokers": 0}, "brokers"),
     "too many brokers": ({"brokers": 65}, "brokers"),
     "a text for a number": ({"brokers": "3"}, "brokers"),
@@ -180,7 +199,10 @@ SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
     "a size": ({"storage": {"size": "20 GB"}}, "size"),
     "a list in config": ({"config": {"log.dirs": ["/a"]}}, "log.dirs"),
     "a user without a password": ({"users": [{"name": "alice"}]}, "passwordSecret"),
-    "a password in the values": ({"users": [{**USERS[0], "password": "secret"}]}, "additional properties 'password' not allowed"),
+    "a password in the values": (
+        {"users": [{**USERS[0], "password": "secret"}]},
+        "additional properties 'password' not allowed",
+    ),
     "a user name that would end its quotes": ({"users": [{**USERS[0], "name": 'a"b'}]}, "name"),
     "a super user without User:": ({"authorizer": {"superUsers": ["admin"]}}, "superUsers"),
     "a network": ({"external": {"sourceRanges": ["10.0.0.1"]}}, "sourceRanges"),

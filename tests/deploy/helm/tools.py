@@ -1,4 +1,4 @@
-"""Programs that the tests of the chart need: Helm, kube-score, a real API server, and definitions of operators' objects; all by Go."""
+"""What the tests of the chart need, all by Go: Helm, kube-score, a real API server, and definitions of operators' objects."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Write the value of a label of this pod's node to a file, for broker.rack. An init container of the chart runs it.
 
-Arguments: the label, the file. Environment: ODRADEK_NODE_NAME. Ends with 1 and one line if the node has no such label, or cannot be read.
+Arguments: the label, the file. Environment: ODRADEK_NODE_NAME. Ends with 1 and one line if the node has no such label, or if it
+cannot read the node.
 """
 
 import json
@@ -25,7 +26,9 @@ def label_of(node: str, label: str) -> str:
     with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as response:
         labels = json.load(response)["metadata"].get("labels", {})
     if label not in labels:
-        raise LookupError(f"the node {node} has no label {label}: set the value rack.label of the chart, or rack.from=none")
+        raise LookupError(
+            f"the node {node} has no label {label}: set the value rack.label of the chart, or rack.from=none"
+        )
     return str(labels[label])
 
 
