@@ -42,7 +42,7 @@ class ApiError(Exception):
 class ApiServer:
     """etcd and kube-apiserver on free ports of 127.0.0.1, with their data in `directory`. `close` ends both.
 
-    Attributes: ``kubeconfig``, the path of the file for Helm, as a user who may do everything.
+    Attributes: ``url``; ``certificate``, its own (PEM); ``kubeconfig``, the file for Helm, as a user who may do everything.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -83,7 +83,8 @@ class ApiServer:
         self.url = f"https://127.0.0.1:{port}"
         until(self._is_ready, lambda: f"ready: {(directory / 'apiserver.log').read_text()[-2000:]}")
         self.kubeconfig = directory / "kubeconfig"
-        certificate = base64.b64encode((directory / "tls/apiserver.crt").read_bytes()).decode()
+        self.certificate = (directory / "tls/apiserver.crt").read_bytes()
+        certificate = base64.b64encode(self.certificate).decode()
         self.kubeconfig.write_text(
             yaml.safe_dump(
                 {
@@ -127,11 +128,16 @@ class ApiServer:
         return True
 
     def request(
-        self, method: str, path: str, body: Object | None = None, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        content_type: str = "application/json",
+        token: str = "",
     ) -> Any:
-        """The parsed response. Raises ApiError, OSError."""
+        """The parsed response. Raises ApiError, OSError. :param token: of another user than the one who may do everything."""
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type}
+        headers = {"Authorization": f"Bearer {token or self._token}", "Content-Type": content_type}
         request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)
         context = ssl._create_unverified_context()  # its own certificate, on 127.0.0.1
         try:

@@ -345,6 +345,49 @@ def test_helm_test_succeeds_exactly_if_its_command_does(ready: bool, release: Re
     assert (done.returncode == 0) == ready, done.stdout + done.stderr
 
 
+def test_the_zone_of_a_node_is_read_with_no_more_rights_than_that(
+    release: Release, server: ApiServer, tmp_path: Path
+) -> None:
+    release.install("cluster")
+    for name, labels in (("node-a", {"topology.kubernetes.io/zone": "zone-a"}), ("node-b", {"other": "x"})):
+        server.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+    account = tmp_path / "account"
+    account.mkdir()
+    path = f"/api/v1/namespaces/{release.namespace}/serviceaccounts/prod-odradek/token"
+    token = server.request("POST", path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
+    (account / "token").write_text(token["status"]["token"])
+    (account / "ca.crt").write_bytes(server.certificate)
+    template = only(release.objects(), "StatefulSet")["spec"]["template"]["spec"]
+    (container,) = template["initContainers"]
+    program, script, label, _ = container["command"]
+    assert program == "python3"
+    file = tmp_path / "node_zone.py"
+    file.write_text(only(release.objects(), "ConfigMap")["data"][Path(script).name])
+    zone = tmp_path / "zone"
+
+    def read(node: str) -> subprocess.CompletedProcess[str]:
+        host, _, port = server.url.removeprefix("https://").partition(":")
+        environment = os.environ | {
+            "ODRADEK_NODE_NAME": node,
+            "ODRADEK_SERVICE_ACCOUNT": str(account),
+            "KUBERNETES_SERVICE_HOST": host,
+            "KUBERNETES_SERVICE_PORT": port,
+        }
+        command = [sys.executable, "-I", str(file), label, str(zone)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+
+    done = read("node-a")
+    assert (done.returncode, done.stderr, zone.read_text()) == (0, "", "zone-a")
+    done = read("node-b")
+    assert done.returncode == 1
+    assert done.stderr.startswith("the node node-b has no label topology.kubernetes.io/zone: set the value rack.label")
+    done = read("node-c")
+    assert (done.returncode, done.stderr) == (1, "cannot read the node node-c: HTTP Error 404: Not Found\n")
+    for resource in (f"namespaces/{release.namespace}/secrets", "nodes", "pods"):
+        with pytest.raises(ApiError, match=r"403: .* is forbidden"):
+            server.request("GET", f"/api/v1/{resource}", token=token["status"]["token"])
+
+
 def test_the_definitions_are_used(server: ApiServer, namespace: str) -> None:
     """Objects of operators with a field that does not exist would be refused."""
     for item in chart.rendered("monitoring") + chart.rendered("cert-manager"):

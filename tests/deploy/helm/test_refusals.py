@@ -151,6 +151,11 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"tls": {"certManager": {"issuerRef": {"name": ""}}}},
         "tls.certManager.issuerRef.name is empty",
     ),
+    "a key store that commands cannot read": (
+        "external",
+        {"listeners": {"clients": {"protocol": "SSL"}}, "tls": {"clientAuth": "required", "keystoreKey": "broker.p12"}},
+        "tls.keystoreKey is broker.p12, but with tls.clientAuth=required the chart's own commands present this certificate",
+    ),
     "a user twice": ("cluster", {"users": USERS * 2}, "users has broker twice"),
     "no user for brokers": (
         "cluster",

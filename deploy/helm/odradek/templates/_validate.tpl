@@ -191,6 +191,9 @@ config.providers: configFromSecrets
 {{- if and $tls.certManager.enabled (not $tls.certManager.issuerRef.name) -}}
 {{- include "odradek.fail" "tls.certManager.issuerRef.name is empty: set it to the name of the issuer" -}}
 {{- end -}}
+{{- if and (eq .Values.listeners.clients.protocol "SSL") (ne $tls.clientAuth "none") $tls.keystoreKey (not (hasSuffix ".pem" $tls.keystoreKey)) -}}
+{{- include "odradek.fail" (printf "tls.keystoreKey is %s, but with tls.clientAuth=%s the chart's own commands present this certificate, and need a file in PEM format, whose name ends in .pem" $tls.keystoreKey $tls.clientAuth) -}}
+{{- end -}}
 {{- $users := list -}}
 {{- range .Values.users -}}
 {{- if has .name $users -}}
