@@ -32,7 +32,7 @@ CUT_TESTS := tests/cuts tests/net/test_connection_life.py tests/net/test_connect
 	tests/api/test_vanishing_members.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help build build-dev build-debug tables demo run cluster quick test test-all wheel test-faults test-cuts test-package deploy-test chaos chaos-cluster test-sanitized bench lint install-systemd clean distclean
+.PHONY: help build build-dev build-debug tables demo run cluster quick test test-all wheel test-faults test-cuts test-package deploy-test release chaos chaos-cluster test-sanitized bench lint install-systemd clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -134,6 +134,9 @@ wheel: build ## a wheel for other machines (manylinux), in dist/
 		|| { tail -n 40 .build/wheel.log >&2; exit 1; }
 	@$(BIN)/auditwheel repair -w dist .build/wheel/odradek-*.whl >>.build/wheel.log 2>&1 || { tail -n 40 .build/wheel.log >&2; exit 1; }
 	@ls -t dist/odradek-*.whl | head -n 1
+
+release: build ## all that is published, in dist/: wheels, sdist, Debian package, checksums, SBOM (OPTIONS=...)
+	@deploy/release/build $(OPTIONS)
 
 chaos: build-dev ## an hour of kills, stops and full disks under load (MINUTES=60); needs root for its small disk
 	@$(BIN)/python -m tests.faults.chaos --minutes $(or $(MINUTES),60)
