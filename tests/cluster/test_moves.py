@@ -1,19 +1,18 @@
 """`odradek partition move`, `moves`, `elect` and `odradek cluster wait` with a cluster of three brokers: a broker is emptied,
 removed and added again while producers write, throttles leave nothing behind, and an unclean election asks first."""
 
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from odradek.testing.broker_process import Broker
 from tests.cli.command import Command
+from tests.cli.test_interrupt import assert_stopped, start
 from tests.faults.checker import faults, read_partitions
 from tests.faults.load import Load
 from tests.waiting import until
@@ -24,7 +23,21 @@ pytestmark = [pytest.mark.xdist_group("moves"), pytest.mark.timeout(600)]
 IDS = (1, 2, 3)
 TOPIC = "load"
 PARTITIONS = 6
+MEGABYTE = 1000
+"""Records of 1000 bytes."""
 THROTTLED = ("leader.replication.throttled", "follower.replication.throttled")
+
+
+BATCH_BYTES = 10_000
+
+
+def fill(servers: str, topic: str, partitions: Iterable[int]) -> None:
+    """Write a megabyte into each partition, in batches of `BATCH_BYTES` at most."""
+    producer = Producer({"bootstrap.servers": servers, "batch.size": BATCH_BYTES, "acks": "all", "log_level": 0})
+    for partition in partitions:
+        for _ in range(MEGABYTE):
+            producer.produce(topic, bytes(1000), partition=partition)
+        assert producer.flush(90) == 0
 
 
 class Site:
@@ -51,12 +64,11 @@ class Site:
             rows += self.odradek.json("config", "get", "--broker", broker_id, "--changed")
         return [row["key"] for row in rows if row["key"].startswith(THROTTLED)]
 
-    def fill(self, topic: str, assignment: str, megabytes: int) -> None:
-        """Create a topic with records."""
+    def fill(self, topic: str, assignment: str) -> None:
+        """Create a topic with a megabyte of records in small batches, of which a follower fetches one at a time."""
         self.odradek("topic", "create", topic, "--assignment", assignment)
         self.odradek("cluster", "wait", "--in-sync")
-        line = "x" * 999 + "\n"
-        self.odradek("produce", topic, stdin=line * (megabytes * 1000))
+        fill(self.servers, topic, [0])
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +86,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 "auto.leader.rebalance.enable": "false",
                 "auto.create.topics.enable": "false",
                 "num.network.threads": 1,
+                "replica.fetch.max.bytes": BATCH_BYTES,
                 "group.initial.rebalance.delay.ms": 0,
                 "offsets.topic.num.partitions": 2,
                 "offsets.topic.replication.factor": 2,
@@ -110,7 +123,7 @@ def test_a_broker_is_emptied_removed_and_added_while_producers_write(site: Site)
             [2, 1],
         ]
         assert site.replicas()[3] == 0 and site.throttles(TOPIC) == []
-        until(lambda: not site.directories(3), lambda: f"no logs are left: {site.directories(3)}")
+        assert site.directories(3) == [], "no logs are left when the command ends"
         assert "broker 3 has no replicas" in odradek("partition", "move", "--off", 3, "--yes", "--wait")
         load.progress(50)
 
@@ -153,20 +166,15 @@ def test_preferred_leaders_are_elected_again_after_a_restart(site: Site) -> None
 
 def test_an_interrupted_move_continues_and_leaves_no_throttle_behind(site: Site) -> None:
     odradek, topic = site.odradek, "slow"
-    site.fill(topic, "1:3", 3)
-    command = [sys.executable, "-m", "odradek.cli.main", "partition", "move", "--off", "3", "-t", topic, "--throttle"]
-    environment = os.environ | {"ODRADEK_BOOTSTRAP_SERVERS": site.servers}
-    with subprocess.Popen(
-        [*command, "1kB", "--yes", "--wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
+    site.fill(topic, "1:3")
+    move = ("partition", "move", "--off", 3, "-t", topic, "--throttle", "1kB", "--yes", "--wait")
+    with start(*move, servers=site.servers) as process:
         until(lambda: odradek.json("partition", "moves"), "the reassignment is in progress")
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "the reassignments continue" in error and "odradek partition moves --finish" in error, error
+        words = ["continue", "cancel", "`odradek partition moves --finish` removes the throttle"]
+        assert_stopped(process, signal.SIGINT, *words)
     (row,) = odradek.json("partition", "moves", "-t", topic)
     assert (row["new_replicas"], row["removing"], row["copied_to"]) == ([1, 2], [3], 2)
-    assert row["bytes"] < row["leader_bytes"], "3 MB at 1 kB/s take most of an hour"
+    assert row["bytes"] < row["leader_bytes"], "1 MB at 1 kB/s takes a quarter of an hour"
     finished = odradek("partition", "moves", "--finish")
     assert "1 reassignment is still in progress" in finished and "the throttled rates stay" in finished
     waited = odradek.run("partition", "moves", "--wait", "--timeout", "0.1")
@@ -180,7 +188,7 @@ def test_an_interrupted_move_continues_and_leaves_no_throttle_behind(site: Site)
 
 def test_a_move_is_cancelled_with_its_throttle(site: Site) -> None:
     odradek, topic = site.odradek, "cancelled"
-    site.fill(topic, "1:3", 3)
+    site.fill(topic, "1:3")
     started = odradek("partition", "move", "--off", 3, "-t", topic, "--throttle", "1kB", "--yes")
     assert "are moving" in started and "--finish" in started
     odradek.refused("partition", "moves", "--cancel", words=["new replicas are deleted", "--yes"])

@@ -4,6 +4,7 @@ Runs in the process of the command. The controller executes reassignments also w
 repeated command plans only what is left.
 """
 
+import time
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import click
 from odradek.cli.failure import warn
 from odradek.cli.finding import abbreviate
 from odradek.cli.interrupt import interrupt_note
-from odradek.cli.move_wait import mismatched, wait_for_end
+from odradek.cli.move_wait import FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S, mismatched, wait_for_end
 from odradek.cli.options import confirm
 from odradek.cli.output import cell, count, echo_json, print_table, progress, size
 from odradek.clients import elections, move_plan, moves, replication_throttles, topics
@@ -230,7 +231,8 @@ def _finish(
     if not ended:
         warn(f"not complete within --timeout: {text}")
         return False
-    with interrupt_note(lambda: f"all reassignments have ended; {FINISH} removes the throttle" if throttle else ""):
+    rest = f"; {FINISH} removes the throttle" if throttle else ""
+    with interrupt_note(lambda: f"all reassignments have ended{rest}"):
         if throttle is not None:
             for problem in replication_throttles.unthrottle(cluster, throttle):
                 warn(f"cannot remove a throttle; {FINISH} tries again: {problem}")
@@ -241,7 +243,34 @@ def _finish(
     work.led_elsewhere = len(elections.candidates(view, elections.PREFERRED))
     if different or options.balance or failures:
         return not different
-    return _is_off(view, options)
+    return _is_off(view, options) and (bool(options.topics) or _has_no_logs(cluster, view, options))
+
+
+def _has_no_logs(cluster: Cluster, view: View, options: Options) -> bool:
+    """Whether the brokers of --off have deleted all logs: there may be topics that this user may not describe.
+
+    A broker that does not run, or does not say, is not waited for.
+    """
+    deadline = time.monotonic() + SETTLE_S
+    pause = FIRST_PAUSE_S
+    while True:
+        found = moves.stored(cluster, options.off & view.brokers.keys())
+        left = {
+            broker_id: places for broker_id, places in found.items() if not isinstance(places, ClientError) and places
+        }
+        if not left or time.monotonic() + pause > deadline:
+            break
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+    for broker_id, answer in found.items():
+        if isinstance(answer, ClientError):
+            warn(f"broker {broker_id} does not say which logs it still has: {answer}")
+        elif answer:
+            warn(
+                f"broker {broker_id} still has logs of {abbreviate(map(_name, answer))}: it deletes them, or this user may not "
+                "describe the topics"
+            )
+    return not left
 
 
 def _is_off(view: View, options: Options) -> bool:

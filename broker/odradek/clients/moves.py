@@ -163,14 +163,27 @@ def copies(
     return known, failures
 
 
-def _described(connection: Connection, places: Collection[Place]) -> dict[Place, Copied]:
+def stored(cluster: Cluster, broker_ids: Collection[int]) -> dict[int, list[Place] | ClientError]:
+    """The partitions that have a log at these brokers, also of topics that this user may not describe; or why it is not known.
+
+    Raises ClientError if no bootstrap server responds.
+    """
+    answers = cluster.of_each(broker_ids, lambda _, connection: _described(connection, None))
+    return {
+        broker_id: answer if isinstance(answer, ClientError) else sorted(answer)
+        for broker_id, answer in answers.items()
+    }
+
+
+def _described(connection: Connection, places: Collection[Place] | None) -> dict[Place, Copied]:
+    """What a broker has of these partitions, or of all (None)."""
     from odradek.protocol.schemas import describe_log_dirs as api
 
     make = api.Request
     topics: dict[str, Any] = {}
-    for name, number in sorted(places):
+    for name, number in sorted(places or ()):
         topics.setdefault(name, make.DescribableLogDirTopic(topic=name)).partitions.append(number)
-    response = connection.ask(api.SCHEMA, make(topics=list(topics.values())))
+    response = connection.ask(api.SCHEMA, make(topics=None if places is None else list(topics.values())))
     if response.error_code:
         raise RefusedError(response.error_code)
     return {
