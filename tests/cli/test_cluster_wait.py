@@ -128,7 +128,7 @@ def test_the_next_bootstrap_server_is_asked_and_a_cluster_that_is_away_is_awaite
     with StubCluster(size=2, down=[1, 2]) as cluster:
         lines = missing(cluster)
         assert [line.partition(": ")[0] for line in lines] == ["no bootstrap server responds"] * 2
-        assert all(address in line for address, line in zip(cluster.addresses.values(), lines, strict=True))
+        assert all(any(address in line for line in lines) for address in cluster.addresses.values())
 
 
 def test_a_broker_that_is_lost_during_the_wait_is_replaced_by_the_next():
