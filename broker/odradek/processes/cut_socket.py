@@ -15,6 +15,8 @@ import logging
 import os
 import socket
 import time
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from odradek.processes.context import ProcessContext
 log = logging.getLogger("odradek.coordination")
 
 SEND_TIMEOUT_S = 30.0
+PAUSE_S = 0.2
 MOST_CLIENTS = 4
 CUT_VERSION = 1
 
@@ -38,7 +41,7 @@ class CutSocket:
         self._context = context
         self._loop = loop
         self._listening: socket.socket | None = None
-        self._clients = 0
+        self._clients: set[socket.socket] = set()
 
     def start(self) -> None:
         """Listen. A failure is logged."""
@@ -51,33 +54,46 @@ class CutSocket:
                 directory / CUT_SOCKET, error.strerror,
             )  # fmt: skip
             return
-        self._loop.add_reader(self._listening.fileno(), self._accept)
+        self._watch()
+
+    def _watch(self) -> None:
+        if self._listening is not None:
+            self._loop.add_reader(self._listening.fileno(), self._accept)
 
     def _accept(self) -> None:
         assert self._listening is not None
         try:
             connection, _ = self._listening.accept()
-        except OSError as error:
-            log.debug("cannot accept a connection on the cut socket: %s", error.strerror)
+        except (BlockingIOError, ConnectionAbortedError):
             return
-        if self._clients >= MOST_CLIENTS:
+        except OSError as error:
+            log.warning("cannot accept a connection on %s: %s; retrying in %g s", CUT_SOCKET, error.strerror, PAUSE_S)
+            self._loop.remove_reader(self._listening.fileno())
+            self._loop.call_later(PAUSE_S, self._watch)
+            return
+        if len(self._clients) >= MOST_CLIENTS:
             connection.close()  # the client reports that it received nothing
             return
-        self._clients += 1
-        cut = take_cut(self._context)
-        self._loop.run_in_executor(None, _send, connection, cut).add_done_callback(self._sent)
+        self._clients.add(connection)
+        sending = self._loop.run_in_executor(None, _send, connection, take_cut(self._context))
+        sending.add_done_callback(partial(self._sent, connection))
 
-    def _sent(self, sending: "asyncio.Future[None]") -> None:
-        self._clients -= 1
+    def _sent(self, connection: socket.socket, sending: "asyncio.Future[None]") -> None:
+        self._clients.discard(connection)
+        connection.close()
         if not sending.cancelled() and (error := sending.exception()) is not None:
             log.debug("a client of the cut socket disconnected before it read the reply: %s", error)
 
     def close(self) -> None:
-        """Stop listening, and remove the file."""
-        if self._listening is None:
+        """Stop listening, remove the file, and end what is being sent: a client that does not read must not delay the stop."""
+        listening, self._listening = self._listening, None
+        if listening is None:
             return
-        self._loop.remove_reader(self._listening.fileno())
-        self._listening.close()
+        self._loop.remove_reader(listening.fileno())
+        listening.close()
+        for connection in self._clients:
+            with suppress(OSError):  # the client has closed it
+                connection.shutdown(socket.SHUT_RDWR)
         Path(self._context.log_dirs[0], CUT_SOCKET).unlink(missing_ok=True)
 
 
@@ -103,6 +119,5 @@ def take_cut(context: ProcessContext) -> dict[str, Any]:
 
 def _send(connection: socket.socket, cut: dict[str, Any]) -> None:
     """Encode and send the cut, in a thread, because a table of many partitions takes long. Raises OSError."""
-    with connection:
-        connection.settimeout(SEND_TIMEOUT_S)
-        connection.sendall(json.dumps(cut, default=bytes.hex, separators=(",", ":")).encode())
+    connection.settimeout(SEND_TIMEOUT_S)
+    connection.sendall(json.dumps(cut, default=bytes.hex, separators=(",", ":")).encode())
