@@ -93,6 +93,8 @@ def test_the_backup_of_a_stopped_broker_is_complete(original, whole, tmp_path):
     with Broker(CONFIG, directory=tmp_path) as broker:
         assert records_of(broker) == original[1]
         assert broker.status()["cluster_id"] == done["cluster_id"]
+        explained = Command(broker.bootstrap_servers).json("partition", "explain", "orders-0")
+        assert "'leader_epoch': 1" in str(explained)  # 0 in the original: consumers that had read more notice the loss
 
 
 def test_the_backup_of_a_killed_broker_is_complete(original, tmp_path):

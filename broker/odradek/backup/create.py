@@ -156,7 +156,10 @@ def _create(
     first = directories[0]
     for path in directories:
         if not Path(path, META_PROPERTIES).exists():
-            raise BackupError(f"{path} is not the log directory of a broker: it has no {META_PROPERTIES}")
+            raise BackupError(
+                f"{path} is not the log directory of a broker: it has no {META_PROPERTIES}; name the broker with --config FILE"
+                " or --data-dir DIR"
+            )
     running = is_locked(first)
     if not running:
         stack.enter_context(_locked(directories))
