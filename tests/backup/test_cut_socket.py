@@ -11,7 +11,7 @@ from odradek.processes import cut_socket
 from odradek.processes.cut_socket import MOST_CLIENTS, CutSocket
 from tests.waiting import until_async
 
-LARGE = {"partitions": ["x" * 1000] * 20_000}
+LARGE = {"partitions": ["x" * 1000] * 2_000}
 
 
 @pytest.fixture
