@@ -288,7 +288,7 @@ def test_an_interrupted_restore_can_be_repeated(original, whole, tmp_path):
 def test_a_full_disk_leaves_nothing(original, tmp_path):
     with SmallDisk(tmp_path / "disk", 24 << 20) as disk:
         target = disk.path / "backup"
-        process = begin("create", target, "--data-dir", original[0], "--throttle", "200000")
+        process = begin("create", target, "--data-dir", original[0], "--throttle", "20000")
         until(lambda: list(target.rglob("*.log")), "the first segment is copied")
         filler = disk.fill()
         _, errors = process.communicate(timeout=60)
