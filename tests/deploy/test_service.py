@@ -18,17 +18,18 @@ with socket.create_connection(("127.0.0.1", 9092)) as client:
     client.recv(1)
 """
 OPEN_FILES = 1 << 20
-STUCK_MS = 5000
+STUCK_MS, STOP_MS, STOP_TIMEOUT_S = 12_000, 8_000, 3
+"""The limit of a process that hangs, that of each step of a stop, and what systemd allows a stop that asks for no more."""
 WATCHDOG_S = 10
 RECOVERY = r"\brecover"
-DROP_IN = f"[Service]\nWatchdogSec={WATCHDOG_S}\nRestartSec=100ms\n"
+DROP_IN = f"[Service]\nWatchdogSec={WATCHDOG_S}\nTimeoutStopSec={STOP_TIMEOUT_S}\nRestartSec=100ms\n"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """A machine on which the broker runs as a service, with a short watchdog."""
     with machine("server", tmp_path_factory.mktemp("server"), read_only_binds=service.binds()) as made:
-        service.install(made, f"odradek.stuck.process.ms={STUCK_MS}")
+        service.install(made, f"odradek.stuck.process.ms={STUCK_MS}", f"odradek.stop.timeout.ms={STOP_MS}")
         made.put(DROP_IN, "/etc/systemd/system/odradek.service.d/test.conf")
         made.run("systemctl", "daemon-reload")
         made.run("systemctl", "enable", "--now", "odradek.service")
@@ -168,6 +169,20 @@ def test_a_supervisor_that_runs_is_not_restarted_by_the_watchdog_while_a_worker_
         lambda: f"the worker is not replaced:\n{server.journal(service.UNIT)}",
     )
     assert service.main_pid(server) == before
+
+
+@pytest.mark.deploy
+def test_systemd_waits_for_a_stop_that_takes_longer_than_its_limit(server: Machine) -> None:
+    """A worker that hangs delays the stop for longer than TimeoutStopSec. The supervisor kills it and ends in order."""
+    server.run("systemctl", "restart", service.UNIT)
+    (worker, *_) = server.output("pgrep", "-P", str(service.main_pid(server)), "odradek-worker").split()
+    server.run("kill", "-STOP", worker)
+    said = stop_cleanly(server)
+    assert any(f"processes did not end within {STOP_MS // 1000} s: killing worker-" in message for message in said), (
+        said
+    )
+    assert said[-1] == "supervisor: stopped"
+    assert service.property_of(server, "Result") == "success"
 
 
 def test_a_configuration_with_errors_fails_with_one_line_at_priority_err(server: Machine) -> None:
