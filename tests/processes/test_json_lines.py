@@ -70,6 +70,25 @@ def test_the_format_is_read_from_a_file_that_has_errors(tmp_path: Path) -> None:
     assert text.stderr.splitlines()[-1].startswith("odradek: node.id=x: must be an integer")
 
 
+@pytest.mark.parametrize("shape", ["json", "text"])
+def test_an_exception_before_the_log_is_set_up_has_the_format_of_the_log(shape: str) -> None:
+    code = f"""
+import odradek.config
+def load(*arguments, **options):
+    raise RuntimeError("a defect")
+odradek.config.load = load
+from odradek.cli.main import main
+main(["start", "--set", "log.format={shape}"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    if shape == "json":
+        (line,) = parsed(done.stderr)
+        assert line["level"] == "FATAL" and str(line["exception"]).endswith("RuntimeError: a defect")
+    else:
+        assert done.stderr.startswith("Traceback") and done.stderr.endswith("RuntimeError: a defect\n")
+
+
 def test_what_python_would_print_by_itself_is_json(tmp_path: Path) -> None:
     code = """
 import logging, threading, warnings

@@ -16,7 +16,7 @@ import click
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import complete_paths
-from odradek.cli.start_errors import StartCommand, fail_start
+from odradek.cli.start_errors import StartCommand, fail_start, log_uncaught
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -135,8 +135,9 @@ def start(config_file: str | None, overrides: tuple[str, ...], log_level: str | 
     """
     from odradek.config import ConfigError, load
 
+    settings = overrides if log_level is None else (*overrides, f"log.level={log_level}")
+    log_uncaught(config_file, settings)
     try:
-        settings = overrides if log_level is None else (*overrides, f"log.level={log_level}")
         config = load(config_file, settings, to_start=True)
     except ConfigError as error:
         fail_start(error, config_file, settings)

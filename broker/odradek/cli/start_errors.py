@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
+from types import TracebackType
 from typing import Any, NoReturn
 
 import click
@@ -23,20 +24,38 @@ def fail_start(error: object, config_file: str | None, overrides: Sequence[str],
 
     :param error: a text, or an exception that may have several `errors` and `warnings`.
     """
-    from odradek.processes import logs
-
-    shape = _wanted_format(config_file, overrides)
-    if shape != logs.JSON and not logs.is_journal():
+    log = _log_of(_wanted_format(config_file, overrides))
+    if log is None:
         fail(error, code)
-    handler = logs.make_handler(shape)
-    logging.getLogger().handlers[:] = [handler]
-    logs.enter("supervisor")
-    log = logging.getLogger("odradek.supervisor")
     for warning in getattr(error, "warnings", ()):
         log.warning("%s", warning)
     for line in getattr(error, "errors", (error,)):
         log.critical("%s", line)
     sys.exit(code)
+
+
+def log_uncaught(config_file: str | None, overrides: Sequence[str]) -> None:
+    """Log an exception that nothing catches before the broker has set up its log, instead of printing it."""
+
+    def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        log = _log_of(_wanted_format(config_file, overrides))
+        if log is None:
+            sys.__excepthook__(kind, error, trace)
+        else:
+            log.critical("terminated by an unhandled exception", exc_info=(kind, error, trace))
+
+    sys.excepthook = uncaught
+
+
+def _log_of(shape: str) -> logging.Logger | None:
+    """A logger that writes in a format of `log.format`; None if that is plain text, and not for the journal."""
+    from odradek.processes import logs
+
+    if shape != logs.JSON and not logs.is_journal():
+        return None
+    logging.getLogger().handlers[:] = [logs.make_handler(shape)]
+    logs.enter("supervisor")
+    return logging.getLogger("odradek.supervisor")
 
 
 class StartCommand(click.Command):
