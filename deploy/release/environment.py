@@ -29,6 +29,16 @@ PLACE = "/opt/odradek/venv"
 COMMAND = "odradek"
 ONLY_AS_SOURCE = "pure-sasl"
 """Dependencies without a wheel on PyPI: Python modules that pip packs with the newest setuptools."""
+UNNEEDED = (
+    "confluent_kafka/schema_registry",
+    "kazoo/tests",
+    "zstandard/_cffi*.so",
+    "**/*.c",
+    "**/*.h",
+    "**/*.pxd",
+    "**/*.pyx",
+)
+"""Parts of dependencies that Odradek never imports: clients of a schema registry, tests, a module for PyPy, native sources."""
 SCRIPT = f"""#!{PLACE}/bin/python
 import sys
 
@@ -131,10 +141,12 @@ def remove_unneeded(environment: Path) -> None:
     for path in environment.rglob("__pycache__"):
         shutil.rmtree(path)
     for packages in environment.glob("lib/python3.*/site-packages"):
-        shutil.rmtree(packages / "kazoo/tests", ignore_errors=True)
-        for path in packages.rglob("*"):
-            if path.suffix in (".c", ".h", ".pxd", ".pyx"):
-                path.unlink()
+        for pattern in UNNEEDED:
+            for path in list(packages.glob(pattern)):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
 
 def strip_debug_information(packages: Path) -> None:
