@@ -99,7 +99,7 @@ class Ansible:
 
     def playbook(self, name: str, inventory: Path, *options: str, **extra: Any) -> Run:
         """Run a playbook of the collection, by its name, or a file. `extra` are extra variables."""
-        playbook = name if name.endswith(".yml") else f"odradek.broker.{name}"
+        playbook = name if "." in name else f"odradek.broker.{name}"
         command = [BIN / "ansible-playbook", "-i", inventory, *options]
         if extra:
             command += ["-e", json.dumps(extra)]
