@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -23,15 +24,18 @@ def build(directory: Path) -> Path:
 
 
 def wheelhouse() -> Path:
-    """A directory with the wheels that Odradek needs, from PyPI; kept in `.build/`."""
+    """A tar file of the wheels that Odradek needs, from PyPI; kept in `.build/`."""
     project = REPOSITORY / "pyproject.toml"
     needed = tomllib.loads(project.read_text())["project"]["dependencies"]
 
     def download(directory: Path) -> None:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
         toolchains.fetch([*pip, "--only-binary=:all:", f"--dest={directory}", *needed])
+        with tarfile.open(directory / "wheels.tar", "w") as archive:
+            for wheel in sorted(directory.glob("*.whl")):
+                archive.add(wheel, wheel.name)
 
-    return toolchains.make_product("wheelhouse", [], download, texts=[sys.version, *needed])
+    return toolchains.make_product("wheelhouse-tar", [], download, texts=[sys.version, *needed]) / "wheels.tar"
 
 
 def changed(wheel: Path, version: str, directory: Path, file: str = "", text: str = "") -> Path:
