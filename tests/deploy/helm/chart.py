@@ -40,7 +40,7 @@ def helm(
 ) -> subprocess.CompletedProcess[str]:
     """Run Helm, and return how it ended."""
     command = [tools.helm(), *map(str, arguments)]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, env=env)
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, env=env)
 
 
 def render(*values: str, extra: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:

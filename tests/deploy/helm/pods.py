@@ -24,6 +24,8 @@ from tests.zookeeper import chroot
 PORTS = {"9091": 0, "9092": 1, "9404": 2, "9094": 3}
 """Ports of a pod, and their places among those of a broker of the test."""
 STOP_S = 120
+READY_S = 300.0
+"""How long a broker may take to become ready: on a busy machine, a start waits for others that repeat their logins."""
 
 
 class Pods:
@@ -160,6 +162,7 @@ class Pods:
             until(
                 lambda n=broker_id: self.probe(n, "readinessProbe")[0] == 200,  # type: ignore[misc]
                 lambda n=broker_id: f"broker {n} is ready: {self.probe(n, 'readinessProbe')}\n{self.log(n)}",  # type: ignore[misc]
+                READY_S,
             )
 
     def broken(self, broker_id: int) -> Path:
