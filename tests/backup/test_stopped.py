@@ -376,12 +376,28 @@ def test_a_log_is_cut_between_batches(log):
         batches = [batch for batch in read_file(opened.fileno(), size) if isinstance(batch, FileBatch)]
         ends = [(batch.position + batch.size, batch.base_offset + len(batch.content.records())) for batch in batches]
         for end in range(ends[-1][1] + 2):
-            expected = max(((position, after) for position, after in ends if after <= end), default=(0, None))
-            assert end_of_batches(opened.fileno(), size, end, file) == expected
-        assert end_of_batches(opened.fileno(), size, None, file) == ends[-1]
-        assert end_of_batches(opened.fileno(), size - 1, None, file) == ends[-2]
+            expected = max(((position, after) for position, after in ends if after <= end), default=(0, 0))
+            assert end_of_batches(opened.fileno(), size, 0, end, file) == expected
+        assert end_of_batches(opened.fileno(), size, 0, None, file) == ends[-1]
+        assert end_of_batches(opened.fileno(), size - 1, 0, None, file) == ends[-2]
         with pytest.raises(BackupError, match=f"position {ends[-2][0]}: there is no valid batch"):
-            end_of_batches(opened.fileno(), size - 1, ends[-1][1], file)
+            end_of_batches(opened.fileno(), size - 1, 0, ends[-1][1], file)
+
+
+def test_what_is_after_the_cut_does_not_matter(log, tmp_path):
+    path, _ = log
+    file = tmp_path / "tail.log"
+    content = (path / "00000000000000000000.log").read_bytes()
+    with open(path / "00000000000000000000.log", "rb") as opened:
+        _, end = end_of_batches(opened.fileno(), len(content), 0, None, file)
+    for tail in (bytes(100), b"\xff" * 100, content[:50], content[:20]):
+        file.write_bytes(content + tail)
+        with open(file, "rb") as opened:
+            assert end_of_batches(opened.fileno(), len(content) + len(tail), 0, end, file) == (len(content), end)
+            assert end_of_batches(opened.fileno(), len(content) + len(tail), 0, None, file) == (len(content), end)
+    file.write_bytes(bytes(100))
+    with open(file, "rb") as opened:
+        assert end_of_batches(opened.fileno(), 100, 7, 7, file) == (0, 7)
 
 
 def test_the_manifest_is_json_lines(whole):

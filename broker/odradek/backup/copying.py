@@ -144,13 +144,16 @@ def sync_file_system(path: Path) -> None:
         os.close(descriptor)
 
 
-def end_of_batches(descriptor: int, size: int, end: int | None, path: object) -> tuple[int, int | None]:
-    """Where to cut a segment: (position after the last whole batch before the offset `end`, offset after that batch or None).
+def end_of_batches(descriptor: int, size: int, base_offset: int, end: int | None, path: object) -> tuple[int, int]:
+    """Where to cut a segment: (position after the last whole batch before the offset `end`, offset after that batch).
 
-    :param end: None: after the last whole batch of the file.
+    Bytes after the batch that ends at `end` may be anything: a running broker may be writing there.
+
+    :param base_offset: of the segment; returned if it has no batch before `end`.
+    :param end: None: the end of the last whole batch.
     :raises BackupError: the bytes before `end` are not batches.
     """
-    position, next_offset = 0, None
+    position, next_offset = 0, base_offset
     window, window_at = b"", 0
     while size - position >= LEAST_BYTES:
         begin = position - window_at
@@ -165,7 +168,7 @@ def end_of_batches(descriptor: int, size: int, end: int | None, path: object) ->
         if end is not None and base + max(delta, 0) >= end:
             break
         if magic > 2 or delta < 0 or not LEAST_BYTES <= length <= size - position:
-            if end is None:
+            if end is None or next_offset >= end:
                 break
             raise BackupError(
                 f"{path}, position {position}: there is no valid batch, but the log goes to offset {end}: `odradek log verify`"

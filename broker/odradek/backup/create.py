@@ -342,8 +342,8 @@ class _Files:
             return known._replace(path=str(path))
         size = file.size
         if file.partial:
-            size, after = end_of_batches(file.descriptor, size, log.cut.end, log.path / file.name)
-            if log.cut.end is None and after is not None:
+            size, after = end_of_batches(file.descriptor, size, log.last_base, log.cut.end, log.path / file.name)
+            if log.cut.end is None:
                 entry.end_offset = after
         digest = self.copier.copy(file.descriptor, size, self._target / path, log.path / file.name)
         if file.partial:
