@@ -1,6 +1,6 @@
 """Man pages and completion scripts, which the packaged program itself writes.
 
-The modules are `odradek.cli.man` and `odradek.cli.completion_files`. A wheel without them gives a package without these files.
+The modules are `odradek.cli.man` and `odradek.cli.completion_files`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,6 @@ def completion_files(packages: Path) -> dict[str, str]:
 
 def written_by(module: str, packages: Path) -> dict[str, str]:
     """What ``python -m MODULE DIR`` writes, by its path below DIR."""
-    if not (packages / f"{module.replace('.', '/')}.py").exists():
-        print(f"deploy/debian/build: this wheel has no {module}: the package lacks what it writes", file=sys.stderr)
-        return {}
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(packages), "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryDirectory(prefix="odradek-generated-") as directory:
         command = [sys.executable, "-m", module, directory]

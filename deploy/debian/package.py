@@ -28,6 +28,8 @@ REQUIREMENTS = PROJECT / "deploy/release/requirements.txt"
 PYTHON = "3.11"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 MAINTAINER = "Odradek developers <developers@odradek.invalid>"
+COMPRESSIONS = {"xz": ["-Zxz"], "zstd": ["-Zzstd"], "gzip": ["-Zgzip", "-z1"]}
+"""Options of dpkg-deb: xz for releases, gzip for trials, because it is quick."""
 SETTINGS = ("server.properties", "report.env")
 
 
@@ -38,7 +40,7 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, default=PROJECT / "dist", help="directory of the package (default: dist)"
     )
-    parser.add_argument("--compression", choices=("xz", "zstd", "gzip"), default="xz", help="default: xz")
+    parser.add_argument("--compression", choices=COMPRESSIONS, default="xz", help="default: xz")
     options = parser.parse_args()
     if not re.fullmatch(r"[A-Za-z0-9+.~]+", options.revision):
         parser.error(f"--revision {options.revision}: a revision has letters, digits, and + . ~ only")
@@ -76,7 +78,7 @@ def build(wheel: Path, revision: str, output: Path, compression: str) -> Path:
         output.mkdir(parents=True, exist_ok=True)
         package = output / f"odradek_{version}_{architecture}.deb"
         subprocess.run(
-            ["dpkg-deb", "--root-owner-group", f"-Z{compression}", "--build", root, package],
+            ["dpkg-deb", "--root-owner-group", *COMPRESSIONS[compression], "--build", root, package],
             env=os.environ | {"SOURCE_DATE_EPOCH": str(epoch())},
             stdout=subprocess.DEVNULL,
             check=True,

@@ -37,6 +37,9 @@ def test_a_package_lives_from_its_installation_to_its_purge(debian: Machine, fir
     ]
     assert debian.output("find", "/opt/odradek", "/usr/bin/odradek", "!", "-user", "root") == ""
     assert debian.output("dpkg", "--verify", "odradek") == ""
+    assert debian.output("man", "--where", "odradek-topic") == "/usr/share/man/man1/odradek-topic.1.gz"
+    assert debian.exists("/usr/share/bash-completion/completions/odradek")
+    assert debian.run("odradek", "config", "check", SETTINGS).returncode == 0
     debian.run("odradek", "topic", "create", "orders", "-p", "1")
     produced(debian, "one\ntwo\n")
     assert consumed(debian) == "one\ntwo"
