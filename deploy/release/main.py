@@ -6,7 +6,6 @@ Works in ``.build/release``, and replaces the files of Odradek in ``dist/`` only
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -66,8 +65,6 @@ def build(versions: tuple[str, ...], image: bool, allow_dirty: bool, output: Pat
         raise ReleaseFailed(f"--image needs --python {OF_PACKAGES}, for which the image is made")
     if image and os.geteuid() != 0:
         raise ReleaseFailed("--image needs root: it makes a root file system")
-    if importlib.util.find_spec("cyclonedx_py") is None:
-        raise ReleaseFailed("cyclonedx-bom is not installed: .venv/bin/python -m pip install '.[release]'")
     pythons = find_interpreters(versions, os.environ)
     epoch = epoch_of(PROJECT)
     os.environ["SOURCE_DATE_EPOCH"] = str(epoch)
