@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests import toolchains
+from tests.deploy.machines import JAVA_PACKAGES
 from tests.toolchains import REPOSITORY
 
 COLLECTION = REPOSITORY / "deploy" / "ansible" / "odradek" / "broker"
@@ -19,6 +20,8 @@ PLUGINS = Path(__file__).parent / "plugins"
 BIN = Path(sys.executable).parent
 LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
 """Variables of hosts that are this computer."""
+MACHINE_PACKAGES = (*JAVA_PACKAGES, "zookeeper", "python3-apt")
+"""What machines have besides what all machines of tests have: they cannot fetch packages."""
 TIMEOUT_S = 1800.0
 
 

@@ -1,7 +1,11 @@
 """The playbooks on machines with systemd: ZooKeeper and brokers with TLS and SCRAM are installed, restarted, upgraded, added
 and removed, while a producer writes with acks=all and loses nothing.
 
-One cluster for all tests of this file; each leaves it with three brokers of the first wheel or a newer one that serve. @TIMES@
+One cluster for all tests of this file; each leaves it with three brokers of the first wheel or a newer one that serve.
+
+Measured on two CPUs that seven developers used (load 15 to 28): 1 minute until the machines have booted, 3 for --check on one machine,
+7 for site, 2.5 for the added and removed broker, 3.5 for the broken release and the way back, 2 for the restart, 5.5 for the
+upgrade. About a fifth of that is CPU time.
 """
 
 from __future__ import annotations
@@ -19,8 +23,8 @@ import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from tests.deploy.ansible import wheels
-from tests.deploy.ansible.collection import Ansible, Run
-from tests.deploy.machines import JAVA_PACKAGES, Machine, Network, debian_root, remove_files
+from tests.deploy.ansible.collection import MACHINE_PACKAGES, Ansible, Run
+from tests.deploy.machines import Machine, Network, debian_root, remove_files
 from tests.toolchains import REPOSITORY
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(7200), pytest.mark.xdist_group("ansible cluster")]
@@ -42,7 +46,7 @@ class Cluster:
     """Four machines, of which the first three get ZooKeeper and brokers, and one inventory."""
 
     def __init__(self, directory: Path) -> None:
-        root = debian_root(*JAVA_PACKAGES, "zookeeper", "python3-apt")
+        root = debian_root(*MACHINE_PACKAGES)
         self.ansible = Ansible(directory / "ansible")
         self.wheel = wheels.build(directory)
         self.directory = directory
