@@ -3,9 +3,9 @@ and removed, while a producer writes with acks=all and loses nothing.
 
 One cluster for all tests of this file; each leaves it with three brokers of the first wheel or a newer one that serve.
 
-Measured on two CPUs that seven developers used (load 15 to 28): 1 minute until the machines have booted, 3 for --check on one machine,
-7 for site, 2.5 for the added and removed broker, 3.5 for the broken release and the way back, 2 for the restart, 5.5 for the
-upgrade. About a fifth of that is CPU time.
+Measured on two CPUs with a load of 15 to 28 by other work: 1 minute until the machines have booted, 3 for --check on one
+machine, 7 for site, 2.5 for the added and removed broker, 3.5 for the broken release and the way back, 2 for the restart, 5.5
+for the upgrade.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Debian package, installed and upgraded by the playbooks on one machine: a single broker with a login.
 
-Measured on two CPUs that seven developers used (load 20): 8 minutes, and 2 for the two packages."""
+Measured on two CPUs with a load of 20 by other work: 8 minutes, and 2 for the two packages."""
 
 from __future__ import annotations
 
