@@ -156,7 +156,7 @@ config.providers: configFromSecrets
 {{- end -}}
 {{- end -}}
 {{- if and $external.hostTemplate (not (contains "{id}" $external.hostTemplate)) -}}
-{{- include "odradek.fail" (printf "external.hostTemplate is %s: it must contain {id}, for which the id of each broker is put" $external.hostTemplate) -}}
+{{- include "odradek.fail" (printf "external.hostTemplate is %s: it must contain {id}, which the chart replaces by the id of each broker" $external.hostTemplate) -}}
 {{- end -}}
 {{- if and $external.useNodeAddress (ne $external.type "NodePort") -}}
 {{- include "odradek.fail" (printf "external.useNodeAddress needs external.type=NodePort, but external.type is %s" $external.type) -}}
