@@ -58,7 +58,7 @@ BROKERS: dict[str, tuple[dict[str, Any], str]] = {
     "no-user": ({**SASL, "broker_admin_user": "root"}, "the password of the SCRAM user root is missing"),
     "no-program": (
         {"broker_package": ""},
-        "broker_install_method=deb needs broker_package: set it to a file of the controller, or to a URL with",
+        "broker_install_method=deb needs broker_package: set it to a file on the control node, or to a URL with",
     ),
     "no-checksum": (
         {"broker_package": "https://x/o.deb"},
@@ -82,7 +82,7 @@ SERVERS: dict[str, tuple[dict[str, Any], str]] = {
     "large-server-id": ({"zookeeper_id": 256}, "zookeeper_id=256 of large-server-id is not from 1 to 255"),
     "even": (
         {"zookeeper_id": 1},
-        "the group even has 2 servers: an ensemble of an even number fails with as many servers as one that has one",
+        "the group even has 2 servers: an even number of servers survives no more failures than one server less",
     ),
     "own-server-key": (
         {"zookeeper_id": 1, "zookeeper_settings": {"dataDir": "/x"}},
