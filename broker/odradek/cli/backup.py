@@ -1,4 +1,4 @@
-"""``odradek backup``: copies the metadata and logs of a broker, checks such a copy, and makes log directories of it."""
+"""``odradek backup``: copies the metadata and logs of a broker, checks such a copy, and makes log directories from it."""
 
 import os
 import sys
@@ -41,7 +41,7 @@ def backup() -> None:
     """Back up and restore the metadata and logs of a broker.
 
     Run these commands as the user of the broker. A backup contains all records and the keys of SCRAM users: its directory is
-    readable for its owner only.
+    readable by its owner only.
     """
 
 
@@ -291,7 +291,7 @@ def restore(
     new_cluster_id: str | None,
     as_json: bool,
 ) -> None:
-    """Make log directories of a backup. Nothing is replaced: the directories must be new or empty.
+    """Make log directories from a backup. Nothing is replaced: the directories must be new or empty.
 
     The node id stays. Start the broker with log.dirs set to the directories, in the same order.
     """

@@ -66,7 +66,7 @@ class Watch:
         return None
 
     def _failed(self, address: str, error: ClientError) -> None:
-        """Note the failure. An error that a wait seldom mends, such as a wrong password, is also printed, once."""
+        """Note the failure. An error that waiting seldom resolves, such as a wrong password, is also printed, once."""
         text = str(error)
         self.unreachable[address] = text
         refused = isinstance(error, NoBootstrapServerError) and error.refused

@@ -1,6 +1,6 @@
 """``odradek completion``: print the script that makes a shell complete the command. Runs in the process of the command.
 
-click generates the scripts. They call the command itself whenever the key is pressed, so they never become outdated.
+click generates the scripts. They call the command itself whenever Tab is pressed, so they never become outdated.
 """
 
 import click
@@ -29,7 +29,7 @@ def completion(shell: str) -> None:
     """Print the script that makes a shell complete commands, options and configuration keys.
 
     Names of topics, groups and transactional ids are completed only if ODRADEK_COMPLETE_NAMES=1 is set, because the command
-    then connects to the cluster each time that the key is pressed, and waits at most one second.
+    then connects to the cluster each time that Tab is pressed, and waits at most one second.
 
     \b
     In the file that the shell reads when it starts:

@@ -17,7 +17,7 @@ ENVIRONMENT = {
     "ODRADEK_COMMAND_CONFIG": "File with the settings of clients (TLS, SASL); the option --command-config overrides it.",
     "ODRADEK_METRICS": "Address of a broker's metrics, as HOST:PORT; the option --metrics overrides it.",
     "ODRADEK_COMPLETE_NAMES": "If it is 1, the shell also completes names of topics, groups and transactional ids. The command"
-    " then connects to the cluster each time that the key is pressed, and waits at most one second.",
+    " then connects to the cluster each time that Tab is pressed, and waits at most one second.",
 }
 
 FILES = {

@@ -122,7 +122,7 @@ def explain(cluster: "Cluster", as_json: bool, name: str) -> None:
     "--throttle",
     metavar="SIZE",
     callback=_rate,
-    help="Limit the copying to this rate per second at each broker, e.g. 50MB. Replaces rates that are set.",
+    help="Limit the copying to this rate per second at each broker, e.g. 50MB. Replaces rates that were set before.",
 )
 @DRY_RUN_OPTION
 @YES_OPTION
@@ -176,8 +176,8 @@ def moves(
 ) -> None:
     """List the reassignments in progress: the new replicas, how many bytes they have, and how far they are behind.
 
-    With --cancel, --finish or --wait, also rates of throttles are removed from the brokers, unless --topic is given, or topics
-    still have throttled replicas.
+    With --cancel, --finish or --wait, the command also removes the throttled rates of the brokers, unless --topic is given or
+    topics still have throttled replicas.
     """
     from odradek.cli import partition_moves
 

@@ -201,7 +201,7 @@ def _begin(cluster: Cluster, work: Work, throttled: bool) -> dict[Place, str]:
     def text() -> str:
         rest = f"; {FINISH} removes the throttle when they have ended" if throttled else ""
         return (
-            f"{begun} of {count(len(work.moves), 'reassignment')} are begun and continue; repeat the command for the others, "
+            f"{begun} of {count(len(work.moves), 'reassignment')} have begun and continue; repeat the command for the others, "
             f"or cancel them with `odradek partition moves --cancel`{rest}"
         )
 
@@ -312,7 +312,7 @@ def _print_result(
             )
     elif not options.wait:
         rest = f"; {FINISH} removes the throttle when they have ended" if throttle else ""
-        click.echo(f"the replicas of {what} are moving; `odradek partition moves` shows how far they are{rest}")
+        click.echo(f"the replicas of {what} are moving; `odradek partition moves` shows the progress{rest}")
 
 
 def _nothing(options: Options) -> str:

@@ -29,7 +29,7 @@ def selected(cluster: Cluster, topics: Collection[str]) -> list[Ongoing]:
 
 
 def show(cluster: Cluster, as_json: bool, topics: Collection[str]) -> None:
-    """List the reassignments in progress, with the new replicas and how far they are. Raises ClientError."""
+    """List the reassignments in progress, with the new replicas and their progress. Raises ClientError."""
     found = selected(cluster, topics)
     wanted: dict[int, set[Place]] = {}
     leaders = _leaders(cluster) if found else {}
@@ -66,7 +66,7 @@ def show(cluster: Cluster, as_json: bool, topics: Collection[str]) -> None:
     titles = ["topic", "partition", "replicas", "new replicas", "copied to", "bytes", "of", "offsets behind"]
     print_table(titles, table, "no reassignments are in progress")
     for broker_id, reason in failures.items():
-        warn(f"broker {broker_id} does not say how far its replicas are: {reason}")
+        warn(f"broker {broker_id} does not report the progress of its replicas: {reason}")
 
 
 def _leaders(cluster: Cluster) -> dict[Place, int]:

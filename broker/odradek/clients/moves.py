@@ -1,4 +1,4 @@
-"""Begins, lists and cancels reassignments of partitions, and shows how far they are. Functions over a `Cluster`.
+"""Begins, lists and cancels reassignments of partitions, and shows their progress. Functions over a `Cluster`.
 
 The controller executes reassignments, also when the client has ended. A plan is `odradek.clients.move_plan`.
 """
@@ -41,7 +41,7 @@ class Ongoing(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """How far a replica is. :param bytes_: in its log. :param lag: offsets that it lacks; None: unknown."""
+    """The progress of a replica. :param bytes_: in its log. :param lag: offsets that it lacks; None: unknown."""
 
     bytes_: int
     lag: int | None
@@ -144,7 +144,7 @@ def _alter(cluster: Cluster, targets: Mapping[Place, Sequence[int] | None]) -> d
 def copies(
     cluster: Cluster, wanted: Mapping[int, Collection[Place]]
 ) -> tuple[dict[tuple[Place, int], Copied], dict[int, str]]:
-    """How far replicas are, by partition and broker; and the brokers that did not say, with the reason. Raises ClientError.
+    """The progress of replicas, by partition and broker; and the brokers that did not report it, with the reason. Raises ClientError.
 
     :param wanted: the partitions, by the broker of their replica.
     """
