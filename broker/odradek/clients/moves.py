@@ -144,7 +144,9 @@ def _alter(cluster: Cluster, targets: Mapping[Place, Sequence[int] | None]) -> d
 def copies(
     cluster: Cluster, wanted: Mapping[int, Collection[Place]]
 ) -> tuple[dict[tuple[Place, int], Copied], dict[int, str]]:
-    """The progress of replicas, by partition and broker; and the brokers that did not report it, with the reason. Raises ClientError.
+    """The progress of replicas, by partition and broker; and the brokers that did not report it, with the reason.
+
+    Raises ClientError.
 
     :param wanted: the partitions, by the broker of their replica.
     """
