@@ -267,6 +267,8 @@ config.providers: configFromSecrets
 
 {{/* What may not change in an installed release. */}}
 {{- define "odradek.validateUpgrade" -}}
+{{- include "odradek.validateNames" . -}}
+{{- include "odradek.validateEnsemble" . -}}
 {{- $fullname := include "odradek.fullname" . -}}
 {{- $size := include "odradek.bytes" .Values.storage.size | int64 -}}
 {{- $set := lookup "apps/v1" "StatefulSet" .Release.Namespace $fullname -}}
@@ -306,6 +308,37 @@ config.providers: configFromSecrets
 {{- with lookup "v1" "PersistentVolumeClaim" $.Release.Namespace $name -}}
 {{- if lt $size (include "odradek.bytes" .spec.resources.requests.storage | int64) -}}
 {{- include "odradek.fail" (printf "storage.size is %s, but the volume claim %s has %s, and a volume cannot shrink: set storage.size=%s" $.Values.storage.size $name .spec.resources.requests.storage .spec.resources.requests.storage) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+Another name would make another StatefulSet with empty volumes: brokers with the ids of the former ones, and in-sync replicas without records.
+*/}}
+{{- define "odradek.validateNames" -}}
+{{- $fullname := include "odradek.fullname" . -}}
+{{- range (lookup "apps/v1" "StatefulSet" .Release.Namespace "").items -}}
+{{- $labels := default dict .metadata.labels -}}
+{{- if and (eq (get $labels "app.kubernetes.io/instance") $.Release.Name) (eq (get $labels "app.kubernetes.io/component") "broker") (hasKey (default dict .metadata.annotations) "odradek/node-id-base") (ne .metadata.name $fullname) -}}
+{{- include "odradek.fail" (printf "nameOverride and fullnameOverride give the name %s, but the release has the brokers %s, and other names would get empty volumes: set fullnameOverride=%s" $fullname .metadata.name .metadata.name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+New servers without data must not be a majority: they would elect one of them, and the others would delete their data to follow it. Nor may
+a majority go: it may have the last changes alone. 0 servers: the ensemble was stopped, and its number is not known.
+*/}}
+{{- define "odradek.validateEnsemble" -}}
+{{- if .Values.zookeeper.enabled -}}
+{{- with lookup "apps/v1" "StatefulSet" .Release.Namespace (printf "%s-zookeeper" (.Release.Name | trunc 40 | trimSuffix "-")) -}}
+{{- $before := int .spec.replicas -}}{{- $after := int $.Values.zookeeper.replicas -}}
+{{- if and $before (gt (sub $after $before) (div $after 2)) -}}
+{{- include "odradek.fail" (printf "zookeeper.replicas is %d, but the ensemble has %d: the new servers would be a majority without data, and all topics would be lost; set zookeeper.replicas=%d, or see docs/helm.md#upgrades" $after $before $before) -}}
+{{- end -}}
+{{- if gt (sub $before $after) (div $before 2) -}}
+{{- include "odradek.fail" (printf "zookeeper.replicas is %d, but the ensemble has %d: a majority of its servers would go, perhaps with the last changes; set zookeeper.replicas=%d, or reduce it by two at a time, to 3 at least" $after $before $before) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
