@@ -76,7 +76,7 @@ def test_what_the_value_sets_say_is_what_the_broker_reads(tmp_path: Path, monkey
 
 
 def test_texts_with_backslashes_and_line_breaks_arrive_unchanged(tmp_path: Path) -> None:
-    rules = "RULE:^CN=([^,]+)\\.example\\.org$/$1/L,\nDEFAULT"
+    rules = "RULE:^OU=a\rnode.id=7$/b/,RULE:^CN=([^,]+)\\.example\\.org$/$1/L,\nDEFAULT"
     config = load(unpack("single", tmp_path, config={"ssl.principal.mapping.rules": rules}) / "server-0.properties")
     assert config.static["ssl.principal.mapping.rules"].text == rules
 

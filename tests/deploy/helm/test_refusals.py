@@ -66,6 +66,16 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"config": {"odradek.zookeeper.password": "secret"}},
         "configFromSecrets and config both set odradek.zookeeper.password: remove one of them",
     ),
+    "metrics with TLS and without a certificate": (
+        "cluster",
+        {"config": {"metrics.listener.tls": True}},
+        "config.metrics.listener.tls is true, but no listener has TLS",
+    ),
+    "probes without a certificate": (
+        "tls-scram",
+        {"config": {"listener.name.metrics.ssl.client.auth": "required"}},
+        "config.listener.name.metrics.ssl.client.auth is required, but the probes of Kubernetes have no certificate",
+    ),
     "a long number": (
         "cluster",
         {"config": {"log.retention.bytes": 9223372036854775807}},

@@ -5,7 +5,7 @@
 {{- if kindIs "float64" . -}}
 {{- if eq (floor .) . }}{{ int64 . }}{{ else }}{{ toString . }}{{ end -}}
 {{- else -}}
-{{- toString . | replace "\\" "\\\\" | replace "\n" "\\n" -}}
+{{- toString . | replace "\\" "\\\\" | replace "\n" "\\n" | replace "\r" "\\r" -}}
 {{- end -}}
 {{- end -}}
 

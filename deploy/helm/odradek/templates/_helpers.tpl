@@ -89,6 +89,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "odradek.usesSasl" -}}
 {{- range include "odradek.listeners" . | fromJsonArray }}{{ if hasPrefix "SASL" .protocol }}true {{ end }}{{ end -}}
 {{- end -}}
+{{/* "true" if the metrics listener, which serves the probes, has TLS. */}}
+{{- define "odradek.metricsTls" -}}
+{{- if eq (get .Values.config "metrics.listener.tls" | toString | lower) "true" }}true{{ end -}}
+{{- end -}}
 {{- define "odradek.tlsSecret" -}}
 {{- if .Values.tls.certManager.enabled }}{{ include "odradek.fullname" . }}-tls{{ else }}{{ .Values.tls.secret }}{{ end -}}
 {{- end -}}

@@ -101,6 +101,12 @@ config.providers: configFromSecrets
 {{- include "odradek.fail" (printf "config sets %s, which is not a key of a broker: docs/configuration.md lists all keys" $name) -}}
 {{- end -}}
 {{- end -}}
+{{- if and (include "odradek.metricsTls" .) (not (include "odradek.usesTls" .)) -}}
+{{- include "odradek.fail" "config.metrics.listener.tls is true, but no listener has TLS, so there is no certificate: give listeners.clients.protocol or listeners.brokers.protocol TLS" -}}
+{{- end -}}
+{{- if eq (get .Values.config "listener.name.metrics.ssl.client.auth" | toString) "required" -}}
+{{- include "odradek.fail" "config.listener.name.metrics.ssl.client.auth is required, but the probes of Kubernetes have no certificate: use requested" -}}
+{{- end -}}
 {{- range $name, $value := .Values.config -}}
 {{- if kindIs "float64" $value -}}
 {{- if or (ge $value 1e15) (le $value -1e15) -}}
