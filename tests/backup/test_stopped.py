@@ -121,6 +121,8 @@ def test_several_log_directories(tmp_path):
         odradek("backup", "create", tmp_path / "running", "--data-dir", directories[0])
         broker.stop()
     odradek.refused("backup", "create", tmp_path / "part", "--data-dir", directories[0], words=["name all log.dirs"])
+    swapped = ("--data-dir", directories[1], "--data-dir", directories[0])
+    odradek.refused("backup", "create", tmp_path / "part", *swapped, words=["metadata store", "name it first"])
     assert not (tmp_path / "part").exists()
     odradek.refused("backup", "restore", tmp_path / "running", "--into", tmp_path / "one", words=["2 log directories"])
     targets = [tmp_path / "new-a", tmp_path / "new-b"]
@@ -184,6 +186,30 @@ def test_what_is_refused(original, whole, tmp_path):
     odradek.refused("backup", "restore", whole, "--tree", "--zookeeper", "h:1/c", words=["zookeeper.json"])
     odradek.refused("backup", "verify", tmp_path / "empty", words=["empty is not a backup"])
     assert names_in(tmp_path) == ["empty", "full", "full/file"]
+
+
+def test_one_partition_without_a_log_is_noticed(original, tmp_path):
+    shutil.copytree(original[0], tmp_path / "data")
+    shutil.rmtree(tmp_path / "data" / "orders-1")
+    create = ("backup", "create", tmp_path / "new", "--data-dir", tmp_path / "data")
+    odradek.refused(*create, words=["partition orders-1 has no log", "name all log.dirs"])
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_restore_deletes_nothing_behind_a_link(whole, tmp_path):
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "file").touch()
+    (tmp_path / ".data.restoring").symlink_to(tmp_path / "else")
+    odradek.refused("backup", "restore", whole, "--into", tmp_path / "data", words=["symbolic link", "delete it"])
+    assert names_in(tmp_path) == [".data.restoring", "else", "else/file"]
+
+
+def test_a_path_may_have_characters_of_an_address(original, tmp_path):
+    directory = tmp_path / "50%25 of #1?"
+    directory.mkdir()
+    shutil.copytree(original[0], directory / "data")
+    odradek("backup", "create", directory / "backup", "--data-dir", directory / "data")
+    assert odradek.json("backup", "verify", directory / "backup")["errors"] == []
 
 
 def test_a_broker_that_starts_is_kept_away(original, tmp_path):

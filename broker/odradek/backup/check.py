@@ -58,7 +58,7 @@ def _check_metadata(backup: Path, manifest: Manifest) -> list[Problem]:
         path = backup / METADATA_FILE
         try:
             # immutable: SQLite creates no files beside it
-            with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as store:
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as store:
                 (result,) = store.execute("PRAGMA integrity_check").fetchone()
                 (version,) = store.execute("PRAGMA user_version").fetchone()
             if result != "ok":

@@ -168,6 +168,7 @@ def _create(
     if cut.clustered and dump_tree is None:
         skipped.append(
             "the nodes in ZooKeeper are not in this backup: back them up too, with --zookeeper at one broker"
+            + ("" if running else f" (if the broker is in no cluster, {first} is not the first of its log.dirs)")
         )
     files = _Files(target, base, _files_of_base(base, known, cut), Copier(rate))
     total = files.bytes_to_copy(logs.values())
@@ -208,7 +209,7 @@ def _captured(
             cut = cut_of_running(directories[0])
             _check_directories(cut, directories)
         else:
-            cut = cut_of_stopped(directories, not Path(directories[0], FILE_NAME).exists())
+            cut = cut_of_stopped(directories, _is_clustered(directories))
         logs: dict[Partition, CapturedLog] = {}
         skipped: list[str] = []
         try:
@@ -228,6 +229,16 @@ def _captured(
             _close_all(logs)
             raise
     raise BackupError(f"the logs changed during each of {ATTEMPTS} attempts to open them: {reason}; repeat the backup")
+
+
+def _is_clustered(directories: Sequence[str]) -> bool:
+    """Whether the stopped broker is one of a cluster: it has no metadata store. Raises BackupError."""
+    with_store = [path for path in directories if Path(path, FILE_NAME).exists()]
+    if with_store and with_store[0] != directories[0]:
+        raise BackupError(
+            f"{with_store[0]} has the metadata store, so it is the first of log.dirs: name it first, and the others in their order"
+        )
+    return not with_store
 
 
 def _check_directories(cut: Cut, named: Sequence[str]) -> None:
@@ -258,16 +269,19 @@ def _of_metadata(target: Path, cut: Cut, skipped: list[str]) -> dict[Partition, 
 
 
 def _check_complete(cut: Cut, image: ClusterImage) -> None:
-    """Raise BackupError if a topic has no log at all in the directories, although others do: a directory was not named."""
+    """Raise BackupError if a partition has no log in the directories: a directory was not named, or the broker was killed while
+    it created the topic."""
     missing = [
-        topic.name
+        f"{topic.name}-{partition}"
         for topic in image.topics.values()
         if topic.name not in image.deleting
-        and not any((topic.name, partition) in cut.logs for partition in topic.assignment.partitions)
+        for partition in sorted(topic.assignment.partitions)
+        if (topic.name, partition) not in cut.logs
     ]
     if missing:
         raise BackupError(
-            f"topic {missing[0]} has no log in {', '.join(cut.log_dirs)}: name all log.dirs, with --config or --data-dir"
+            f"partition {missing[0]} has no log in {', '.join(cut.log_dirs)} ({len(missing)} without a log): name all log.dirs,"
+            " with --config or --data-dir; if they are all, start and stop the broker, which creates the log"
         )
 
 
@@ -278,7 +292,7 @@ def _copy_metadata(source: Path, target: Path) -> ClusterImage:
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, manifests.OWNER_ONLY))
     try:
         with (
-            closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True, timeout=30)) as original,
+            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, timeout=30)) as original,
             closing(sqlite3.connect(target)) as copy,
         ):
             original.backup(copy)

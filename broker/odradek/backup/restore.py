@@ -11,6 +11,7 @@ missing.
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -119,17 +120,21 @@ def _stage(target: Path) -> Iterator[Path]:
     left is deleted first."""
     stage = target.with_name(f".{target.name}.restoring")
     make_directory(stage, DIRECTORY_MODE)
-    descriptor = os.open(stage, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if stage.is_symlink():
+        raise BackupError(f"{stage} is a symbolic link, which no restore has made: delete it")
+    descriptor = os.open(stage, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise BackupError(f"{stage} belongs to another user: delete it, or run the restore as this user")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BackupError(f"another restore to {target} is running ({stage} is locked)") from None
-        for child in list(stage.iterdir()):
-            if child.is_dir():
-                shutil.rmtree(child)
+        for name in os.listdir(descriptor):  # by the descriptor: what is deleted is in this directory, whatever its path is now
+            if stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
+                shutil.rmtree(name, dir_fd=descriptor)
             else:
-                child.unlink()
+                os.unlink(name, dir_fd=descriptor)
         try:
             yield stage
         finally:
