@@ -6,6 +6,7 @@ import pytest
 
 from tests.deploy.machines import Machine
 from tests.packaging.debian import KEEP, PACKAGES_AT, apt, change, install, version_of
+from tests.waiting import until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(2000)]
 
@@ -17,6 +18,20 @@ def test_an_upgrade_leaves_a_broker_as_it_was(debian: Machine, first: Path, seco
     install(debian, second)
     assert debian.state_of("odradek") == "inactive"
     assert debian.output("systemctl", "is-enabled", "odradek") == "enabled"
+
+    # One that has not served yet, as in a recovery, is started again.
+    debian.run("mkdir", "-p", "/run/systemd/system/odradek.service.d")
+    debian.run(
+        "sh", "-c",
+        "printf '[Service]\\nExecStartPre=sleep infinity\\n' >/run/systemd/system/odradek.service.d/slow.conf",
+    )  # fmt: skip
+    debian.run("systemctl", "daemon-reload")
+    debian.run("systemctl", "start", "--no-block", "odradek")
+    until(lambda: debian.state_of("odradek") == "activating", "the broker starts")
+    debian.run("rm", "-r", "/run/systemd/system/odradek.service.d")
+    debian.run("systemctl", "daemon-reload")
+    apt(debian, "install", "--reinstall", f"{PACKAGES_AT}/{second.name}")
+    assert debian.state_of("odradek") == "active"
 
     debian.run("systemctl", "disable", "odradek")
     debian.run("systemctl", "start", "odradek")
