@@ -236,7 +236,8 @@ def _is_clustered(directories: Sequence[str]) -> bool:
     with_store = [path for path in directories if Path(path, FILE_NAME).exists()]
     if with_store and with_store[0] != directories[0]:
         raise BackupError(
-            f"{with_store[0]} has the metadata store, so it is the first of log.dirs: name it first, and the others in their order"
+            f"{with_store[0]} has the metadata store, so it is the first of log.dirs: name it first, then the others in their"
+            " order"
         )
     return not with_store
 

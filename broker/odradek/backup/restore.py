@@ -130,7 +130,7 @@ def _stage(target: Path) -> Iterator[Path]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BackupError(f"another restore to {target} is running ({stage} is locked)") from None
-        for name in os.listdir(descriptor):  # by the descriptor: what is deleted is in this directory, whatever its path is now
+        for name in os.listdir(descriptor):  # noqa: PTH208 - by the descriptor, whatever the path of the directory is now
             if stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
                 shutil.rmtree(name, dir_fd=descriptor)
             else:
