@@ -73,6 +73,7 @@ NIGHTLY: dict[str, str] = {
     "tests/cluster/test_leader_changes.py": "clusters: leaderships that move between Kafka and Odradek",
     "tests/cluster/test_lost_tails.py": "clusters: logs that lost their ends",
     "tests/cluster/test_many_partitions.py": "clusters: requests to many partitions",
+    "tests/cluster/test_moves_of_kafka.py": "clusters of Kafka 3.9 and 4.3: moves of partitions and elections",
     "tests/cluster/test_moving_groups.py": "clusters: coordinators of groups that move between Kafka and Odradek",
     "tests/cluster/test_old_clients.py": "clusters: clients of Kafka 0.8 that use ZooKeeper",
     "tests/cluster/test_operator_views.py": "clusters: status, doctor, cluster check",

@@ -15,7 +15,6 @@ from tests.cluster.peer_processes import Peers, tool
 from tests.cluster.test_moves import BATCH_BYTES, MEGABYTE, fill
 
 pytestmark = [
-    pytest.mark.nightly,
     pytest.mark.java,
     pytest.mark.timeout(900),
     pytest.mark.xdist_group("moves-of-kafka"),

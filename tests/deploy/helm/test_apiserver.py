@@ -191,8 +191,14 @@ def test_what_may_not_change_is_refused(release: Release, server: ApiServer) -> 
             ["storage.size=30Gi"],
             "storage.size is 30Gi, but the StatefulSet prod-odradek has 20Gi, which Kubernetes does not",
         ),
-        (["zookeeper.replicas=1"], "zookeeper.replicas is 1, but the ensemble has 3: a majority of its servers would go"),
-        (["zookeeper.replicas=7"], "zookeeper.replicas is 7, but the ensemble has 3: the new servers would be a majority"),
+        (
+            ["zookeeper.replicas=1"],
+            "zookeeper.replicas is 1, but the ensemble has 3: a majority of its servers would go",
+        ),
+        (
+            ["zookeeper.replicas=7"],
+            "zookeeper.replicas is 7, but the ensemble has 3: the new servers would be a majority",
+        ),
         (
             ["fullnameOverride=kafka"],
             "nameOverride and fullnameOverride give the name kafka, but the release has the brokers prod-odradek",
