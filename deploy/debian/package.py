@@ -103,8 +103,6 @@ def stage(root: Path, environment: Path, version: str) -> None:
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/bin/odradek").symlink_to(f"{PLACE}/bin/odradek")
     install(UNITS / "odradek.service", root / "usr/lib/systemd/system/odradek.service")
-    for name in ("odradek-report.service", "odradek-report.timer"):  # README.Debian tells where they belong
-        install(UNITS / name, root / "opt/odradek/share/deploy/systemd" / name)
     install(UNITS / "odradek.sysusers", root / "usr/lib/sysusers.d/odradek.conf")
     for name in SETTINGS:
         install(UNITS / name, root / "etc/odradek" / name)
