@@ -113,6 +113,7 @@ def build_wheel(tools: Path, root: Path, compiled: Path, output: Path, log: Path
         "pip",
         "--disable-pip-version-check",
         "wheel",
+        "--no-cache-dir",
         "--no-build-isolation",
         "--no-deps",
         "-w",
