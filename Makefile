@@ -124,7 +124,7 @@ test-package: build-dev ## make an sdist, from that a wheel, and run the demo fr
 
 # Not in parallel: each of them starts up to three machines, or a Kubernetes API server.
 deploy-test: build-dev ## install, upgrade and remove on real machines, an API server of Kubernetes, the image; needs root
-	@$(BIN)/python -m pytest -q -m deploy --durations=25 tests/deploy
+	@$(BIN)/python -m pytest -q -m deploy --durations=25 tests/deploy tests/packaging
 
 # The units that `make build` compiled are not compiled again. auditwheel names the oldest glibc that the wheel runs on.
 wheel: build ## a wheel for other machines (manylinux), in dist/

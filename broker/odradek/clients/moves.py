@@ -16,6 +16,8 @@ from odradek.protocol.schemas import alter_partition_reassignments, list_partiti
 
 AT_A_TIME = 200
 """The maximum number of partitions in one request."""
+WITH_FACTOR_CHANGE = 1
+"""The first version of AlterPartitionReassignments that can forbid another number of replicas."""
 
 Item = TypeVar("Item")
 
@@ -92,12 +94,18 @@ def begin(
 ) -> dict[Place, str]:
     """Begin reassignments, or replace those in progress. Returns the errors of those that were refused. Raises ClientError.
 
+    The metadata of a broker can still show all replicas of a reassignment that has ended. A plan from them would change the
+    replication factor, so the controller is asked to refuse that, if it supports this.
+
     :param begun: called with the number of partitions of each request that got its response.
     """
     failures: dict[Place, str] = {}
-    for batch in _batches(moves):
-        failures |= _alter(cluster, {move.partition.place: move.target for move in batch})
-        begun(len(batch))
+    idle = [move for move in moves if move.partition.replicas == move.partition.present]
+    moving = [move for move in moves if move.partition.replicas != move.partition.present]
+    for group, factor_may_change in ((idle, False), (moving, True)):
+        for batch in _batches(group):
+            failures |= _alter(cluster, {move.partition.place: move.target for move in batch}, factor_may_change)
+            begun(len(batch))
     return failures
 
 
@@ -115,7 +123,10 @@ def cancel(
     return failures
 
 
-def _alter(cluster: Cluster, targets: Mapping[Place, Sequence[int] | None]) -> dict[Place, str]:
+def _alter(
+    cluster: Cluster, targets: Mapping[Place, Sequence[int] | None], factor_may_change: bool = True
+) -> dict[Place, str]:
+    """:param factor_may_change: False: let the controller refuse another number of replicas than a partition has."""
     api = alter_partition_reassignments
     make = api.Request
     topics: dict[str, Any] = {}
@@ -123,14 +134,30 @@ def _alter(cluster: Cluster, targets: Mapping[Place, Sequence[int] | None]) -> d
         topic = topics.setdefault(name, make.ReassignableTopic(name=name))
         target = None if replicas is None else list(replicas)
         topic.partitions.append(make.ReassignablePartition(partition_index=number, replicas=target))
-    response = cluster.ask_controller(
-        api.SCHEMA,
-        make(timeout_ms=_milliseconds(cluster), topics=list(topics.values())),
-        lambda response: [
-            response.error_code,
-            *(partition.error_code for topic in response.responses for partition in topic.partitions),
-        ],
+    request = make(
+        timeout_ms=_milliseconds(cluster),
+        allow_replication_factor_change=factor_may_change,
+        topics=list(topics.values()),
     )
+
+    def ask(oldest: int) -> Any:
+        return cluster.ask_controller(
+            api.SCHEMA,
+            request,
+            lambda response: [
+                response.error_code,
+                *(partition.error_code for topic in response.responses for partition in topic.partitions),
+            ],
+            oldest=oldest,
+        )
+
+    try:
+        response = ask(0 if factor_may_change else WITH_FACTOR_CHANGE)
+    except UnsupportedError:
+        if factor_may_change:
+            raise
+        request.allow_replication_factor_change = True
+        response = ask(0)
     if response.error_code:
         raise RefusedError(response.error_code, response.error_message, "the reassignment")
     return {
