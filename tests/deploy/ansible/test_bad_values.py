@@ -4,6 +4,9 @@ Each case is a host of one inventory, so that one run of Ansible tries all of th
 """
 
 import re
+import socket
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +126,32 @@ def test_bad_values_are_refused_with_a_sentence_that_names_them(ansible: Ansible
 
 def test_wrong_types_and_choices_are_refused(ansible: Ansible, tmp_path: Path) -> None:
     assert_refused(ansible, tmp_path, "main", broker=TYPES)
+
+
+def test_one_server_with_data_does_not_become_three(ansible: Ansible, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as alone:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = alone.accept()
+                    with connection:
+                        connection.recv(4)
+                        connection.sendall(b"Zookeeper version: 3.8.4\nMode: standalone\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        common = {
+            "tested_role": "zookeeper", "tested_tasks": "validate", "zookeeper_group": "servers",
+            "zookeeper_client_port": alone.getsockname()[1], "zookeeper_data_dir": str(tmp_path),
+        }  # fmt: skip
+        hosts: dict[str, dict[str, Any]] = {
+            f"zk{number}": {**common, "zookeeper_id": number, "zookeeper_host": host}
+            for number, host in ((1, "::1"), (2, "127.0.0.1"), (3, "::1"))
+        }
+        run = ansible.playbook(str(PLAYBOOK), ansible.inventory({"servers": hosts}, **LOCAL))
+        alone.shutdown(socket.SHUT_RDWR)
+    assert all(host.failed for host in run.hosts.values()), run.output
+    assert "zk2 runs as the only server, but the group servers has 3 servers" in run.text
 
 
 @pytest.fixture
