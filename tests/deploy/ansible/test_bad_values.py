@@ -33,6 +33,10 @@ BROKERS: dict[str, tuple[dict[str, Any], str]] = {
         "broker_settings has the key node.id, which the role writes itself: set broker_node_id",
     ),
     "wrong-key": ({"broker_settings": {"a b": 3}}, "broker_settings has the key a b, which is not the name of a key"),
+    "secret-setting": (
+        {"broker_settings": {"ssl.keystore.password": "plain-secret"}},
+        "broker_settings has the secret ssl.keystore.password itself: add it to broker_secrets (for example from Ansible",
+    ),
     "many-replicas": (
         {"broker_replication_factor": 3},
         "broker_replication_factor=3 is more than the 1 broker(s) of the group many-replicas: no topic could be created; set",
@@ -101,8 +105,11 @@ WITH_ANOTHER_HOST = ("duplicate-id", "no-zookeeper", "min-in-sync", "even")
 
 def assert_refused(
     ansible: Ansible, directory: Path, tasks: str, **roles: dict[str, tuple[dict[str, Any], str]]
-) -> None:
-    """Run tasks of roles with the variables of all cases, each on a host in a group of its own. Each must fail."""
+) -> str:
+    """Run tasks of roles with the variables of all cases, each on a host in a group of its own. Each must fail.
+
+    Returns the output.
+    """
     groups: dict[str, dict[str, dict[str, Any]]] = {}
     for role, cases in roles.items():
         for name, (variables, _) in cases.items():
@@ -118,10 +125,12 @@ def assert_refused(
         assert run.hosts[name].failed == 1, f"{name}:\n{run.output}"
         found = re.findall(rf"(?:fatal|failed): \[{name}\][^\n]*\n((?: +.*\n|\n)*)", run.output)
         assert sentence in " ".join(" ".join(found).split()), f"{name}:\n{found}"
+    return run.output
 
 
 def test_bad_values_are_refused_with_a_sentence_that_names_them(ansible: Ansible, tmp_path: Path) -> None:
-    assert_refused(ansible, tmp_path, "validate", broker=BROKERS, zookeeper=SERVERS)
+    output = assert_refused(ansible, tmp_path, "validate", broker=BROKERS, zookeeper=SERVERS)
+    assert "plain-secret" not in output
 
 
 def test_wrong_types_and_choices_are_refused(ansible: Ansible, tmp_path: Path) -> None:
