@@ -10,6 +10,7 @@ from odradek.protocol import decode, encode_frame, registry
 from odradek.protocol.schemas import (
     api_versions,
     describe_configs,
+    describe_log_dirs,
     describe_producers,
     describe_transactions,
     find_coordinator,
@@ -29,6 +30,7 @@ COORDINATOR_EPOCH = 5
 APIS = (
     api_versions,
     describe_configs,
+    describe_log_dirs,
     describe_producers,
     describe_transactions,
     find_coordinator,
@@ -120,6 +122,9 @@ class StubBroker:
             controller_id=BROKER_ID,
             topics=[topic(TOPIC, self.partitions, 0), topic("__transaction_state", 1, COORDINATOR_EPOCH)],
         )
+
+    def _describe_log_dirs(self, _):
+        return describe_log_dirs.Response()
 
     def _find_coordinator(self, request):
         make = find_coordinator.Response

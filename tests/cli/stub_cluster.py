@@ -5,7 +5,7 @@ import socket
 from contextlib import ExitStack
 
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schemas import metadata
+from odradek.protocol.schemas import describe_log_dirs, metadata
 from tests.cli.stub_broker import StubBroker
 
 
@@ -14,6 +14,7 @@ class Member(StubBroker):
 
     :ivar shows: the ids of the brokers in its metadata. :ivar controller: the id of the controller in it.
     :ivar topics: what it shows of each topic: rows of (leader, replicas, in sync); or an ErrorCode.
+    :ivar logs: the topics of which it has the log of partition 0; an ErrorCode if it refuses to say.
     """
 
     def __init__(self, cluster, broker_id):
@@ -21,6 +22,7 @@ class Member(StubBroker):
         self.id = broker_id
         self.shows = set(cluster.ids)
         self.topics = {}
+        self.logs = ("t",)
         self.controller = 1
         self._cluster = cluster
 
@@ -34,6 +36,14 @@ class Member(StubBroker):
         return make(
             brokers=brokers, controller_id=self.controller, topics=[self._topic(*item) for item in topics.items()]
         )
+
+    def _describe_log_dirs(self, _):
+        make = describe_log_dirs.Response
+        if isinstance(self.logs, ErrorCode):
+            return make(error_code=self.logs)
+        logs = [make.DescribeLogDirsPartition(partition_index=0)]
+        topics = [make.DescribeLogDirsTopic(name=name, partitions=logs) for name in self.logs]
+        return make(results=[make.DescribeLogDirsResult(log_dir="/data", topics=topics)])
 
     def _topic(self, name, rows):
         make = metadata.Response

@@ -83,6 +83,24 @@ def test_a_broker_must_know_that_it_is_registered():
         assert wait(cluster, "--broker", 2, *LONG).returncode == 0
 
 
+def test_topics_that_the_user_may_not_describe_are_not_ready():
+    """Else a restart would go on although nothing is known of them."""
+    with StubCluster() as cluster:
+        cluster.members[2].logs = ("t", *(f"hidden{number}" for number in range(7)))
+        (line,) = missing(cluster, "--in-sync")
+        assert line == (
+            "broker 2 has logs of hidden0, hidden1, hidden2, hidden3, hidden4 and 2 more: this user may not describe these topics, "
+            "or they are being deleted"
+        )
+        assert wait(cluster, "--brokers", 3).returncode == 0, "without --in-sync, topics do not matter"
+        cluster.members[2].logs = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        (line,) = missing(cluster, "--in-sync")
+        assert line.startswith("broker 2 does not say which logs it has, so there may be topics that were not checked: ")
+        assert "CLUSTER_AUTHORIZATION_FAILED" in line
+        cluster.after(1, 3, lambda: setattr(cluster.members[2], "logs", ("t",)))
+        assert wait(cluster, "--in-sync", *LONG).returncode == 0
+
+
 def test_missing_brokers_are_named():
     with StubCluster() as cluster:
         for member in cluster.members.values():

@@ -3,18 +3,23 @@
 The metadata of a single broker can be out of date: a broker that was killed stays registered, and its replicas stay in sync,
 until its session ends. Therefore a cluster counts as ready only if each registered broker responds at its advertised address,
 knows that it is registered itself, and shows the same result. A state that is out of date can delay the result, not falsify it.
+
+Metadata hide topics that the user may not describe. Therefore each broker is also asked which logs it has.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from odradek.clients import moves
 from odradek.clients.cluster import Address, Cluster
-from odradek.clients.errors import ClientError, describe_code
+from odradek.clients.errors import ClientError, UnsupportedError, describe_code
 from odradek.clients.wire import Connection
 from odradek.protocol.schemas import metadata
 
 NO_LEADER = -1
+METADATA_LOG = "__cluster_metadata"  # of Kafka in KRaft mode; no client sees it as a topic
+TOPICS_SHOWN = 5
 
 
 class Wanted(NamedTuple):
@@ -55,7 +60,8 @@ class Readiness:
     :ivar brokers: ids of the registered brokers. :ivar unregistered: the wanted ids that are not registered.
     :ivar short: how many more brokers must be registered, or must respond.
     :ivar silent: registered brokers that did not respond, with the reason. :ivar stale: brokers whose metadata is out of date,
-        with what is different. :ivar partitions: the partitions that were checked. :ivar unready: those that are not ready.
+        with what is different. :ivar hidden: brokers that have logs of other topics than the metadata show, with the reason.
+    :ivar partitions: the partitions that were checked. :ivar unready: those that are not ready.
     """
 
     brokers: Mapping[int, Address]
@@ -63,13 +69,14 @@ class Readiness:
     short: int = 0
     silent: Mapping[int, str] = field(default_factory=dict)
     stale: Mapping[int, str] = field(default_factory=dict)
+    hidden: Mapping[int, str] = field(default_factory=dict)
     partitions: int = 0
     unready: Sequence[Unready] = ()
 
     @property
     def ready(self) -> bool:
         """Whether nothing is missing."""
-        return not (self.unregistered or self.short > 0 or self.silent or self.stale or self.unready)
+        return not (self.unregistered or self.short > 0 or self.silent or self.stale or self.hidden or self.unready)
 
     def lines(self, wanted: Wanted, shown: int) -> list[str]:
         """What is missing, one line each. :param shown: the maximum number of partitions that are named."""
@@ -82,6 +89,7 @@ class Readiness:
             f"broker {broker_id} is registered, but {reason}" for broker_id, reason in sorted(self.silent.items())
         ]
         found += [f"broker {broker_id}: {reason}" for broker_id, reason in sorted(self.stale.items())]
+        found += [f"broker {broker_id} {reason}" for broker_id, reason in sorted(self.hidden.items())]
         absent = {broker_id for partition in self.unready for broker_id in partition.missing} - self.brokers.keys()
         found += [
             f"broker {broker_id} is not registered, and has replicas of partitions"
@@ -97,6 +105,7 @@ class _Answer(NamedTuple):
     """What one broker shows."""
 
     brokers: Mapping[int, Address]
+    topics: frozenset[str]
     partitions: int
     unready: list[Unready]
 
@@ -115,7 +124,27 @@ def look(cluster: Cluster, wanted: Wanted) -> Readiness:
     cluster.view(fresh=True)  # for the addresses of brokers that have just been registered
     asked = wanted.ids if wanted.ids and not wanted.in_sync and not wanted.number else frozenset(first.brokers)
     answers = cluster.of_each(asked, lambda _, connection: _ask(connection, wanted.in_sync))
-    return _confirmed(seen, wanted, answers)
+    seen = _confirmed(seen, wanted, answers)
+    if seen.ready and wanted.in_sync:
+        seen.hidden = _hidden(moves.stored(cluster, seen.brokers.keys()), first.topics)
+    return seen
+
+
+def _hidden(stored: Mapping[int, Sequence[tuple[str, int]] | ClientError], shown: frozenset[str]) -> dict[int, str]:
+    """The brokers that have logs of topics that were not checked, with the reason. Kafka before 1.0 cannot be asked."""
+    found = {}
+    for broker_id, logs in stored.items():
+        if isinstance(logs, UnsupportedError):
+            continue
+        if isinstance(logs, ClientError):
+            found[broker_id] = f"does not say which logs it has, so there may be topics that were not checked: {logs}"
+        elif topics := sorted({topic for topic, _ in logs} - shown - {METADATA_LOG}):
+            more = f" and {len(topics) - TOPICS_SHOWN} more" if len(topics) > TOPICS_SHOWN else ""
+            found[broker_id] = (
+                f"has logs of {', '.join(topics[:TOPICS_SHOWN])}{more}: this user may not describe these topics, or they are being "
+                "deleted"
+            )
+    return found
 
 
 def _confirmed(seen: Readiness, wanted: Wanted, answers: Mapping[int, _Answer | ClientError]) -> Readiness:
@@ -150,6 +179,7 @@ def _ask(connection: Connection, with_topics: bool) -> _Answer:
     response = connection.ask(metadata.SCHEMA, request, oldest=1)
     return _Answer(
         {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers},
+        frozenset(topic.name for topic in response.topics),
         sum(len(topic.partitions) for topic in response.topics),
         [found for topic in response.topics for found in _unready(topic)],
     )
