@@ -266,12 +266,36 @@ def test_a_damaged_manifest_is_refused(copied):
     odradek.refused("backup", "verify", copied, words=["an interrupted backup"])
 
 
-def test_a_manifest_that_leads_outside_is_refused(copied):
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../../etc/passwd",
+        "/etc/passwd",
+        "x",
+        "dirs/0",
+        "dirs/9/orders-0/x",
+        "dirs/x/y",
+        "dirs/0/../y",
+        "dirs/0/a/b/c",
+        "",
+    ],
+)
+def test_a_manifest_with_a_path_that_no_backup_has_is_refused(copied, path):
     manifest = manifests.read(copied)
-    manifest.files[0] = manifest.files[0]._replace(path="../../etc/passwd")
+    manifest.files[0] = manifest.files[0]._replace(path=path)
     manifests.write(copied, manifest)
-    with pytest.raises(BackupError, match="outside of the backup"):
+    with pytest.raises(BackupError, match="names the file"):
         manifests.read(copied)
+
+
+def test_a_link_in_a_log_is_not_followed(original, tmp_path):
+    """The command may run as root, and the broker's user owns the logs."""
+    stopped = Path(shutil.copytree(original[0], tmp_path / "data"))
+    log = stopped / "orders-0" / "00000000000000000000.log"
+    log.rename(tmp_path / "elsewhere")
+    log.symlink_to(tmp_path / "elsewhere")
+    odradek.refused("backup", "create", tmp_path / "backup", "--data-dir", stopped, words=["is a symbolic link"])
+    assert not (tmp_path / "backup").exists()
 
 
 # -- interruptions -------------------------------------------------------------------------------------------------------

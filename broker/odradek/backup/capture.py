@@ -8,6 +8,7 @@ If compaction has used records beyond the cut, records that they superseded are 
 The gap limit shows it, because a compaction raises it before it replaces the first segment.
 """
 
+import errno
 import os
 import resource
 from collections.abc import Iterator
@@ -175,9 +176,11 @@ def _snapshots(names: dict[str, int], last_base: int) -> list[str]:
 
 def _open(log: CapturedLog, name: str, partial: bool = False) -> None:
     try:
-        descriptor = os.open(log.path / name, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(log.path / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        if error.errno in (24, 23):  # EMFILE, ENFILE
+        if error.errno == errno.ELOOP:
+            raise BackupError(f"{log.path / name} is a symbolic link, which no broker makes: delete it") from error
+        if error.errno in (errno.EMFILE, errno.ENFILE):
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             raise BackupError(
                 f"cannot open {log.path / name}: a backup keeps all segments open, and the limit is {limit} open files;"

@@ -117,10 +117,16 @@ def read(directory: str | os.PathLike[str]) -> Manifest:
         raise BackupError(f"{directory} is {what}: it has no {FILE_NAME}") from None
     manifest = decode(data, path)
     for entry in manifest.all_files:
-        parts = Path(entry.path).parts
-        if not parts or entry.path.startswith("/") or ".." in parts:
-            raise BackupError(f"{path} names the file {entry.path!r}, which is outside of the backup")
+        if entry.path not in (METADATA_FILE, TREE_FILE) and not _is_of_log_dir(entry.path, len(manifest.log_dirs)):
+            raise BackupError(f"{path} names the file {entry.path!r}, which no backup with its log directories has")
     return manifest
+
+
+def _is_of_log_dir(path: str, log_dirs: int) -> bool:
+    """Whether a path is `dirs/NUMBER/NAME` or `dirs/NUMBER/LOG/NAME`, for the number of a log directory."""
+    parts = path.split("/")
+    numbers = map(str, range(log_dirs))
+    return len(parts) in (3, 4) and parts[0] == LOG_DIRS and parts[1] in numbers and not {"", ".", ".."} & set(parts)
 
 
 def write(directory: Path, manifest: Manifest) -> None:

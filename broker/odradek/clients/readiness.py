@@ -141,8 +141,8 @@ def _hidden(stored: Mapping[int, Sequence[tuple[str, int]] | ClientError], shown
         elif topics := sorted({topic for topic, _ in logs} - shown - {METADATA_LOG}):
             more = f" and {len(topics) - TOPICS_SHOWN} more" if len(topics) > TOPICS_SHOWN else ""
             found[broker_id] = (
-                f"has logs of {', '.join(topics[:TOPICS_SHOWN])}{more}: this user may not describe these topics, or they are being "
-                "deleted"
+                f"has logs of {', '.join(topics[:TOPICS_SHOWN])}{more}: this user may not describe these topics, or they are "
+                "being deleted"
             )
     return found
 
