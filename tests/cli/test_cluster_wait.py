@@ -89,8 +89,8 @@ def test_topics_that_the_user_may_not_describe_are_not_ready():
         cluster.members[2].logs = ("t", *(f"hidden{number}" for number in range(7)))
         (line,) = missing(cluster, "--in-sync")
         assert line == (
-            "broker 2 has logs of hidden0, hidden1, hidden2, hidden3, hidden4 and 2 more: this user may not describe these topics, "
-            "or they are being deleted"
+            "broker 2 has logs of hidden0, hidden1, hidden2, hidden3, hidden4 and 2 more: this user may not describe these "
+            "topics, or they are being deleted"
         )
         assert wait(cluster, "--brokers", 3).returncode == 0, "without --in-sync, topics do not matter"
         cluster.members[2].logs = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
