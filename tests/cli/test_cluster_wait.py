@@ -95,7 +95,9 @@ def test_topics_that_the_user_may_not_describe_are_not_ready():
         assert wait(cluster, "--brokers", 3).returncode == 0, "without --in-sync, topics do not matter"
         cluster.members[2].logs = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         (line,) = missing(cluster, "--in-sync")
-        assert line.startswith("broker 2 does not say which logs it has, so there may be topics that were not checked: ")
+        assert line.startswith(
+            "broker 2 does not say which logs it has, so there may be topics that were not checked: "
+        )
         assert "CLUSTER_AUTHORIZATION_FAILED" in line
         cluster.after(1, 3, lambda: setattr(cluster.members[2], "logs", ("t",)))
         assert wait(cluster, "--in-sync", *LONG).returncode == 0
