@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 
 from odradek.cli.completion import script
-from odradek.cli.failure import fail
-from odradek.cli.lazy import WRONG_USAGE
+from odradek.cli.file_writer import write_below
 
 PLACES = {
     "bash": "bash-completion/completions/odradek",
@@ -33,13 +32,7 @@ def write(directory: Path) -> list[Path]:
 
 def run(arguments: Sequence[str]) -> None:
     """The program: write the scripts below the directory that the only argument names."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        fail("usage: python -m odradek.cli.completion_files DIR", WRONG_USAGE)
-    try:
-        paths = write(Path(arguments[0]))
-    except OSError as error:
-        fail(f"cannot write {error.filename}: {error.strerror}")
-    for path in paths:
+    for path in write_below("odradek.cli.completion_files", arguments, write):
         click.echo(path)
 
 

@@ -17,8 +17,7 @@ from pathlib import Path
 import click
 
 from odradek.cli import roff
-from odradek.cli.failure import fail
-from odradek.cli.lazy import WRONG_USAGE
+from odradek.cli.file_writer import write_below
 from odradek.cli.main import main as root_command
 from odradek.cli.main import program_version
 from odradek.cli.man_texts import ENVIRONMENT, EXAMPLES, EXIT_STATUS, FILES, OPTIONS_NOTE
@@ -184,12 +183,7 @@ def _examples(context: click.Context) -> list[str]:
 
 def run(arguments: Sequence[str]) -> None:
     """The program: write the pages into the directory that the only argument names."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        fail("usage: python -m odradek.cli.man DIR", WRONG_USAGE)
-    try:
-        paths = write(Path(arguments[0]))
-    except OSError as error:
-        fail(f"cannot write {error.filename}: {error.strerror}")
+    paths = write_below("odradek.cli.man", arguments, write)
     click.echo(f"wrote {len(paths)} pages to {arguments[0]}")
 
 
