@@ -2,7 +2,7 @@
 
 A `Machine` is a container of `systemd-nspawn` that boots a minimal Debian 12 in less than two seconds. Its files are an
 overlay over one read-only root directory that all machines share (`debian_root`, made once by debootstrap), so a test
-may break whatever it likes. The journal is in memory: it starts anew with each boot. A `Network` connects machines by
+may break whatever it likes. The journal is in memory, and empty after each boot. A `Network` connects machines by
 Ethernet. Nothing of the host is changed: mounts, network devices and processes live in namespaces that end with the
 test process, however that ends.
 
@@ -69,7 +69,7 @@ def debian_root(*more: str) -> Path:
             ["debootstrap", "--variant=minbase", f"--cache-dir={cache}", f"--include={','.join(names)}", RELEASE,
              str(directory)],
         )  # fmt: skip
-        (directory / "etc" / "machine-id").write_text("")  # each machine gets one of its own when it boots
+        (directory / "etc" / "machine-id").write_text("")  # each machine gets its own when it boots
         (directory / "etc" / "resolv.conf").write_text("")  # there are no name servers
         (directory / "etc" / "systemd" / "journald.conf").write_text(_JOURNAL)
 

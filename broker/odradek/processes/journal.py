@@ -2,7 +2,7 @@
 
 Used by every process of the broker with ``log.format=journal``. It never blocks and never raises: a message for which the
 journal has no room is dropped and counted, and the next one that is sent says how many were lost. If the journal's socket
-does not exist or refuses the datagram, the message goes to the standard error stream. Each message opens a socket of its own,
+does not exist or refuses the datagram, the message goes to the standard error stream. Each message opens its own socket,
 so that no descriptor is shared with children, or kept when a child closes what it does not need.
 
 The protocol: https://systemd.io/JOURNAL_NATIVE_PROTOCOL/

@@ -1,6 +1,6 @@
 """The files that the roles write for the main kinds of clusters, compared with golden files, and read by the broker's own code.
 
-``ODRADEK_UPDATE_GOLDEN=1`` writes the golden files anew.
+``ODRADEK_UPDATE_GOLDEN=1`` writes the golden files again.
 """
 
 import os
