@@ -79,6 +79,10 @@ def names_in(directory):
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
 
 
+def contents_of(directory):
+    return {str(path.relative_to(directory)): path.is_file() and path.read_bytes() for path in directory.rglob("*")}
+
+
 # -- whole backups -------------------------------------------------------------------------------------------------------
 
 
@@ -142,10 +146,15 @@ def test_only_the_owner_may_read_a_backup(whole):
     assert [path for path in whole.rglob("*") if path.is_file() and path.stat().st_mode & 0o077] == []
 
 
-def test_the_original_is_not_changed(original, tmp_path):
-    before = names_in(original[0])
-    odradek("backup", "create", tmp_path / "backup", "--data-dir", original[0])
-    assert names_in(original[0]) == before
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_original_is_not_changed(tmp_path, killed):
+    with Broker(CONFIG, TOPICS, directory=tmp_path) as broker:
+        broker.kill_group() if killed else broker.stop()
+    before = contents_of(broker.data_dir)
+    odradek("backup", "create", tmp_path / "backup", "--data-dir", broker.data_dir)
+    assert contents_of(broker.data_dir) == before
+    names = names_in(tmp_path / "backup")
+    assert "metadata.db" in names and not {name for name in names if name.startswith("metadata.db-")}
 
 
 def test_unchanged_segments_are_linked_to_the_base(original, whole, tmp_path):

@@ -51,7 +51,7 @@ class Copier:
         :param what: the source, for messages. Raises BackupError if it is shorter, OSError with the name of the target.
         """
         digest = hashlib.sha256()
-        descriptor = create(target, mode)
+        descriptor = create_file(target, mode)
         try:
             position = 0
             while position < size:
@@ -103,7 +103,7 @@ class open_file:
         os.close(self._descriptor)
 
 
-def create(path: Path, mode: int) -> int:
+def create_file(path: Path, mode: int) -> int:
     """A descriptor of a new file. Raises OSError."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
 
@@ -120,7 +120,7 @@ def _write(descriptor: int, data: bytes, path: Path) -> None:
 
 def write_file(path: Path, content: bytes, mode: int = OWNER_ONLY) -> str:
     """Write a new file; return the SHA-256 in hex. Raises OSError."""
-    descriptor = create(path, mode)
+    descriptor = create_file(path, mode)
     try:
         _write(descriptor, content, path)
     finally:

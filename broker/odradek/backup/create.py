@@ -22,8 +22,10 @@ from odradek.backup import manifest as manifests
 from odradek.backup.capture import CapturedLog, OpenedFile, capture, many_files
 from odradek.backup.copying import (
     Copier,
+    create_file,
     end_of_batches,
     make_directory,
+    open_file,
     sync_file_system,
     write_file,
 )
@@ -49,6 +51,8 @@ from odradek.storage.log_directory import DirectoryInUseError, is_locked, lock_d
 ATTEMPTS = 10
 FREE_BYTES = 16 << 20
 """What must stay free on the disk of the backup, for its small files."""
+
+SQLITE_SUFFIXES = ("", "-journal", "-wal", "-shm")
 
 DumpTree = Callable[[], bytes]
 
@@ -251,7 +255,7 @@ def _check_directories(cut: Cut, named: Sequence[str]) -> None:
 
 def _of_metadata(target: Path, cut: Cut, skipped: list[str]) -> dict[Partition, LogCut]:
     """Copy the metadata store, and return the logs that it knows. Raises LogsMoved if a topic was created again."""
-    image = _copy_metadata(Path(cut.log_dirs[0], FILE_NAME), target / METADATA_FILE)
+    image = _copy_metadata(Path(cut.log_dirs[0], FILE_NAME), target / METADATA_FILE, cut.running)
     chosen = {}
     for key, log_cut in cut.logs.items():
         topic = image.topics.get(key[0])
@@ -286,21 +290,38 @@ def _check_complete(cut: Cut, image: ClusterImage) -> None:
         )
 
 
-def _copy_metadata(source: Path, target: Path) -> ClusterImage:
-    """Copy a metadata store, which a broker may use, and return its topics. Raises BackupError."""
-    for suffix in ("", "-wal", "-shm"):
+def _copy_metadata(source: Path, target: Path, running: bool) -> ClusterImage:
+    """Copy a metadata store, and return its topics. Raises BackupError, OSError.
+
+    :param running: whether a broker uses the store. If not, its files are copied as they are, because SQLite would leave new
+        files beside a store that it reads.
+    """
+    for suffix in SQLITE_SUFFIXES:
         target.with_name(target.name + suffix).unlink(missing_ok=True)
-    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, manifests.OWNER_ONLY))
     try:
-        with (
-            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, timeout=30)) as original,
-            closing(sqlite3.connect(target)) as copy,
-        ):
-            original.backup(copy)
+        if running:
+            os.close(create_file(target, manifests.OWNER_ONLY))
+            with (
+                closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, timeout=30)) as original,
+                closing(sqlite3.connect(target)) as copy,
+            ):
+                original.backup(copy)
+        else:
+            _copy_store_files(source, target)
         with closing(SqliteStore(target)) as store:
             return load_image(store)
     except (sqlite3.Error, StoreError) as error:
         raise BackupError(f"cannot copy the metadata store {source}: {error}") from error
+
+
+def _copy_store_files(source: Path, target: Path) -> None:
+    """Copy the files of a store that no process uses. The shared index (-shm) is made again from the write-ahead log."""
+    for suffix in SQLITE_SUFFIXES:
+        path = source.with_name(source.name + suffix)
+        if suffix == "-shm" or (suffix and not path.exists()):
+            continue
+        with open_file(path) as descriptor:
+            Copier().copy(descriptor, os.fstat(descriptor).st_size, target.with_name(target.name + suffix), path)
 
 
 # -- copying -------------------------------------------------------------------------------------------------------------
