@@ -1,7 +1,5 @@
 """Calls a handler like the coordinator does: with the encoded request of every version, over a real store and table."""
 
-import os
-import weakref
 from collections.abc import Generator
 
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
@@ -21,10 +19,7 @@ class Harness:
     def __init__(self, cluster):
         self.cluster = cluster
         ids = ProducerIds(cluster.store, BROKER)
-        running = RunningConfig()  # made for a whole broker's life, and so never closed by itself
-        for descriptor in running.descriptors:
-            weakref.finalize(running, os.close, descriptor)
-        settings = BrokerSettings(cluster.store, cluster.controller, cluster.config, running, cluster.shm)
+        settings = BrokerSettings(cluster.store, cluster.controller, cluster.config, RunningConfig(), cluster.shm)
         self.view = CoordinatorView(cluster.config, cluster.store, cluster.controller, ids, cluster.table, settings)
 
     def ask(self, request, api_key, version=None):
