@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.deploy, pytest.mark.timeout(7200), pytest.mark.xdist_g
 
 TOPIC = "numbers"
 PORT = 9092
+OTHER_PORT = 9192
 SECRETS = ('broker "secret', 'broker \\"secret', "admin secret", "BEGIN PRIVATE KEY")
 FAULT = """
 
@@ -40,6 +41,14 @@ def _fail(self):
 
 Supervisor.run = _fail
 """
+
+
+def listeners(port: int) -> list[dict[str, Any]]:
+    """The listeners of each broker. :param port: of the one for clients."""
+    return [
+        {"name": "CLIENTS", "protocol": "SASL_SSL", "port": port},
+        {"name": "BROKERS", "protocol": "SASL_SSL", "port": 9091},
+    ]
 
 
 class Cluster:
@@ -69,7 +78,7 @@ class Cluster:
                 "broker_tls_key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
             }
         self.settings = directory / "client.json"
-        servers = ",".join(f"10.77.0.{number}:{PORT}" for number in (2, 3, 4, 5))
+        servers = ",".join(f"10.77.0.{number}:{port}" for port in (PORT, OTHER_PORT) for number in (2, 3, 4, 5))
         self.settings.write_text(json.dumps({
             "bootstrap.servers": servers, "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
             "sasl.username": "admin", "sasl.password": "admin secret", "ssl.ca.location": str(directory / "ca.pem"),
@@ -86,8 +95,7 @@ class Cluster:
             ansible_connection="machine", ansible_become=False, ansible_python_interpreter="/usr/bin/python3",
             zookeeper_heap="128m", broker_install_method="wheel", broker_wheel=str(self.wheel),
             broker_wheelhouse=str(wheels.wheelhouse()), broker_extras=[], broker_start_timeout=300,
-            broker_listeners=[{"name": "CLIENTS", "protocol": "SASL_SSL", "port": PORT},
-                              {"name": "BROKERS", "protocol": "SASL_SSL", "port": 9091}],
+            broker_listeners=listeners(PORT),
             broker_inter_broker_listener="BROKERS", broker_tls_ca_file=str(self.directory / "ca.pem"),
             broker_inter_broker_user="broker", broker_admin_user="admin",
             broker_scram_users=[{"name": "broker", "password": 'broker "secret'},
@@ -206,6 +214,32 @@ def test_an_unknown_key_is_refused_before_anything_stops(cluster: Cluster) -> No
     assert "The broker was not stopped" in run.text
     assert cluster.starts() == before
     assert "num.oi.threads" not in cluster.machines[0].read("/etc/odradek/server.properties")
+
+
+def test_the_files_of_a_running_broker_stay_until_the_cluster_can_do_without_it(cluster: Cluster) -> None:
+    first, second = cluster.machines[:2]
+    before, configuration = cluster.starts(), first.read("/etc/odradek/server.properties")
+    second.output("systemctl", "stop", "odradek.service")
+    run = cluster.play("site", "--limit", "kafka1", broker_listeners=listeners(OTHER_PORT), broker_sync_timeout=3)
+    assert run.code != 0
+    assert 'failed at the task "Wait until the cluster can do without this broker"' in run.text
+    assert "The broker was not stopped" in run.text
+    assert cluster.starts()[0] == before[0]
+    assert first.read("/etc/odradek/server.properties") == configuration
+    assert f":{PORT}" in first.read("/etc/odradek/admin.properties")
+    assert first.output("ls", "-A", "/etc/odradek/secrets").split() == ["broker.properties"]
+    back = cluster.play("site")
+    assert back.code == 0, back.end
+    assert cluster.starts()[0] == before[0]
+
+
+def test_the_port_of_all_brokers_changes(cluster: Cluster) -> None:
+    with cluster.traffic():
+        run = cluster.play("site", broker_listeners=listeners(OTHER_PORT))
+        assert run.code == 0, run.end
+        assert f":{OTHER_PORT}" in cluster.machines[2].read("/etc/odradek/server.properties")
+        back = cluster.play("site")
+        assert back.code == 0, back.end
 
 
 def test_a_broken_release_stops_the_roll_and_the_others_serve(cluster: Cluster) -> None:
