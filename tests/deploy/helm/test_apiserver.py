@@ -267,6 +267,25 @@ def test_a_missing_secret_is_refused(name: str, arguments: list[str], sentence: 
     release.run(*install, *options, "--set", "checkSecrets=false")
 
 
+@pytest.mark.parametrize("password", [b'a"b', b"a\\b", b"ab\n"])
+def test_a_password_that_no_configuration_can_hold_is_refused(
+    server: ApiServer, release: Release, password: bytes
+) -> None:
+    data = {"broker": base64.b64encode(password).decode(), "admin": base64.b64encode(b"a:'{$}b").decode()}
+    metadata = {"name": "passwords", "namespace": release.namespace}
+    server.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+    values = yaml.safe_load(chart.values_file("tls-scram").read_text())
+    named = [f"users[{number}].passwordSecret.name=passwords" for number in (0, 1)]
+    options = [word for argument in named for word in ("--set", argument)] + _whole_list(values, named)
+    done = release.helm("install", chart.RELEASE, chart.CHART, "-f", chart.values_file("tls-scram"), *options)
+    assert done.returncode != 0
+    assert (
+        "odradek: the password of the user broker, key broker of the Secret passwords, contains a quotation mark, a"
+        in done.stderr
+    )
+    assert password.decode().strip() not in done.stderr
+
+
 def _whole_list(values: Object, arguments: list[str]) -> list[str]:
     """`--set` of one field of a list's element replaces the list: repeat its other fields."""
     given = {argument.partition("=")[0] for argument in arguments}

@@ -66,6 +66,11 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"config": {"odradek.zookeeper.password": "secret"}},
         "configFromSecrets and config both set odradek.zookeeper.password: remove one of them",
     ),
+    "a stop that Kubernetes would cut": (
+        "cluster",
+        {"config": {"controlled.shutdown.max.retries": 60}},
+        "shutdown.stopSeconds is 180, but odradek.stop.timeout.ms and the pauses of controlled.shutdown allow a stop 330 s",
+    ),
     "metrics with TLS and without a certificate": (
         "cluster",
         {"config": {"metrics.listener.tls": True}},

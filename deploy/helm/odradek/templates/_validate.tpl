@@ -70,7 +70,18 @@ ssl.truststore.type: tls
 config.providers: configFromSecrets
 {{- end -}}
 
+{{/* The ordered stop of a broker, in milliseconds: attempts to move its leaderships, then the end of its processes. */}}
+{{- define "odradek.stopMilliseconds" -}}
+{{- $attempts := get .Values.config "controlled.shutdown.max.retries" | default 3 | int64 -}}
+{{- $pause := get .Values.config "controlled.shutdown.retry.backoff.ms" | default 5000 | int64 -}}
+{{- add (mul $attempts $pause) (get .Values.config "odradek.stop.timeout.ms" | default 30000 | int64) -}}
+{{- end -}}
+
 {{- define "odradek.validateConfig" -}}
+{{- $stop := include "odradek.stopMilliseconds" . | int64 -}}
+{{- if gt $stop (mul 1000 (int64 .Values.shutdown.stopSeconds)) -}}
+{{- include "odradek.fail" (printf "shutdown.stopSeconds is %d, but odradek.stop.timeout.ms and the pauses of controlled.shutdown allow a stop %d s: Kubernetes would kill the broker before; set shutdown.stopSeconds to %d or more" (int .Values.shutdown.stopSeconds) (div $stop 1000) (add 1 (div $stop 1000))) -}}
+{{- end -}}
 {{- $known := .Files.Lines "files/broker-keys.txt" -}}
 {{- $own := include "odradek.ownKeys" . | fromYaml -}}
 {{- $names := keys .Values.config -}}
@@ -243,6 +254,10 @@ config.providers: configFromSecrets
 {{- $root := . -}}
 {{- range .Values.users -}}
 {{- include "odradek.requireSecret" (list $root (printf "the passwordSecret of the user %s" .name) .passwordSecret.name .passwordSecret.key) -}}
+{{- $secret := lookup "v1" "Secret" $root.Release.Namespace .passwordSecret.name -}}
+{{- if regexMatch "[\"\\\\\\x00-\\x1f]" (get $secret.data .passwordSecret.key | b64dec) -}}
+{{- include "odradek.fail" (printf "the password of the user %s, key %s of the Secret %s, contains a quotation mark, a backslash or a control character such as a line break: choose another password (openssl rand -hex 24; kubectl create secret --from-literal)" .name .passwordSecret.key .passwordSecret.name) -}}
+{{- end -}}
 {{- end -}}
 {{- range .Values.configFromSecrets -}}
 {{- include "odradek.requireSecret" (list $root (printf "configFromSecrets (%s)" .key) .secret .secretKey) -}}
