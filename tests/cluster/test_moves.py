@@ -200,6 +200,36 @@ def test_a_move_is_cancelled_with_its_throttle(site: Site) -> None:
     assert sorted(odradek.json("topic", "describe", topic)["partitions"][0]["replicas"]) == [1, 3]
 
 
+def test_two_moves_at_once_keep_the_rates_until_the_last_one_ends(site: Site) -> None:
+    odradek = site.odradek
+    site.fill("first", "1:3")
+    odradek("topic", "create", "second", "--assignment", "1:3")  # empty: nothing has to be copied
+    odradek("cluster", "wait", "--in-sync")
+    odradek("partition", "move", "--off", 3, "-t", "first", "--throttle", "1kB", "--yes")
+    second = odradek.run("partition", "move", "--off", 3, "-t", "second", "--throttle", "5kB", "--yes", "--wait")
+    assert second.returncode == 0, second.stderr
+    assert "the rates of the brokers 1, 2, 3 stay, because another reassignment is in progress" in second.stderr
+    assert set(site.throttles("second")) == {f"{kind}.rate" for kind in THROTTLED}, "no list of the topic"
+    (row,) = odradek.json("partition", "moves")
+    assert row["topic"] == "first", "1 MB at 5 kB/s takes some minutes"
+    odradek("partition", "moves", "--cancel", "--yes")
+    assert site.throttles("first") == site.throttles("second") == []
+
+
+def test_throttled_replicas_of_an_operator_stay(site: Site) -> None:
+    odradek, topic = site.odradek, "operated"
+    site.fill(topic, "1:3")
+    odradek("config", "set", "--topic", topic, f"{THROTTLED[0]}.replicas=0:1,0:7")
+    assert odradek.json("partition", "move", "--off", 3, "-t", topic, "--throttle", "50MB", "--yes", "--wait")[
+        "complete"
+    ]
+    assert site.throttles(topic) == [f"{THROTTLED[0]}.replicas"]
+    (row,) = (
+        row for row in odradek.json("config", "get", "--topic", topic, "--changed") if row["key"].startswith(THROTTLED)
+    )
+    assert row["value"] == "0:1,0:7"
+
+
 def test_an_unclean_election_chooses_a_live_replica(site: Site) -> None:
     odradek = site.odradek
     odradek("topic", "create", "alone", "--assignment", "3:2")

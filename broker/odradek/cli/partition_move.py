@@ -53,6 +53,7 @@ class Work:
     """What a command does.
 
     :ivar moves: to begin. :ivar resumed: those of an earlier command that are in progress.
+    :ivar in_progress: whether the cluster moves partitions already.
     :ivar skipped: partitions that cannot be moved, with the reason. :ivar sizes: bytes of each partition, if they are known.
     :ivar led_elsewhere: at the end, the number of partitions that another broker than their preferred leader leads.
     """
@@ -60,6 +61,7 @@ class Work:
     view: View
     moves: list[Move]
     resumed: list[Move] = field(default_factory=list)
+    in_progress: bool = False
     skipped: dict[Place, str] = field(default_factory=dict)
     sizes: dict[Place, int] | None = None
     led_elsewhere: int = 0
@@ -119,6 +121,7 @@ def plan(cluster: Cluster, options: Options) -> Work:
         ]
         replaced = {move.partition.place for move in work.moves}
         work.resumed = [move for move in work.resumed if move.partition.place not in replaced]
+    work.in_progress = bool(in_progress)
     for move in work.moves:
         if move.added and move.partition.leader < 0:
             work.skipped[move.partition.place] = (
@@ -180,7 +183,12 @@ def _throttle(cluster: Cluster, work: Work, options: Options) -> Throttle | None
         return None
     with _note_of_throttle():
         return replication_throttles.throttle(
-            cluster, work.all_moves, options.throttle, work.view.brokers.keys(), restore=not work.resumed
+            cluster,
+            work.all_moves,
+            options.throttle,
+            work.view.brokers.keys(),
+            resumed={move.partition.place for move in work.resumed},
+            restore=not work.in_progress,
         )
 
 
@@ -234,7 +242,7 @@ def _finish(
     rest = f"; {FINISH} removes the throttle" if throttle else ""
     with interrupt_note(lambda: f"all reassignments have ended{rest}"):
         if throttle is not None:
-            for problem in replication_throttles.unthrottle(cluster, throttle):
+            for problem in replication_throttles.unthrottle(cluster, throttle, len(moves.ongoing(cluster))):
                 warn(f"cannot remove a throttle; {FINISH} tries again: {problem}")
         different = mismatched(cluster, begun)
     for line in different[:ROWS_SHOWN]:

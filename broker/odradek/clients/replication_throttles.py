@@ -26,12 +26,12 @@ Lists = tuple[frozenset[str], frozenset[str]]
 
 
 class Throttle(NamedTuple):
-    """What `throttle` has set. :param places: the partitions of which it added replicas to the lists.
+    """What `throttle` has set. :param added: by topic, the entries that it added to the lists.
 
     :param rates: by broker, the values of `RATES` that were set before; None: none.
     """
 
-    places: frozenset[Place]
+    added: Mapping[str, Lists]
     rates: Mapping[int, tuple[str | None, ...]]
 
 
@@ -70,18 +70,30 @@ def _arriving(move: Move) -> tuple[int, ...]:
 
 
 def throttle(
-    cluster: Cluster, moves: Sequence[Move], rate: int, brokers: Collection[int], restore: bool = True
+    cluster: Cluster,
+    moves: Sequence[Move],
+    rate: int,
+    brokers: Collection[int],
+    resumed: Collection[Place] = (),
+    restore: bool = True,
 ) -> Throttle:
     """Limit the copying for moves to `rate` bytes per second, at each broker. Raises ClientError.
 
     :param brokers: the registered brokers. The rates of those that take part in the moves are set.
-    :param restore: note the present rates, so that `unthrottle` restores them. False if they may be those of an earlier move.
+    :param resumed: moves that an earlier command began: what it left in the lists is removed with this throttle.
+    :param restore: note the present rates, so that `unthrottle` restores them. False if they may be those of another move.
     """
     wanted = entries(moves)
     busy = {broker_id for move in moves for broker_id in (*move.partition.present, *move.target)} & set(brokers)
     before = {broker_id: _rates_of(cluster, broker_id) if restore else NO_RATES for broker_id in sorted(busy)}
     present = _lists_of(cluster, sorted(wanted))
+    added: dict[str, Lists] = {}
     for topic, lists in wanted.items():
+        left = _entries(topic, lists, resumed.__contains__)
+        leaders, followers = (
+            (more - has) | earlier for has, more, earlier in zip(present[topic], lists, left, strict=True)
+        )
+        added[topic] = leaders, followers
         values = {
             key: _joined(has | more)
             for key, has, more in zip(LISTS, present[topic], lists, strict=True)
@@ -91,18 +103,23 @@ def throttle(
             configs.alter(cluster, Resource("topic", topic), values)
     for broker_id in before:
         configs.alter(cluster, Resource("broker", str(broker_id)), dict.fromkeys(RATES, str(rate)))
-    return Throttle(frozenset(move.partition.place for move in moves), before)
+    return Throttle(added, before)
 
 
-def unthrottle(cluster: Cluster, set_: Throttle) -> list[str]:
+def unthrottle(cluster: Cluster, set_: Throttle, in_progress: int) -> list[str]:
     """Remove what `throttle` has set, and restore the former rates. Returns what could not be removed, with the reason.
 
     Raises ClientError if no broker responds.
+
+    :param in_progress: the number of other reassignments. With any, the rates stay, because they may limit those, too.
     """
     problems = []
-    for topic, lists in _lists_of(cluster, sorted({topic for topic, _ in set_.places})).items():
-        ended = _entries(topic, lists, set_.places.__contains__)
-        problems += _attempt(cluster, Resource("topic", topic), *_without(lists, ended))
+    for topic, lists in _lists_of(cluster, sorted(set_.added)).items():
+        problems += _attempt(cluster, Resource("topic", topic), *_without(lists, set_.added[topic]))
+    if in_progress:
+        brokers = ", ".join(map(str, sorted(set_.rates)))
+        others = "another reassignment is" if in_progress == 1 else f"{in_progress} other reassignments are"
+        return [*problems, f"the rates of the brokers {brokers} stay, because {others} in progress"]
     for broker_id, former in set_.rates.items():
         values = {key: value for key, value in zip(RATES, former, strict=True) if value is not None}
         deletions = [key for key, value in zip(RATES, former, strict=True) if value is None]
