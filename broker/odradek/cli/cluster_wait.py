@@ -14,6 +14,7 @@ from odradek.cli.failure import fail, warn
 from odradek.cli.interrupt import interrupt_note
 from odradek.cli.options import command_security
 from odradek.cli.output import count, echo_json, span
+from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Address, Cluster, parse_servers
 from odradek.clients.errors import ClientError, NoBootstrapServerError, UnreachableError
 from odradek.clients.readiness import Readiness, Wanted, look
@@ -82,7 +83,7 @@ def run(servers: str, wanted: Wanted, timeout_s: float, as_json: bool) -> None:
     seen: Readiness | None = None
     try:
         with interrupt_note(lambda: "the cluster was not ready yet"), _status() as show:
-            seen = _until_ready(watch, wanted, began + timeout_s, show)
+            seen = _until_ready(watch, wanted, timeout_s, show)
     finally:
         watch.close()
     waited_ms = int((time.monotonic() - began) * 1000)
@@ -98,18 +99,16 @@ def run(servers: str, wanted: Wanted, timeout_s: float, as_json: bool) -> None:
     fail(f"the cluster is not ready after {span(waited_ms)}")
 
 
-def _until_ready(watch: Watch, wanted: Wanted, deadline: float, show: "Show") -> Readiness | None:
-    pause = FIRST_PAUSE_S
+def _until_ready(watch: Watch, wanted: Wanted, timeout_s: float, show: "Show") -> Readiness | None:
+    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, timeout_s)
     while True:
-        left = deadline - time.monotonic()
-        seen = watch.look(wanted, min(RESPONSE_S, max(left, SHORTEST_RESPONSE_S)))
-        left = deadline - time.monotonic()
-        if (seen is not None and seen.ready) or left <= 0:
+        seen = watch.look(wanted, min(RESPONSE_S, max(backoff.left_s, SHORTEST_RESPONSE_S)))
+        if seen is not None and seen.ready:
             return seen
         missing = _missing(watch, seen, wanted)
         show(missing[0] + (f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""))
-        time.sleep(min(pause, left))
-        pause = min(1.5 * pause, LONGEST_PAUSE_S)
+        if not backoff.wait():
+            return seen
 
 
 def _missing(watch: Watch, seen: Readiness | None, wanted: Wanted) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from odradek.cli.failure import warn
 from odradek.cli.output import progress
 from odradek.clients import moves
+from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import UnreachableError
 from odradek.clients.move_plan import Move, Place, ids_text
@@ -25,8 +26,9 @@ def wait_for_end(cluster: Cluster, places: Collection[Place], timeout_s: float |
 
     :param timeout_s: None: without a limit. Raises ClientError if the cluster does not respond for `UNREACHABLE_S`.
     """
-    began = answered = time.monotonic()
-    pause, left, warned = FIRST_PAUSE_S, len(places), False
+    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, timeout_s)
+    answered = time.monotonic()
+    left, warned = len(places), False
     with progress("moving", len(places), "partitions") as advance:
         while True:
             try:
@@ -44,11 +46,8 @@ def wait_for_end(cluster: Cluster, places: Collection[Place], timeout_s: float |
                 left = len(waiting)
                 if not waiting:
                     return True
-            remaining = LONGEST_PAUSE_S if timeout_s is None else began + timeout_s - time.monotonic()
-            if remaining <= 0:
+            if not backoff.wait():
                 return False
-            time.sleep(min(pause, remaining))
-            pause = min(1.5 * pause, LONGEST_PAUSE_S)
 
 
 def _refresh(cluster: Cluster) -> None:
@@ -64,8 +63,7 @@ def mismatched(cluster: Cluster, planned: Sequence[Move]) -> list[str]:
 
     Waits for brokers whose metadata is out of date. Raises ClientError.
     """
-    deadline = time.monotonic() + SETTLE_S
-    pause = FIRST_PAUSE_S
+    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
     while True:
         view = cluster.metadata()
         found = {
@@ -79,7 +77,5 @@ def mismatched(cluster: Cluster, planned: Sequence[Move]) -> list[str]:
             for move in planned
             if move.partition.place in found and set(found[move.partition.place]) != set(move.target)
         ]
-        if not different or time.monotonic() + pause > deadline:
+        if not different or not backoff.wait():
             return different
-        time.sleep(pause)
-        pause = min(1.5 * pause, LONGEST_PAUSE_S)

@@ -1,6 +1,5 @@
 """The work of ``odradek partition elect``: elects leaders, and prints what changed. Runs in the process of the command."""
 
-import time
 from collections.abc import Collection, Mapping
 
 import click
@@ -9,6 +8,7 @@ from odradek.cli.finding import abbreviate
 from odradek.cli.options import confirm
 from odradek.cli.output import cell, count, echo_json, print_table
 from odradek.clients import elections
+from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster, Partition
 from odradek.clients.elections import PREFERRED, UNCLEAN
 from odradek.clients.errors import ClientError
@@ -56,7 +56,7 @@ def _question(partitions: list[Partition]) -> str:
 
 def _settled(cluster: Cluster, elected: list[Partition], unclean: bool) -> Mapping[Place, int]:
     """The leaders, as soon as the metadata shows those that were elected."""
-    deadline, pause = time.monotonic() + SETTLE_S, FIRST_PAUSE_S
+    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
     while True:
         leaders = elections.leaders(cluster.metadata())
         late = [
@@ -64,10 +64,8 @@ def _settled(cluster: Cluster, elected: list[Partition], unclean: bool) -> Mappi
             for each in elected
             if (leaders.get(_place(each), -1) < 0 if unclean else leaders.get(_place(each)) != each.replicas[0])
         ]
-        if not late or time.monotonic() + pause > deadline:
+        if not late or not backoff.wait():
             return leaders
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
 def _print(

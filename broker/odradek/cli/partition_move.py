@@ -4,7 +4,6 @@ Runs in the process of the command. The controller executes reassignments also w
 repeated command plans only what is left.
 """
 
-import time
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from odradek.cli.move_wait import FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S, mism
 from odradek.cli.options import confirm
 from odradek.cli.output import cell, count, echo_json, print_table, progress, size
 from odradek.clients import elections, move_plan, moves, replication_throttles, topics
+from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster, View
 from odradek.clients.errors import ClientError
 from odradek.clients.move_plan import Assigned, Move, Place, ids_text
@@ -259,17 +259,14 @@ def _has_no_logs(cluster: Cluster, view: View, options: Options) -> bool:
 
     A broker that does not run, or does not say, is not waited for.
     """
-    deadline = time.monotonic() + SETTLE_S
-    pause = FIRST_PAUSE_S
+    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
     while True:
         found = moves.stored(cluster, options.off & view.brokers.keys())
         left = {
             broker_id: places for broker_id, places in found.items() if not isinstance(places, ClientError) and places
         }
-        if not left or time.monotonic() + pause > deadline:
+        if not left or not backoff.wait():
             break
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE_S)
     for broker_id, answer in found.items():
         if isinstance(answer, ClientError):
             warn(f"broker {broker_id} does not say which logs it still has: {answer}")

@@ -5,12 +5,12 @@ Connections are opened when first needed and kept open. A request that fails wit
 coordinator that is loading) is retried until the timeout.
 """
 
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
+from odradek.clients.backoff import Backoff
 from odradek.clients.errors import (
     ClientError,
     HandshakeError,
@@ -238,8 +238,7 @@ class Cluster:
         """
         results: dict[int, Result | ClientError] = {}
         waiting: Collection[int] = node_ids
-        deadline = time.monotonic() + self.timeout_s
-        pause = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
         while True:
             answers = self.of_each(waiting, work)
             results |= answers
@@ -248,10 +247,8 @@ class Cluster:
                 for node_id, answer in answers.items()
                 if not isinstance(answer, ClientError) and RETRIABLE.intersection(errors(answer))
             ]
-            if not waiting or time.monotonic() + pause > deadline:
+            if not waiting or not backoff.wait():
                 return results
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def unanswered_changes(self) -> list[str]:
         """API names of changes that were requested and have no response: each may have been applied or not."""
@@ -322,8 +319,7 @@ class Cluster:
 
         A KRaft cluster names a broker at random, also one that has just failed. Raises UnreachableError.
         """
-        deadline = time.monotonic() + self.timeout_s
-        pause = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
         while True:
             node_id = self.view().controller_id
             try:
@@ -331,10 +327,8 @@ class Cluster:
             except HandshakeError:
                 raise
             except UnreachableError:
-                if len(self.view().brokers) < 2 or time.monotonic() + pause > deadline:
+                if len(self.view().brokers) < 2 or not backoff.wait():
                     raise
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
             self.view(fresh=True)
 
     def coordinator_of(self, name: str, kind: int = GROUP) -> int:
@@ -401,14 +395,11 @@ class Cluster:
 
     def _until(self, attempt: Callable[[], Any], errors: Callable[[Any], Iterable[int]]) -> Any:
         """Call `attempt` until its response has no retriable error; after the timeout return the last response."""
-        deadline = time.monotonic() + self.timeout_s
-        pause = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
         while True:
             response = attempt()
-            if not RETRIABLE.intersection(errors(response)) or time.monotonic() + pause > deadline:
+            if not RETRIABLE.intersection(errors(response)) or not backoff.wait():
                 return response
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
             self.view(fresh=True)
 
     def by_leader(self, partitions: Iterable[Partition]) -> Iterator[tuple[Connection, list[Partition]]]:
