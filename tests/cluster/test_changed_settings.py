@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from kafka.errors import KafkaError, MessageSizeTooLargeError
 from odradek.metadata import znodes
 from odradek.metadata.zookeeper import ZookeeperOptions, ZookeeperStore
 from odradek.testing.broker_process import Broker
-from tests.cluster import shown
+from tests.cluster import our_brokers, shown
 from tests.cluster.peer_processes import tool
 from tests.waiting import until
 from tests.zookeeper import chroot
@@ -30,20 +30,15 @@ def servers() -> str:
 @pytest.fixture(scope="module")
 def brokers(servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
     directory: Path = tmp_path_factory.mktemp("settings")
-    with ExitStack() as stack:
-        found = []
-        for broker_id in (1, 2):
-            config = {
-                "broker.id": broker_id,
-                "zookeeper.connect": servers,
-                "zookeeper.session.timeout.ms": 60_000,
-                "replica.lag.time.max.ms": 2000,
-                "num.network.threads": 1,
-                "offsets.topic.replication.factor": 1,
-                "offsets.topic.num.partitions": 1,
-            }
-            found.append(stack.enter_context(Broker(config, directory=directory / str(broker_id))))
-        yield found
+    settings = {
+        "zookeeper.connect": servers,
+        "zookeeper.session.timeout.ms": 60_000,
+        "replica.lag.time.max.ms": 2000,
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 1,
+    }
+    with our_brokers.started(directory, (1, 2), settings) as found:
+        yield list(found.values())
 
 
 def create(brokers: list[Broker], name: str, leader: int) -> None:

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.testing.broker_process import Broker
-from tests.cluster import shown
+from tests.cluster import our_brokers, shown
 from tests.metrics.scraping import Scrape, get
 from tests.waiting import until
 from tests.wire import Wire, batch
@@ -85,19 +84,13 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    servers = chroot()
-    with ExitStack() as stack:
-        brokers = {}
-        for broker_id in (FIRST, SECOND):
-            config = {
-                "broker.id": broker_id,
-                "zookeeper.connect": servers,
-                "metrics.listener": "127.0.0.1:0",
-                "num.network.threads": 1,
-                "offsets.topic.replication.factor": 1,
-                "auto.leader.rebalance.enable": "false",
-            }
-            brokers[broker_id] = stack.enter_context(Broker(config, directory=tmp_path / str(broker_id)))
+    settings = {
+        "zookeeper.connect": chroot(),
+        "metrics.listener": "127.0.0.1:0",
+        "offsets.topic.replication.factor": 1,
+        "auto.leader.rebalance.enable": "false",
+    }
+    with our_brokers.started(tmp_path, (FIRST, SECOND), settings) as brokers:
         yield Pair(brokers)
 
 

@@ -1,7 +1,7 @@
 """A leader and a follower with so many partitions that the leader looks at them in several turns of its loop."""
 
 import time
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 from kafka.admin import KafkaAdminClient, NewTopic
@@ -9,8 +9,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from odradek.clients.wire import Connection
 from odradek.protocol.schemas import produce
 from odradek.storage.batch import Record, build_batch
-from odradek.testing.broker_process import Broker
-from tests.cluster import shown
+from tests.cluster import our_brokers, shown
 from tests.waiting import until
 from tests.zookeeper import chroot
 
@@ -26,17 +25,12 @@ def test_a_request_with_acks_all_is_answered_when_the_follower_has_the_records(t
     """Not only when the follower's fetch ends, as if nobody had been woken by the positions that its fetch reported."""
     config = {
         "zookeeper.connect": chroot(),
-        "num.network.threads": 1,
         "replica.fetch.wait.max.ms": FETCH_WAITS_MS,
         "replica.fetch.backoff.ms": 100,
         "replica.lag.time.max.ms": 60_000,
     }
-    with ExitStack() as stack:
-        brokers = [
-            stack.enter_context(Broker(config | {"broker.id": number}, directory=tmp_path / str(number)))
-            for number in (LEADER, FOLLOWER)
-        ]
-        addresses = [broker.bootstrap_servers for broker in brokers]
+    with our_brokers.started(tmp_path, (LEADER, FOLLOWER), config) as brokers:
+        addresses = [broker.bootstrap_servers for broker in brokers.values()]
         until(
             lambda: all(shown.brokers(address)[1] == {LEADER, FOLLOWER} for address in addresses),
             "both brokers are live, and know it",

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from odradek.testing.broker_process import Broker
 from tests.cli.command import Command
 from tests.cli.test_interrupt import assert_stopped, start
+from tests.cluster import our_brokers
 from tests.faults.checker import faults, read_partitions
 from tests.faults.load import Load
 from tests.waiting import until
@@ -76,22 +77,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory: Path = tmp_path_factory.mktemp("moves")
     with ExitStack() as stack:
         zookeeper = stack.enter_context(ZookeeperServer())
-        brokers = {}
-        for broker_id in IDS:
-            config = {
-                "broker.id": broker_id,
-                "zookeeper.connect": f"{zookeeper.hosts}/moves",
-                "zookeeper.session.timeout.ms": 30_000,
-                "controlled.shutdown.retry.backoff.ms": 100,
-                "auto.leader.rebalance.enable": "false",
-                "auto.create.topics.enable": "false",
-                "num.network.threads": 1,
-                "replica.fetch.max.bytes": BATCH_BYTES,
-                "group.initial.rebalance.delay.ms": 0,
-                "offsets.topic.num.partitions": 2,
-                "offsets.topic.replication.factor": 2,
-            }
-            brokers[broker_id] = stack.enter_context(Broker(config, directory=directory / str(broker_id)))
+        settings = {
+            "zookeeper.connect": f"{zookeeper.hosts}/moves",
+            "zookeeper.session.timeout.ms": 30_000,
+            "controlled.shutdown.retry.backoff.ms": 100,
+            "auto.leader.rebalance.enable": "false",
+            "auto.create.topics.enable": "false",
+            "replica.fetch.max.bytes": BATCH_BYTES,
+            "group.initial.rebalance.delay.ms": 0,
+            "offsets.topic.num.partitions": 2,
+            "offsets.topic.replication.factor": 2,
+        }
+        brokers = stack.enter_context(our_brokers.started(directory, IDS, settings))
         made = Site(brokers)
         made.odradek("cluster", "wait", "--brokers", len(IDS), *(f"--broker={broker_id}" for broker_id in IDS))
         yield made

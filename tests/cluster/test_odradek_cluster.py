@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
 
 from odradek.testing.broker_process import Broker
-from tests.cluster import shown
+from tests.cluster import our_brokers, shown
 from tests.cluster.peer_processes import Peers
 from tests.waiting import until
 
@@ -93,21 +93,16 @@ def consume(servers: list[str], topic: str, partition: int, count: int) -> list[
 @contextmanager
 def start_brokers(directory: Path, connect: str, settings: Mapping[str, object] | None = None) -> Iterator[Cluster]:
     """Start a cluster. :param connect: zookeeper.connect. :param settings: further settings of each broker."""
-    with ExitStack() as stack:
-        brokers = {}
-        for broker_id in IDS:
-            config = {
-                "broker.id": broker_id,
-                "metadata.store": "zookeeper",
-                "zookeeper.connect": connect,
-                "zookeeper.session.timeout.ms": 3000,
-                "controlled.shutdown.retry.backoff.ms": 100,  # the last broker has nobody to lead its partitions
-                "replica.lag.time.max.ms": 5000,
-                "num.network.threads": 1,
-                "offsets.topic.num.partitions": 3,
-                "offsets.topic.replication.factor": 1,
-            } | dict(settings or {})
-            brokers[broker_id] = stack.enter_context(Broker(config, directory=directory / f"odradek-{broker_id}"))
+    config = {
+        "metadata.store": "zookeeper",
+        "zookeeper.connect": connect,
+        "zookeeper.session.timeout.ms": 3000,
+        "controlled.shutdown.retry.backoff.ms": 100,  # the last broker has nobody to lead its partitions
+        "replica.lag.time.max.ms": 5000,
+        "offsets.topic.num.partitions": 3,
+        "offsets.topic.replication.factor": 1,
+    }
+    with our_brokers.started(directory, IDS, config | dict(settings or {})) as brokers:
         cluster = Cluster(brokers)
         cluster.wait_for_brokers(set(IDS))
         yield cluster

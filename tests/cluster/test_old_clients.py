@@ -14,7 +14,7 @@ from kazoo.exceptions import NoNodeError
 
 from odradek.testing.broker_process import Broker
 from tests.cli.command import Command
-from tests.cluster import shown
+from tests.cluster import our_brokers, shown
 from tests.cluster.old_clients import EARLIEST, LATEST, OldClients, Record
 from tests.cluster.test_odradek_cluster import IDS, Cluster
 from tests.waiting import until
@@ -119,20 +119,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         config = {
             "zookeeper.connect": connect,
             "zookeeper.session.timeout.ms": SESSION_MS,
-            "num.network.threads": 1,
             "offsets.topic.num.partitions": 3,
             "offsets.topic.replication.factor": 3,
             "default.replication.factor": 3,
         }
         with (
-            Broker(config | {"broker.id": 1}, directory=directory / "1") as first,
-            Broker(config | {"broker.id": 2}, directory=directory / "2") as second,
-            Broker(config | {"broker.id": 3}, directory=directory / "3") as third,
+            our_brokers.started(directory, IDS, config) as brokers,
             OldClients(connect, directory / "clients.log") as clients,
             closing(KazooClient(connect)) as nodes,
         ):
             nodes.start()
-            made = Site({1: first, 2: second, 3: third}, connect, nodes, clients)
+            made = Site(brokers, connect, nodes, clients)
             made.wait_for_brokers(set(IDS))
             yield made
             nodes.stop()

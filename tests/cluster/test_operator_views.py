@@ -15,7 +15,7 @@ from odradek.metadata.zookeeper import ZookeeperStore
 from odradek.metadata.zookeeper_connection import ZookeeperOptions
 from odradek.testing.broker_process import Broker
 from tests.cli.command import Command
-from tests.cluster import shown
+from tests.cluster import our_brokers, shown
 from tests.metrics.scraping import scrape
 from tests.waiting import until
 from tests.zookeeper import ZookeeperServer
@@ -57,19 +57,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory: Path = tmp_path_factory.mktemp("site")
     config = {
         "zookeeper.session.timeout.ms": 30_000,
-        "num.network.threads": 1,
         "offsets.topic.num.partitions": 2,
         "offsets.topic.replication.factor": 2,
         "metrics.listener": "127.0.0.1:0",
     }
     with ZookeeperServer() as zookeeper:
         config["zookeeper.connect"] = f"{zookeeper.hosts}/views"
-        with (
-            Broker(config | {"broker.id": 1}, directory=directory / "1") as first,
-            Broker(config | {"broker.id": 2}, directory=directory / "2") as second,
-        ):
-            made = Site(zookeeper, {1: first, 2: second})
-            until(lambda: shown.brokers(first.bootstrap_servers)[1] == set(IDS), "both brokers are registered")
+        with our_brokers.started(directory, IDS, config) as brokers:
+            made = Site(zookeeper, brokers)
+            until(lambda: shown.brokers(brokers[1].bootstrap_servers)[1] == set(IDS), "both brokers are registered")
             made.odradek("topic", "create", TOPIC, "--assignment", "1:2,2:1")
             made.odradek("topic", "create", "single", "--assignment", "1")
             until(made.in_sync, "all replicas are in sync")

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import produce
 from odradek.testing.broker_process import Broker
-from tests.cluster import shown
+from tests.cluster import our_brokers, shown
 from tests.cluster.failures import stopped_group
 from tests.waiting import until
 from tests.wire import PRODUCE_VERSION, Wire, batch, produce_request, values
@@ -80,16 +80,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory: Path = tmp_path_factory.mktemp("paused")
     with ExitStack() as stack:
         zookeeper = stack.enter_context(ZookeeperServer())
-        brokers = {}
-        for broker_id in IDS:
-            config = {
-                "broker.id": broker_id,
-                "zookeeper.connect": zookeeper.hosts,
-                "zookeeper.session.timeout.ms": SESSION_MS,
-                "num.network.threads": 1,
-                "controlled.shutdown.enable": "false",
-            }
-            brokers[broker_id] = stack.enter_context(Broker(config, directory=directory / str(broker_id)))
+        settings = {
+            "zookeeper.connect": zookeeper.hosts,
+            "zookeeper.session.timeout.ms": SESSION_MS,
+            "controlled.shutdown.enable": "false",
+        }
+        brokers = stack.enter_context(our_brokers.started(directory, IDS, settings))
         yield Cluster(zookeeper, brokers)
 
 
