@@ -75,6 +75,7 @@ def read(servers: str, isolation: str = "read_committed") -> Contents:
             "bootstrap.servers": servers,
             "group.id": "reader",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # each partition is read to its end on its own
             "isolation.level": isolation,
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
