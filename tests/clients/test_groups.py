@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.xdist_group("client-groups"), pytest.mark.timeout(1200
 
 PARTITIONS = 6
 PATIENCE_S = 300  # of some waits the end of a session is a part
+SESSION_MS, HEARTBEAT_MS = 15_000, 2000
+"""Of members of the newer protocol: the test waits until the broker notices the death of one."""
 RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 
 
@@ -189,7 +191,14 @@ class Room:
 def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Room]:
     """A separate broker for each test, because the test kills its coordinator."""
     with ExitStack() as stack:
-        config = {"group.initial.rebalance.delay.ms": 200, "offsets.topic.num.partitions": 5}
+        config = {
+            "group.initial.rebalance.delay.ms": 200,
+            "group.consumer.session.timeout.ms": SESSION_MS,
+            "group.consumer.min.session.timeout.ms": SESSION_MS,
+            "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
+            "group.consumer.min.heartbeat.interval.ms": HEARTBEAT_MS,
+            "offsets.topic.num.partitions": 5,
+        }
         broker = stack.enter_context(Broker(config, directory=tmp_path / "broker"))
         yield Room(broker, "mixed", tmp_path, stack)
 
