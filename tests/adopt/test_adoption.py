@@ -405,6 +405,25 @@ def test_obstacles_must_be_forced_and_nothing_happens_without_a_yes(tmp_path):
     assert_refused(odradek("adopt", "--yes", path), "was already adopted", "--again")
 
 
+def test_a_start_that_would_leave_the_adopted_metadata_unused_is_refused(tmp_path):
+    """The file of a Kafka broker in ZooKeeper mode names ZooKeeper, which knows nothing of what happens after the adoption."""
+    path = make_zookeeper(tmp_path / "data")
+    make_log(path, "a", 0)
+    settings = tmp_path / "server.properties"
+    settings.write_text(
+        f"broker.id=5\nlisteners=PLAINTEXT://127.0.0.1:0\nzookeeper.connect=127.0.0.1:1\nlog.dirs={path}\n"
+    )
+    done = odradek("adopt", "--yes", "--config", settings)
+    assert done.returncode == 0 and f"log.dirs={path}, and with metadata.store=embedded" in done.stdout, done
+    before = fingerprint(path)
+    refused = odradek("start", "--config", settings)
+    assert refused.returncode != 0 and f"{path / FILE_NAME} contains this broker's own metadata" in refused.stderr, (
+        refused
+    )
+    assert "set metadata.store=embedded to use them" in refused.stderr
+    assert fingerprint(path) == before
+
+
 def test_a_store_of_another_cluster_is_not_replaced(tmp_path):
     path = make_zookeeper(tmp_path / "data")
     make_log(path, "a", 0)

@@ -122,12 +122,14 @@ def _adopt(
 
 
 def _metadata_store_hint(config: BrokerConfig) -> str:
-    """A hint to set metadata.store, if the broker cannot start with the configuration's metadata store."""
+    """A hint to set metadata.store, if the configuration names another metadata store than the adopted one."""
     try:
         config.check_metadata_store()
+        if not config.clustered:
+            return ""
     except ConfigError:
-        return ", and with metadata.store=embedded, because the configuration names another metadata store"
-    return ""
+        pass
+    return ", and with metadata.store=embedded, because the configuration names another metadata store"
 
 
 def _require_options(adoption: Adoption, force: bool, again: bool) -> None:

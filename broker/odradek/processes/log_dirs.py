@@ -12,6 +12,7 @@ from types import TracebackType
 
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.pid_file import read_pid_file
+from odradek.metadata.sqlite import FILE_NAME
 from odradek.processes.generated_id import NoGeneratedId, generated_broker_id
 from odradek.storage.log_directory import (
     DIRECTORY_MODE,
@@ -60,8 +61,8 @@ class LogDirectories:
     Attributes: `paths`; `fds`, one for each directory, -1 if it is offline; `online`; `clean`: whether it was shut down cleanly
     before this start, set by `take_clean_marks`; `cluster_id`.
 
-    :raises StartError: the first directory cannot be used, a directory belongs to another cluster or node, or another broker
-        holds a directory.
+    :raises StartError: the first directory cannot be used, a directory belongs to another cluster or node, another broker
+        holds a directory, or a broker that is to use ZooKeeper finds an embedded metadata store.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -81,6 +82,7 @@ class LogDirectories:
                     self._open(path)
                 except _UnusableDirectory as reason:
                     self._set_offline(number, str(reason))
+            self._refuse_unused_metadata()
             self._identify()
         except BaseException:
             self.close()
@@ -150,6 +152,22 @@ class LogDirectories:
             raise StartError(f"{error}{_holder(path)}") from error
         except OSError as error:
             raise _UnusableDirectory(_reason(error, path)) from error
+
+    def _refuse_unused_metadata(self) -> None:
+        """Raise StartError if the broker is to use ZooKeeper although it has metadata of its own.
+
+        After `odradek adopt` with the configuration of a Kafka broker in ZooKeeper mode, or when the option
+        ``metadata.store=embedded`` is forgotten once, it would serve the topics of ZooKeeper with the logs of its own.
+        """
+        if not self._config.clustered:
+            return
+        for path in self.paths:
+            if (path / FILE_NAME).exists():
+                raise StartError(
+                    f"{path / FILE_NAME} contains this broker's own metadata, but zookeeper.connect is set: set"
+                    " metadata.store=embedded to use them; to join the cluster of zookeeper.connect, set log.dirs to new, empty"
+                    " directories"
+                )
 
     def _identify(self) -> None:
         identities: list[MetaProperties | None] = []
