@@ -166,7 +166,7 @@ class Machine:
         """The command line that runs `command` as root on this machine when it is run here."""
         variables = {"PATH": _PATH, "LANG": "C.UTF-8", "HOME": "/root", **(environment or {})}
         settings = [f"{name}={value}" for name, value in variables.items()]
-        return ["nsenter", f"--target={self.leader}", "--all", "--wd=/root", "env", "-i", *settings, *command]
+        return ["nsenter", f"--target={self.leader}", "--all", "--wdns=/root", "env", "-i", *settings, *command]
 
     def run(
         self,
