@@ -19,6 +19,7 @@ import os
 import re
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -27,8 +28,10 @@ from pathlib import Path
 
 PLACE = "/opt/odradek/venv"
 COMMAND = "odradek"
-ONLY_AS_SOURCE = "pure-sasl"
-"""Dependencies without a wheel on PyPI: Python modules that pip packs with the newest setuptools."""
+ONLY_AS_SOURCE = "pure-sasl,pyspark"
+"""Dependencies without a wheel on PyPI: Python modules (and Java archives) that pip packs with the newest setuptools."""
+PT_LOAD = 1
+PAGE = 4096
 UNNEEDED = (
     "confluent_kafka/schema_registry",
     "kazoo/tests",
@@ -150,12 +153,35 @@ def remove_unneeded(environment: Path) -> None:
 
 
 def strip_debug_information(packages: Path) -> None:
-    """Remove debug information from the modules of dependencies: half of the environment. Names of functions remain."""
+    """Remove debug information from the modules of dependencies: half of the environment. Names of functions remain.
+
+    A library that strip would damage stays as it is: of some that patchelf has changed, strip moves segments to places that
+    the loader refuses (libgfortran of numpy, in Debian 12).
+    """
     if shutil.which("strip") is None:
         raise EnvironmentFailed("the command strip is missing: install binutils")
     for library in sorted(packages.rglob("*.so*")):
         if library.is_file() and not library.is_symlink() and b".debug_info" in library.read_bytes():
-            run("strip", "--strip-debug", "--enable-deterministic-archives", library)
+            stripped = library.with_name(f"{library.name}.stripped")
+            run("strip", "--strip-debug", "--enable-deterministic-archives", "-o", stripped, library)
+            if is_loadable(stripped.read_bytes()):
+                stripped.chmod(stat.S_IMODE(library.stat().st_mode))
+                stripped.replace(library)
+            else:
+                stripped.unlink()
+
+
+def is_loadable(library: bytes) -> bool:
+    """Whether each segment of a 64-bit ELF file is at a place where the loader can map it: at the same offset within a page in
+    the file and in memory."""
+    (headers,) = struct.unpack_from("<Q", library, 0x20)
+    size, count = struct.unpack_from("<HH", library, 0x36)
+    for at in range(headers, headers + count * size, size):
+        kind, _, offset, address = struct.unpack_from("<IIQQ", library, at)
+        (alignment,) = struct.unpack_from("<Q", library, at + 0x30)
+        if kind == PT_LOAD and (alignment % PAGE or (offset - address) % max(alignment, 1)):
+            return False
+    return True
 
 
 def place(environment: Path, interpreter: str, version: str) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import re
+import struct
 import subprocess
 import sys
 import tomllib
@@ -13,7 +14,7 @@ import pytest
 
 from deploy.debian.package import debian_version
 from deploy.release.checksums import write_checksums
-from deploy.release.environment import EnvironmentFailed, check_wheel
+from deploy.release.environment import PT_LOAD, EnvironmentFailed, check_wheel, is_loadable
 from deploy.release.failure import ReleaseFailed
 from deploy.release.interpreters import find_interpreters
 from deploy.release.main import replace
@@ -224,6 +225,31 @@ def test_an_environment_is_made_of_a_wheel_for_its_python_only(name: str, expect
     (tmp_path / name).write_text("")
     with pytest.raises(EnvironmentFailed, match=expected):
         check_wheel(tmp_path / name, "{}.{}".format(*sys.version_info))
+
+
+@pytest.mark.parametrize(
+    ("offset", "address", "alignment", "loadable"),
+    [
+        (0x2000, 0x403000, 0x1000, True),
+        (0x2123, 0x403123, 0x1000, True),
+        (0x2000, 0x400000, 0x200000, False),  # equal within a small page, but not within the one that the file demands
+        (0x2008, 0x403000, 0x1000, False),
+        (0x2000, 0x403000, 0x8, False),
+    ],
+)
+def test_a_library_whose_segments_cannot_be_mapped_is_recognized(
+    offset: int, address: int, alignment: int, loadable: bool
+) -> None:
+    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
+    segments = [(PT_LOAD + 3, 1, 2, 8), (PT_LOAD, offset, address, alignment)]  # the first is a note
+    table = b"".join(
+        struct.pack("<IIQQQQQQ", kind, 5, at, place, place, 16, 16, aligned) for kind, at, place, aligned in segments
+    )
+    assert is_loadable(header + table) is loadable
+
+
+def test_a_program_that_runs_is_loadable() -> None:
+    assert is_loadable(Path(sys.executable).resolve().read_bytes())
 
 
 def test_every_dependency_is_pinned_with_a_hash() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -142,6 +143,25 @@ def test_a_missing_or_old_java_is_reported_with_how_to_install_it(
         assert code == 1 and message in error and error.count("\n") == 1, error
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "new", "echo 'openjdk version \"21.0.1\"' >&2")))
     session.check_java()
+
+
+def test_a_package_that_cannot_be_loaded_is_not_called_missing(tmp_path: Path, spool: Path) -> None:
+    """numpy, for one, raises a page of advice because of the error that says what is wrong."""
+    (tmp_path / "numpy.py").write_text(
+        "try:\n    raise OSError('libx.so: not page-aligned')\n"
+        "except OSError as error:\n    raise ImportError('read\\nthis') from error\n"
+    )
+    command = [sys.executable, "-m", "odradek.cli.main", "report", "usage", "--spool", spool, "--out", tmp_path / "out"]
+    ended = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )
+    assert ended.stderr == "odradek: the Python packages of the report cannot be loaded: libx.so: not page-aligned\n"
+    assert ended.returncode == 1
 
 
 @pytest.mark.java

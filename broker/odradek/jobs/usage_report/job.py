@@ -49,8 +49,13 @@ def run(job: Job, say: Say) -> None:
     """
     try:
         from odradek.jobs.usage_report import report
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ReportError(f"the Python package {error.name or error} is missing; install it with {INSTALL}") from None
+    except ImportError as error:  # numpy explains the failure of a library with a page of text
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ReportError(f"the Python packages of the report cannot be loaded: {cause}") from error
     report.check(job.options)
     job = _with_data(job, say)
     with _opened(job) as (spark, log):
