@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from odradek.cli.main import main
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import ClientError, HandshakeError, NoBootstrapServerError
+from odradek.clients.errors import ClientError, HandshakeError, NoBootstrapServerError, UnknownHostError
 from odradek.clients.login import remedy_of
 from odradek.clients.security import ClientSecurity
 from odradek.security.sasl.client import Credentials
@@ -111,3 +111,15 @@ def test_a_plaintext_client_configuration_is_named(tmp_path: Path) -> None:
             Cluster(f"127.0.0.1:{broker.port}", 30.0, security=security).any_broker()
         assert "security.protocol=PLAINTEXT; listeners with TLS need SSL or SASL_SSL" in str(caught.value)
         assert not caught.value.refused and not isinstance(caught.value, HandshakeError)
+
+
+def test_an_advertised_name_without_an_address_is_called_so() -> None:
+    """The listener answers, and sends clients to a name that only the broker's machine knows."""
+    with (
+        Broker({"advertised.listeners": "PLAINTEXT://no-such-host:9092"}) as broker,
+        Cluster(broker.bootstrap_servers, 60.0) as cluster,
+        pytest.raises(
+            UnknownHostError, match=r"no-such-host:9092: .*; broker 1 advertises this name \(advertised.listeners\)"
+        ),
+    ):
+        cluster.broker(1)

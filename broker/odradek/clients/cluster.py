@@ -16,6 +16,7 @@ from odradek.clients.errors import (
     HandshakeError,
     NoBootstrapServerError,
     RefusedError,
+    UnknownHostError,
     UnreachableError,
     code_of,
 )
@@ -200,9 +201,13 @@ class Cluster:
             if address is None:
                 known = ", ".join(map(str, sorted(self.view().brokers)))
                 raise UnreachableError(f"the cluster has no broker {node_id}; its brokers are {known}")
-            connection = self._of_node[node_id] = Connection(
-                address.host, address.port, self.timeout_s, security=self._security
-            )
+            try:
+                connection = Connection(address.host, address.port, self.timeout_s, security=self._security)
+            except UnknownHostError as error:
+                raise UnknownHostError(
+                    f"{error}; broker {node_id} advertises this name (advertised.listeners)"
+                ) from None
+            self._of_node[node_id] = connection
         return connection
 
     def of_each(

@@ -27,6 +27,10 @@ class UnreachableError(ClientError):
     """The broker does not answer, does not answer in time, or is not a Kafka broker."""
 
 
+class UnknownHostError(UnreachableError):
+    """The name of a broker's host has no address here."""
+
+
 class HandshakeError(UnreachableError):
     """The listener was reached, but one side refuses the certificate or the TLS settings of the other one."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from odradek import __version__
-from odradek.clients.errors import ClientError, HandshakeError, UnreachableError, UnsupportedError
+from odradek.clients.errors import ClientError, HandshakeError, UnknownHostError, UnreachableError, UnsupportedError
 from odradek.clients.login import log_in
 from odradek.clients.security import PLAIN, ClientSecurity, lost, refuses_certificate
 from odradek.protocol import ProtocolError, decode, encode_frame
@@ -101,7 +101,8 @@ class Connection:
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
         except OSError as error:
-            raise UnreachableError(f"cannot connect to {self.address}: {error.strerror or error}") from None
+            kind = UnknownHostError if isinstance(error, socket.gaierror) else UnreachableError
+            raise kind(f"cannot connect to {self.address}: {error.strerror or error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self._socket = security.wrap(self._socket, host)

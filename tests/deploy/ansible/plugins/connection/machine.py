@@ -64,7 +64,7 @@ class Connection(ConnectionBase):
         self._connected = False
 
     def _run(self, command: list[str], data: bytes | None) -> subprocess.CompletedProcess[bytes]:
-        enter = ["nsenter", f"--target={self.get_option('leader')}", "--all", "--wd=/root"]
+        enter = ["nsenter", f"--target={self.get_option('leader')}", "--all", "--wdns=/root"]
         return subprocess.run(
             [*enter, "env", "-i", f"PATH={PATH}", "LANG=C.UTF-8", "HOME=/root", *command],
             input=data if data is not None else b"", capture_output=True, check=False,
