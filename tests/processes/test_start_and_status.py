@@ -66,13 +66,17 @@ except StartError as error:
 
 @pytest.mark.parametrize(
     ("place", "words"),
-    [("closed", "is not readable and writable"), ("closed/deeper", "cannot be created: Permission denied")],
+    [
+        ("closed", "is not readable and writable"),
+        ("closed/deeper", "cannot be reached: this user may not enter"),
+        ("read-only/deeper", "cannot be created: Permission denied"),
+    ],
 )
 def test_a_directory_of_another_user(place, words):
     with tempfile.TemporaryDirectory(prefix="odradek-dirs-") as directory:
         Path(directory).chmod(0o755)
-        closed = Path(directory) / "closed"
-        closed.mkdir(mode=0o500)
+        (Path(directory) / "closed").mkdir(mode=0)
+        (Path(directory) / "read-only").mkdir(mode=0o555)
         command = [sys.executable, "-c", AS_NOBODY, str(Path(directory) / place)]
         result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240, check=True)
         assert words in result.stdout and place in result.stdout and result.stdout.count("\n") == 1

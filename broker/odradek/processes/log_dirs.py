@@ -137,6 +137,12 @@ class LogDirectories:
         except FileExistsError:
             raise _UnusableDirectory(f"log directory {path} is not a directory") from None
         except OSError as error:
+            closed = next((above for above in reversed(path.parents) if not os.access(above, os.X_OK)), None)
+            if closed is not None and closed.exists():
+                raise _UnusableDirectory(
+                    f"log directory {path} cannot be reached: this user may not enter {closed}; allow it, or set log.dirs to a"
+                    " directory that this user may write"
+                ) from error
             raise _UnusableDirectory(
                 f"log directory {path} cannot be created: {error.strerror}; create it for this user, or set log.dirs to a"
                 " directory that this user may write"
