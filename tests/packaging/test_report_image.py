@@ -15,6 +15,8 @@ from tests.jobs.spools import HOUR_MS, Boot, at
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(2400)]
 
 MOST_BYTES = 1_500_000_000
+HOURS = 47
+"""The last one ends at 23:00 of the second day: what is counted until midnight belongs to the next day."""
 AS_USER = (
     "import os, sys; os.environ.pop('NOTIFY_SOCKET', None); user, group = map(int, sys.argv[1].split(':')); "
     "os.setgroups([]); os.setgid(group); os.setuid(user); os.execvp(sys.argv[2], sys.argv[2:])"
@@ -41,7 +43,7 @@ def spool(tmp_path: Path) -> Path:
     volume = tmp_path / "volume"
     (volume / "data").mkdir(parents=True)
     boot = Boot(volume / "data", "0badcafe", at("2026-11-01T00:00"))
-    for hour in range(48):
+    for hour in range(HOURS):
         boot.count((0, "User:shop", "checkout", "orders", "Produce"), [10**6 + hour, 0, 1000, 0, 50, 0, 0, 0])
         boot.set(kind="log_dir", path="/data", free=60 * 10**9, total=10**11, online=True)
         boot.tick(HOUR_MS)
@@ -69,7 +71,7 @@ def test_its_job_makes_a_report_of_a_spool(image: Path, spool: Path, tmp_path: P
     )
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((reports / "report.json").read_text())
-    assert summary["traffic"]["bytes_in"] == sum(10**6 + hour for hour in range(48))
+    assert summary["traffic"]["bytes_in"] == sum(10**6 + hour for hour in range(HOURS))
     assert (reports / "report.html").stat().st_uid == user
 
 
