@@ -115,9 +115,8 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str, lea
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     chosen = master or LOCAL
-    if chosen.startswith(
-        "local"
-    ):  # else Spark looks up the name of the machine, and does not start if that has no address
+    if chosen.startswith("local"):
+        # Otherwise Spark looks up the name of the machine, and does not start if it has no address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("odradek usage report").master(chosen)
     for key, value in {
