@@ -5,6 +5,7 @@ Each case is a host of one inventory, so that one run of Ansible tries all of th
 
 import re
 import socket
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -161,6 +162,23 @@ def test_one_server_with_data_does_not_become_three(ansible: Ansible, tmp_path: 
         alone.shutdown(socket.SHUT_RDWR)
     assert all(host.failed for host in run.hosts.values()), run.output
     assert "zk2 runs as the only server, but the group servers has 3 servers" in run.text
+
+
+def test_a_machine_that_cannot_run_the_report_is_refused(ansible: Ansible, tmp_path: Path) -> None:
+    """One without PySpark, and one whose Java is missing."""
+    venvs = {"no-spark": "exit 1", "no-java": f'JAVA_HOME={tmp_path}/java exec {sys.executable} "$@"'}
+    for name, script in venvs.items():
+        python = tmp_path / name / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f"#!/bin/sh\n{script}\n")
+        python.chmod(0o755)
+    hosts = {name: {"monitoring_report_venv": str(tmp_path / name)} for name in venvs}
+    inventory = ansible.inventory({"brokers": hosts}, **LOCAL, tested_role="monitoring", tested_tasks="validate_report")
+    run = ansible.playbook(str(PLAYBOOK), inventory)
+    assert all(host.failed for host in run.hosts.values()), run.output
+    assert f"monitoring_report_venv={tmp_path}/no-spark of no-spark cannot import pyspark" in run.text, run.output
+    needed = f"Spark needs Java 17 or newer, but JAVA_HOME is {tmp_path}/java, where bin/java is missing"
+    assert f"monitoring_report is true, but no-java cannot run Spark: {needed}" in run.text, run.output
 
 
 @pytest.fixture
