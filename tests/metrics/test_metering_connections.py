@@ -300,7 +300,9 @@ def misbehave(broker: Broker, seed: int, sums: dict[str, int]) -> None:
                 client.socket.sendall(data[:n])
                 data = data[n:]
             if chance.random() < 0.3:
-                client.socket.settimeout(0.2)  # part of a frame gets no response: this client leaves after a short while
+                client.socket.settimeout(
+                    0.2
+                )  # part of a frame gets no response: this client leaves after a short while
                 client.socket.recv(10)
         except OSError:
             sums["cut"] += 1
