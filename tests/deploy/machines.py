@@ -79,7 +79,8 @@ def debian_root(*more: str) -> Path:
 class Machine:
     """A booted Debian. Use it as a context manager, or call `start` and `kill`.
 
-    :param name: its host name, at most 12 characters: its network device on the switch has this name, too.
+    :param name: of its network device on the switch and of its control groups; at most 12 characters. The host name is that
+        of the root.
     :param directory: an empty directory on ext4, xfs or another file system that an overlay can write to.
     :param root: what its files are at first, by default `debian_root()`.
     :param read_only_binds: directories and files of the host, by the paths at which the machine has them.
