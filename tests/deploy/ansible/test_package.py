@@ -128,3 +128,17 @@ def test_a_single_broker_is_installed_changed_and_upgraded(single: Single) -> No
     refused = single.play("site", broker_node_id=8, broker_package=str(single.packages[1]), broker_settings=settings)
     assert refused.code != 0
     assert "belongs to broker 7" in refused.text
+
+    current = {"broker_package": str(single.packages[1]), "broker_settings": settings}
+    machine.output("systemctl", "mask", "--now", "odradek.service")
+    kept = single.play("site", **current)
+    assert kept.code != 0
+    assert "masked" in kept.text
+    assert machine.output("readlink", "/etc/systemd/system/odradek.service").strip() == "/dev/null"
+    machine.output("systemctl", "unmask", "odradek.service")
+
+    machine.output("apt-get", "remove", "--yes", "odradek")
+    back = single.play("site", **current)
+    assert back.code == 0, back.end
+    assert machine.state_of("odradek.service") == "active"
+    assert single.users() == {"admin", "alice"}
