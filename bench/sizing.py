@@ -1,4 +1,4 @@
-"""Measures what docs/sizing.md says and the benchmark does not: `python -m bench.sizing`. Prints a table; takes one to two minutes.
+"""Measures what docs/sizing.md says and the benchmark does not: `python -m bench.sizing`. Prints a table; takes a minute.
 
 It starts brokers of this checkout only, with two workers. Memory is the proportional set size of all processes of the broker,
 CPU time that of all its processes, disk space the allocated blocks of its log directory. Other load on the machine falsifies
