@@ -237,6 +237,7 @@ class Machine:
 
     def journal(self, unit: str, lines: int = 40) -> str:
         """The last lines of the journal of `unit`."""
+        self.run("journalctl", "--sync", check=False)
         return self.run("journalctl", "--no-pager", f"--unit={unit}", f"--lines={lines}", check=False).stdout
 
     def _enter_groups(self) -> None:

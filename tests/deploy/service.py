@@ -66,10 +66,11 @@ def main_pid(machine: Machine) -> int:
 
 
 def entries(machine: Machine, *matches: str) -> list[dict[str, Any]]:
-    """Entries of the journal of the unit with all their fields, oldest first.
+    """Entries of the journal of the unit with all their fields, oldest first: everything that was sent until now.
 
     :param matches: such as ODRADEK_PROCESS=worker-0.
     """
+    machine.run("journalctl", "--sync")  # a message is sent and not answered: journald may not have read it yet
     text = machine.output("journalctl", f"--unit={UNIT}", "--output=json", "--all", "--no-pager", *matches)
     return [json.loads(line) for line in text.splitlines()]
 

@@ -138,7 +138,7 @@ class LogDirectories:
             raise _UnusableDirectory(f"log directory {path} is not a directory") from None
         except OSError as error:
             closed = next((above for above in reversed(path.parents) if not os.access(above, os.X_OK)), None)
-            if closed is not None and closed.exists():
+            if isinstance(error, PermissionError) and closed is not None:
                 raise _UnusableDirectory(
                     f"log directory {path} cannot be reached: this user may not enter {closed}; allow it, or set log.dirs to a"
                     " directory that this user may write"
