@@ -52,7 +52,8 @@ ATTEMPTS = 10
 FREE_BYTES = 16 << 20
 """What must stay free on the disk of the backup, for its small files."""
 
-SQLITE_SUFFIXES = ("", "-journal", "-wal", "-shm")
+STORE_SUFFIXES = ("", "-journal", "-wal")
+"""Of the files of a metadata store. SQLite makes a further one, -shm, from the write-ahead log (-wal)."""
 
 DumpTree = Callable[[], bytes]
 
@@ -296,7 +297,7 @@ def _copy_metadata(source: Path, target: Path, running: bool) -> ClusterImage:
     :param running: whether a broker uses the store. If not, its files are copied as they are, because SQLite would leave new
         files beside a store that it reads.
     """
-    for suffix in SQLITE_SUFFIXES:
+    for suffix in (*STORE_SUFFIXES, "-shm"):
         target.with_name(target.name + suffix).unlink(missing_ok=True)
     try:
         if running:
@@ -315,10 +316,10 @@ def _copy_metadata(source: Path, target: Path, running: bool) -> ClusterImage:
 
 
 def _copy_store_files(source: Path, target: Path) -> None:
-    """Copy the files of a store that no process uses. The shared index (-shm) is made again from the write-ahead log."""
-    for suffix in SQLITE_SUFFIXES:
+    """Copy the files of a store that no process uses."""
+    for suffix in STORE_SUFFIXES:
         path = source.with_name(source.name + suffix)
-        if suffix == "-shm" or (suffix and not path.exists()):
+        if suffix and not path.exists():
             continue
         with open_file(path) as descriptor:
             Copier().copy(descriptor, os.fstat(descriptor).st_size, target.with_name(target.name + suffix), path)

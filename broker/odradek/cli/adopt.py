@@ -125,11 +125,10 @@ def _metadata_store_hint(config: BrokerConfig) -> str:
     """A hint to set metadata.store, if the configuration names another metadata store than the adopted one."""
     try:
         config.check_metadata_store()
-        if not config.clustered:
-            return ""
+        fits = not config.clustered
     except ConfigError:
-        pass
-    return ", and with metadata.store=embedded, because the configuration names another metadata store"
+        fits = False
+    return "" if fits else ", and with metadata.store=embedded, because the configuration names another metadata store"
 
 
 def _require_options(adoption: Adoption, force: bool, again: bool) -> None:

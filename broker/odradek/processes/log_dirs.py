@@ -37,6 +37,11 @@ class _UnusableDirectory(Exception):
     """A directory cannot be used; the message is one line that names it."""
 
 
+def _closed_above(path: Path) -> Path | None:
+    """The first directory above `path`, from the root, that this user may not enter."""
+    return next((above for above in reversed(path.parents) if not os.access(above, os.X_OK)), None)
+
+
 def _reason(error: OSError, path: Path) -> str:
     return f"log directory {error.filename or path}: {error.strerror}"
 
@@ -137,8 +142,8 @@ class LogDirectories:
         except FileExistsError:
             raise _UnusableDirectory(f"log directory {path} is not a directory") from None
         except OSError as error:
-            closed = next((above for above in reversed(path.parents) if not os.access(above, os.X_OK)), None)
-            if isinstance(error, PermissionError) and closed is not None:
+            closed = _closed_above(path) if isinstance(error, PermissionError) else None
+            if closed is not None:
                 raise _UnusableDirectory(
                     f"log directory {path} cannot be reached: this user may not enter {closed}; allow it, or set log.dirs to a"
                     " directory that this user may write"
@@ -160,10 +165,10 @@ class LogDirectories:
             raise _UnusableDirectory(_reason(error, path)) from error
 
     def _refuse_unused_metadata(self) -> None:
-        """Raise StartError if the broker is to use ZooKeeper although it has metadata of its own.
+        """Raise StartError if the configuration names ZooKeeper, but a log directory contains an embedded metadata store.
 
-        After `odradek adopt` with the configuration of a Kafka broker in ZooKeeper mode, or when the option
-        ``metadata.store=embedded`` is forgotten once, it would serve the topics of ZooKeeper with the logs of its own.
+        This happens after `odradek adopt` with the configuration of a Kafka broker in ZooKeeper mode, and if somebody
+        forgets the option ``metadata.store=embedded``. The broker would serve the topics of ZooKeeper from unrelated logs.
         """
         if not self._config.clustered:
             return
