@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import toolchains
-from tests.deploy.machines import require_machines
+from tests.packaging import images
 from tests.waiting import until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(2000)]
@@ -20,23 +19,12 @@ MOST_BYTES = 120_000_000
 OWN_BYTES = 13_000_000
 """What the native modules of Odradek take in a release. These tests compile them without optimization: 7 MB more."""
 READY = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9404/readyz', timeout=5).status)"
-AS_USER = (
-    "import os, sys; os.environ.pop('NOTIFY_SOCKET', None); user, group = map(int, sys.argv[1].split(':')); "
-    "os.setgroups([]); os.setgid(group); os.setuid(user); os.execv(sys.argv[2], sys.argv[2:])"
-)
-"""Becomes the user of the image and then the program, because nspawn needs getent to find a user, and the image has none."""
 
 
 @pytest.fixture(scope="module")
 def image(repaired: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The directory of the image: ``rootfs`` and ``config.json``."""
-    require_machines()
-    directory = tmp_path_factory.mktemp("image") / "image"
-    command = [toolchains.REPOSITORY / "deploy/image/build-rootfs", "--wheel", repaired, "--into", directory]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    yield directory
-    subprocess.run(["rm", "-rf", "--one-file-system", directory], check=True)
+    with images.built(repaired, tmp_path_factory.mktemp("image") / "image") as directory:
+        yield directory
 
 
 class Container:
@@ -91,14 +79,11 @@ class Container:
 
 @contextmanager
 def running(image: Path, volume: Path, log: Path, *arguments: str) -> Iterator[Container]:
-    config = json.loads((image / "config.json").read_text())
-    name = f"image{os.getpid()}"
-    nspawn = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--pipe", "--private-network", "--read-only",
-              "--timezone=off", "--no-new-privileges=yes", f"--directory={image / 'rootfs'}", f"--machine={name}",
-              f"--bind={volume}:{config['Volumes'][0]}", f"--chdir={config['WorkingDir']}",
-              *(f"--setenv={setting}" for setting in [*config["Env"], "ADVERTISED=PLAINTEXT://localhost:9092"])]  # fmt: skip
+    config = images.settings(image)
     program = [*config["Entrypoint"], *(arguments or config["Cmd"])]
-    command = [*nspawn, "--", "/usr/bin/python3.11", "-ISc", AS_USER, config["User"], *program]
+    binds = [f"--bind={volume}:{config['Volumes'][0]}"]
+    advertised = "ADVERTISED=PLAINTEXT://localhost:9092"
+    command = images.command_of(image, f"image{os.getpid()}", program, binds, advertised)
     with (
         log.open("wb") as output,
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output) as process,
@@ -113,7 +98,7 @@ def running(image: Path, volume: Path, log: Path, *arguments: str) -> Iterator[C
 def test_the_image_is_small_and_has_nothing_that_a_broker_does_not_need(image: Path) -> None:
     root = image / "rootfs"
     files = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
-    size = sum(path.stat().st_size for path in files)
+    size = images.size_of(image)
     own = sum(path.stat().st_size for path in files if path.suffix == ".so" and "odradek/_ext" in str(path))
     print(f"{size:,} bytes, {own:,} of them native modules")
     assert size - own + OWN_BYTES <= MOST_BYTES

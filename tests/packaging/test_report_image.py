@@ -9,32 +9,23 @@ from pathlib import Path
 import pytest
 
 from tests import toolchains
-from tests.deploy.machines import require_machines
 from tests.jobs.spools import HOUR_MS, Boot, at
+from tests.packaging import images
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(2400)]
 
 MOST_BYTES = 1_500_000_000
 HOURS = 47
 """The last one ends at 23:00 of the second day: what is counted until midnight belongs to the next day."""
-AS_USER = (
-    "import os, sys; os.environ.pop('NOTIFY_SOCKET', None); user, group = map(int, sys.argv[1].split(':')); "
-    "os.setgroups([]); os.setgid(group); os.setuid(user); os.execvp(sys.argv[2], sys.argv[2:])"
-)
 
 
 @pytest.fixture(scope="module")
 def image(repaired: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The directory of the image: ``rootfs`` and ``config.json``. Takes about two minutes and the network."""
-    require_machines()
-    directory = tmp_path_factory.mktemp("report-image") / "image"
-    build = [toolchains.REPOSITORY / "deploy/image/build-rootfs", "--wheel", repaired, "--into", directory]
-    build += ["--file", toolchains.REPOSITORY / "deploy/image/Containerfile.report"]
-    done = subprocess.run(build, capture_output=True, text=True, timeout=2000, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    (directory / "rootfs/etc/hosts").touch()  # a place for the file that every container runtime puts there
-    yield directory
-    subprocess.run(["rm", "-rf", "--one-file-system", directory], check=True)
+    """The image. Takes about two minutes and the network."""
+    file = toolchains.REPOSITORY / "deploy/image/Containerfile.report"
+    with images.built(repaired, tmp_path_factory.mktemp("report-image") / "image", "--file", file) as directory:
+        (directory / "rootfs/etc/hosts").touch()  # a place for the file that every container runtime puts there
+        yield directory
 
 
 @pytest.fixture
@@ -51,23 +42,25 @@ def spool(tmp_path: Path) -> Path:
 
 
 def test_its_job_makes_a_report_of_a_spool(image: Path, spool: Path, tmp_path: Path) -> None:
-    config = json.loads((image / "config.json").read_text())
+    config = images.settings(image)
     user = int(config["User"].split(":")[0])
     reports, hosts, name = tmp_path / "reports", tmp_path / "hosts", f"report{os.getpid()}"
     reports.mkdir()
     os.chown(reports, user, user)
     hosts.write_text(f"127.0.0.1 localhost {name}\n")
     tmp_path.chmod(0o755)
-    nspawn = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--pipe", "--private-network", "--read-only",
-              "--timezone=off", "--no-new-privileges=yes", f"--directory={image / 'rootfs'}",
-              f"--machine={name}", "--tmpfs=/tmp:mode=1777", f"--bind-ro={hosts}:/etc/hosts",
-              f"--bind-ro={spool}:/var/lib/odradek", f"--bind={reports}:{config['Volumes'][0]}",
-              f"--chdir={config['WorkingDir']}", *(f"--setenv={setting}" for setting in config["Env"])]  # fmt: skip
+    mounts = ["--tmpfs=/tmp:mode=1777", f"--bind-ro={hosts}:/etc/hosts",
+              f"--bind-ro={spool}:/var/lib/odradek", f"--bind={reports}:{config['Volumes'][0]}"]  # fmt: skip
     job = [*config["Entrypoint"], "--spool", "/var/lib/odradek/data", "--out", "/var/lib/odradek-report"]
     period = ["--from", "2026-11-01", "--to", "2026-11-03"]
-    command = [*nspawn, "--", "/usr/bin/python3.11", "-ISc", AS_USER, config["User"], *job, *period]
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False, errors="replace"
+        images.command_of(image, name, [*job, *period], mounts),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        errors="replace",
     )
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((reports / "report.json").read_text())
@@ -76,7 +69,6 @@ def test_its_job_makes_a_report_of_a_spool(image: Path, spool: Path, tmp_path: P
 
 
 def test_it_has_the_size_that_the_documents_say(image: Path) -> None:
-    files = [path for path in (image / "rootfs").rglob("*") if path.is_file() and not path.is_symlink()]
-    size = sum(path.stat().st_size for path in files)
+    size = images.size_of(image)
     print(f"{size:,} bytes")
     assert size <= MOST_BYTES
