@@ -1,0 +1,89 @@
+"""The types that the parts of the mirror share: routes from a source partition to a target partition, options of a lane, and
+the observer that a lane reports to.
+
+Imported in all threads of `odradek mirror run`; all objects are immutable.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+UNKNOWN_TOPIC_ID = bytes(16)
+"""The id of a topic on brokers that report none (before Kafka 2.8)."""
+
+EARLIEST, LATEST = "earliest", "latest"
+"""Where a partition without a position starts."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """From one partition of the source to one of the target.
+
+    :param source_topic_id: 16 bytes; zeros if the source reports none.
+    :param convert_append_time: batches with LogAppendTime go into a topic with CreateTime: every record gets the batch's time.
+    """
+
+    source: Place
+    target: Place
+    source_topic_id: bytes = UNKNOWN_TOPIC_ID
+    convert_append_time: bool = False
+
+
+@dataclass(frozen=True)
+class LaneOptions:
+    """How a lane moves records.
+
+    :param exactly_once: positions are committed in the transaction of the records; False: after the acknowledgements.
+    :param commit_interval_ms: the longest time that a transaction stays open while more data waits.
+    :param commit_bytes: a transaction is committed when it has this many bytes of batches.
+    :param fetch_max_bytes: the most bytes that one Fetch answer of a source broker should have.
+    :param partition_fetch_bytes: the most bytes of one partition in it.
+    :param fetch_wait_ms: how long a source broker holds a Fetch that finds no data.
+    :param transaction_timeout_ms: after this time the target aborts a transaction whose lane is silent.
+    :param request_timeout_s: how long a broker may take for an answer.
+    :param start: where a partition without a position starts: EARLIEST or LATEST.
+    :param retry_stopped_s: after this time a stopped partition is tried again if the reason may have passed.
+    """
+
+    exactly_once: bool = True
+    commit_interval_ms: int = 100
+    commit_bytes: int = 16 << 20
+    fetch_max_bytes: int = 16 << 20
+    partition_fetch_bytes: int = 4 << 20
+    fetch_wait_ms: int = 500
+    transaction_timeout_ms: int = 60_000
+    request_timeout_s: float = 30.0
+    start: str = EARLIEST
+    retry_stopped_s: float = 300.0
+
+
+class Observer(Protocol):
+    """What a lane reports. Called from the threads of the lanes; must be cheap and must not raise."""
+
+    def moved(
+        self,
+        route: Route,
+        source_offset: int,
+        target_offset: int,
+        next_source_offset: int,
+        records: int,
+        size_bytes: int,
+        timestamp_ms: int,
+    ) -> None:
+        """After the commit, once for each batch.
+
+        :param source_offset: of the batch's first record that was moved. :param target_offset: of the same record.
+        :param next_source_offset: the offset after the batch's last one. :param records: how many were moved.
+        :param size_bytes: of the batch in the target. :param timestamp_ms: the batch's largest timestamp.
+        """
+
+    def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
+        """After each Fetch answer. The lag in records is `high_watermark - position`."""
+
+    def stopped(self, route: Route, reason: str) -> None:
+        """A partition is not moved until the next start, or until it is tried again. :param reason: a sentence."""
+
+    def failed(self, lane: int, reason: str, retry_s: float) -> None:
+        """A transaction was aborted; the lane goes on at the committed positions after `retry_s` seconds."""
