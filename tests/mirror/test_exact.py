@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,9 +29,7 @@ def side(log: Log, start: int = 0, append_time: bool = False, reads: list[int] |
         assert start <= first, "a read before the log's start"
         for batch in log:
             if batch and batch[-1].offset >= first and batch[0].offset < end:
-                yield DataBatch(
-                    batch[0].offset, batch[-1].offset, len(batch), append_time, lambda batch=batch: opened(batch)
-                )
+                yield DataBatch(batch[0].offset, batch[-1].offset, len(batch), append_time, partial(opened, batch))
 
     ends = [batch[-1].offset + 1 for batch in log if batch]
     return Side(batches, Bounds(start, max(ends, default=start) + 2))
