@@ -44,7 +44,7 @@ class BookkeepingOptions:
     """
 
     offset_syncs_enabled: bool = True
-    offset_syncs_interval_s: float = 1.0
+    offset_syncs_interval_s: float = 2.0
     offset_syncs_location: str = SOURCE
     offset_syncs_replication_factor: int = -1
     checkpoints_enabled: bool = True

@@ -51,13 +51,11 @@ class Checkpoints:
         :param offsets: the committed offsets of the group in the source.
         """
         checkpoints = []
-        for place, route in sorted(self._syncs.routes().items()):
-            committed = offsets.get(place)
-            if committed is None:
-                continue
-            downstream = self._syncs.translate(place, group_id, committed.offset)
-            if downstream is not None:
-                checkpoints.append(Checkpoint(group_id, route.target, committed.offset, downstream, committed.metadata))
+        for place, committed in sorted(offsets.items()):
+            translated = self._syncs.translate(place, group_id, committed.offset)
+            if translated is not None:
+                target, downstream = translated
+                checkpoints.append(Checkpoint(group_id, target, committed.offset, downstream, committed.metadata))
         return checkpoints
 
     def changed(self, checkpoints: list[Checkpoint]) -> list[Checkpoint]:

@@ -100,7 +100,7 @@ def read(cluster: Cluster, place: Place, start: int, end: int, timeout_s: float 
     while position < end:
         for fetched in fetcher.poll(POLL_S):
             heard = time.monotonic()
-            for batch, next_position in _batches(place, fetched, position):
+            for batch, next_position in batches_of(fetched, position):
                 position = next_position
                 if batch is not None and batch.first < end and batch.last >= start:
                     yield batch
@@ -114,9 +114,12 @@ def read(cluster: Cluster, place: Place, start: int, end: int, timeout_s: float 
             )
 
 
-def _batches(place: Place, fetched: FetchedRecords, position: int) -> Iterator[tuple[DataBatch | None, int]]:
-    """Yield (batch, next offset) for each whole batch that is not before `position`; None for one without committed data."""
-    data, at = fetched.records, 0
+def batches_of(fetched: FetchedRecords, position: int) -> Iterator[tuple[DataBatch | None, int]]:
+    """Yield (batch, next offset) for each whole batch that is not before `position`; None for one without committed data.
+
+    Raises ClientError for a malformed batch.
+    """
+    place, data, at = fetched.place, fetched.records, 0
     starting = sorted(fetched.aborted, key=lambda transaction: transaction[1])
     aborted: set[int] = set()
     while at + PREFIX_BYTES <= len(data):

@@ -2,9 +2,9 @@
 
 Used in the thread of `odradek mirror switch`. The mirror copies every committed data record once and in order, but not control
 batches and aborted data, so that offsets differ by varying amounts. From a pair of offsets that is known to belong together (an
-anchor: an offset sync), the committed data records are counted on both sides; the record that is found is compared with the
-one that was searched for, and so are the first ones that were counted: key, value, headers and timestamp. If the count does not fit, because compaction or retention removed
-records on one side only, the record is searched for by its content.
+anchor: an offset sync), the committed data records are counted on both sides. The record that is found is compared with the one
+that was searched for, and the first records that were counted with each other: key, value, headers and timestamp. If the count
+does not fit, because compaction or retention removed records on one side only, the record is searched for by its content.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from odradek.mirror.records import OffsetSync
 from odradek.mirror.routes import Place, Route
 from odradek.mirror.translation import Run, Translation
 
-MOST_AT_ONCE = 8
+MOST_AT_ONCE = 2
 """Runs of one partition whose starts are written at a time."""
 
 
@@ -97,11 +97,6 @@ class OffsetSyncs:
 
     # -- called by the thread of the flow ---------------------------------------------------------------------------
 
-    def routes(self) -> dict[Place, Route]:
-        """The partitions that this worker moves, by source."""
-        with self._lock:
-            return {place: partition.route for place, partition in self._partitions.items()}
-
     def unloaded(self) -> set[Place]:
         """Partitions whose former syncs have not been read from the topic."""
         with self._lock:
@@ -149,8 +144,8 @@ class OffsetSyncs:
                 if not _chosen(place, newest, upstream):
                     self._changed.discard(place)
 
-    def translate(self, place: Place, group_id: str, offset: int) -> int | None:
-        """The target offset for a group at `offset` of a source partition; None if it is unknown.
+    def translate(self, place: Place, group_id: str, offset: int) -> tuple[Place, int] | None:
+        """The target's partition and offset for a group at `offset` of a source partition; None if it is unknown.
 
         Never skips a record. Does not go back for a group that does not go back, even if what is known becomes coarser.
         """
@@ -162,9 +157,10 @@ class OffsetSyncs:
             before, best = partition.reported.get(group_id, (0, -1))
             if offset >= before and best >= 0:
                 translated = max(best, -1 if translated is None else translated)
-            if translated is not None:
-                partition.reported[group_id] = (offset, translated)
-            return translated
+            if translated is None:
+                return None
+            partition.reported[group_id] = (offset, translated)
+            return partition.route.target, translated
 
     def _of(self, route: Route) -> _Partition:
         partition = self._partitions.get(route.source)
