@@ -1,7 +1,4 @@
-"""`mirror switch` moves a group between two brokers exactly, in both directions, while producers write and the mirror runs.
-
-The mirror is one by hand (`hand_mirror`), so that a defect of a lane is not taken for one of the translation.
-"""
+"""`mirror switch` moves a group between two clusters exactly, in both directions, while producers write and the mirror runs."""
 
 from __future__ import annotations
 
@@ -14,16 +11,19 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from odradek.clients import groups
+from odradek.clients import groups, topics
 from odradek.clients.cluster import Cluster
 from odradek.mirror.bookkeeping import Bookkeeping, BookkeepingOptions
+from odradek.mirror.lane import Lane
 from odradek.mirror.offset_syncs import OffsetSyncs
-from odradek.mirror.routes import Route
+from odradek.mirror.routes import LaneOptions
 from odradek.mirror.switch import Switch, SwitchError, SwitchFlow
 from odradek.testing import Broker
-from tests.mirror.hand_mirror import HandMirror
+from tests.clients.kafka_peer import Peer
+from tests.mirror.lanes import routes_of, running
 from tests.waiting import until
 
+Cluster_ = Broker | Peer
 PARTITIONS = 3
 TOPIC, COPY = "orders", "a.orders"
 FLOW = SwitchFlow(
@@ -135,38 +135,44 @@ class Group:
 
 
 @contextmanager
-def mirrored(seed: int) -> Iterator[tuple[Broker, Broker, HandMirror, threading.Event]]:
-    """Two brokers with a running mirror from a to b, and its internal topics."""
-    topics = {"partitions": str(PARTITIONS)}
-    with Broker(topics={TOPIC: topics}) as a, Broker(topics={COPY: topics}) as b:
-        syncs, pause = OffsetSyncs(), threading.Event()
-        routes = [Route((TOPIC, number), (COPY, number)) for number in range(PARTITIONS)]
-        syncs.assign(routes)
-        options = BookkeepingOptions(offset_syncs_interval_s=0.05, heartbeats_enabled=False, checkpoints_interval_s=0.1)
-        bookkeeping = Bookkeeping(
-            "a", "b", syncs, lambda: Cluster(a.bootstrap_servers), lambda: Cluster(b.bootstrap_servers), options
-        )
-        thread = threading.Thread(target=bookkeeping.run, daemon=True)
-        thread.start()
-        mirror = HandMirror(a.bootstrap_servers, b.bootstrap_servers, FLOW.position_group, routes, syncs, pause.is_set)
-        mirror.start()
-        try:
-            yield a, b, mirror, pause
-        finally:
-            mirror.stop()
-            bookkeeping.stop()
-            thread.join(60)
-        assert bookkeeping.counts.failures == 0
-        assert bookkeeping.counts.offset_syncs > 0
+def mirrored(a: Cluster_, b: Cluster_, flow: SwitchFlow = FLOW) -> Iterator[Lane]:
+    """A running lane from a to b, and the thread that writes its internal topics."""
+    for servers, name in ((a.bootstrap_servers, TOPIC), (b.bootstrap_servers, COPY)):
+        with Cluster(servers) as cluster:
+            topics.create(cluster, name, PARTITIONS, 1)
+    syncs = OffsetSyncs()
+    options = BookkeepingOptions(
+        offset_syncs_interval_s=0.05,
+        heartbeats_enabled=False,
+        checkpoints_interval_s=0.1,
+        refresh_groups_interval_s=0.1,
+    )
+    bookkeeping = Bookkeeping(
+        "a", "b", syncs, lambda: Cluster(a.bootstrap_servers), lambda: Cluster(b.bootstrap_servers), options
+    )
+    thread = threading.Thread(target=bookkeeping.run, daemon=True)
+    thread.start()
+    routes = routes_of(a.bootstrap_servers, [TOPIC])
+    lane_options = LaneOptions(exactly_once=flow.exactly_once, fetch_wait_ms=50, commit_interval_ms=20)
+    try:
+        with running(a.bootstrap_servers, b.bootstrap_servers, routes, lane_options, syncs) as (lane, _):  # type: ignore[arg-type]
+            yield lane
+    finally:
+        bookkeeping.stop()
+        thread.join(60)
+    assert bookkeeping.counts.failures == 0
+    assert bookkeeping.counts.offset_syncs > 0 and bookkeeping.counts.checkpoints > 0
 
 
-def switch(a: Broker, b: Broker, group_id: str, forward: bool, timeout_s: float = 30.0) -> list[str]:
+def switch(
+    a: Cluster_, b: Cluster_, group_id: str, forward: bool, timeout_s: float = 30.0, flow: SwitchFlow = FLOW
+) -> list[str]:
     """Move the group; return what the switch said."""
     said: list[str] = []
     here, there = (a, b) if forward else (b, a)
     aliases = ("a", "b") if forward else ("b", "a")
     with Cluster(here.bootstrap_servers) as first, Cluster(there.bootstrap_servers) as second:
-        change = Switch(group_id, first, second, *aliases, [FLOW], timeout_s, said.append)
+        change = Switch(group_id, first, second, *aliases, [flow], timeout_s, said.append)
         plan = change.plan()
         assert all(move.exact for move in plan.moves), plan
         change.check(plan, overwrite=False, allow_repeats=False)
@@ -174,10 +180,10 @@ def switch(a: Broker, b: Broker, group_id: str, forward: bool, timeout_s: float 
     return said
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_group_goes_there_and_back_and_reads_every_record_once_in_order(seed: int) -> None:
+def there_and_back(a: Cluster_, b: Cluster_, seed: int, flow: SwitchFlow = FLOW) -> None:
+    """Move a group six times while a producer writes; it must read every committed record once, in order."""
     chance = random.Random(seed)
-    with mirrored(seed) as (a, b, _, _):
+    with mirrored(a, b, flow):
         groups_by_side = [Group(a.bootstrap_servers, TOPIC, "g"), Group(b.bootstrap_servers, COPY, "g")]
         read: list[tuple[int, bytes]] = []
         side = 0
@@ -185,33 +191,39 @@ def test_a_group_goes_there_and_back_and_reads_every_record_once_in_order(seed: 
             until(lambda: all(len(values) > 5 for values in writer.written), "the writer wrote")
             for _ in range(6):
                 read += groups_by_side[side].read(chance.choice((1, 10, 100, 400)))
-                switch(a, b, "g", forward=side == 0)
+                switch(a, b, "g", forward=side == 0, flow=flow)
                 side = 1 - side
         read += groups_by_side[side].read(10_000)
-        switch(a, b, "g", forward=side == 0)
-        rest = groups_by_side[1 - side].read(10_000)
+        switch(a, b, "g", forward=side == 0, flow=flow)
+        read += groups_by_side[1 - side].read(10_000)
     for number in range(PARTITIONS):
-        values = [value for partition, value in read + rest if partition == number]
+        values = [value for partition, value in read if partition == number]
         missing = set(writer.written[number]) - set(values)
         twice = {value for value, times in Counter(values).items() if times > 1}
         assert not missing and not twice, (number, sorted(missing), sorted(twice))
         assert values == writer.written[number]
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_a_group_goes_there_and_back_and_reads_every_record_once_in_order(seed: int) -> None:
+    with Broker() as a, Broker() as b:
+        there_and_back(a, b, seed)
+
+
 def test_a_switch_waits_for_the_mirror_and_says_so() -> None:
-    with mirrored(1) as (a, b, _, pause):
+    with Broker() as a, Broker() as b, mirrored(a, b) as lane:
         with Writer(a.bootstrap_servers, 1) as writer:
             until(lambda: all(writer.written), "the writer wrote")
             Group(a.bootstrap_servers, TOPIC, "g").read(5)
             switch(a, b, "g", forward=True)
-            pause.set()
+            lane.route([])
             until(lambda: sum(map(len, writer.written)) > 300, "the writer wrote more")
         Group(a.bootstrap_servers, TOPIC, "g").read(10_000)
         with pytest.raises(
             SwitchError, match=r"the mirror has moved orders-\d up to offset \d+, .* the mirror must run"
         ):
             switch(a, b, "g", forward=True, timeout_s=0.3)
-        timer = threading.Timer(0.2, pause.clear)
+        timer = threading.Timer(0.2, lane.route, [routes_of(a.bootstrap_servers, [TOPIC])])
         timer.start()
         (line, *_) = switch(a, b, "g", forward=True)
         timer.join()
@@ -222,7 +234,7 @@ def test_a_switch_waits_for_the_mirror_and_says_so() -> None:
 
 
 def test_a_group_that_must_not_be_moved_is_refused() -> None:
-    with mirrored(2) as (a, b, _, _):
+    with Broker() as a, Broker() as b, mirrored(a, b):
         with Writer(a.bootstrap_servers, 2) as writer:
             until(lambda: all(writer.written), "the writer wrote")
         with pytest.raises(SwitchError, match="group 'none' has no committed offsets in 'a'"):

@@ -99,7 +99,11 @@ def list_groups(cluster: Cluster, states: Sequence[str] = (), types: Sequence[st
     oldest = 5 if types else 4 if states else 0
     request = api.Request(states_filter=list(states), types_filter=list(types))
     brokers = cluster.view(fresh=True).brokers
-    responses = cluster.of_each(brokers, lambda _, connection: connection.ask(api.SCHEMA, request, oldest=oldest))
+    responses = cluster.of_each_until(
+        brokers,
+        lambda _, connection: connection.ask(api.SCHEMA, request, oldest=oldest),
+        lambda response: [response.error_code] if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else [],
+    )
     for node_id, response in responses.items():
         if isinstance(response, ClientError):
             raise response

@@ -31,6 +31,7 @@ from odradek.mirror.bookkeeping import SOURCE, offset_syncs_topic
 from odradek.mirror.checkpoints import OWN_GROUPS, has_members
 from odradek.mirror.exact import Anchor, Seen, Side
 from odradek.mirror.internal_topic import InternalTopic
+from odradek.mirror.lane import positions_group
 from odradek.mirror.records import read_offset_sync
 from odradek.mirror.routes import Place
 from odradek.protocol.errors import ErrorCode
@@ -66,7 +67,7 @@ class SwitchFlow:
     @property
     def position_group(self) -> str:
         """The group in the target that holds the flow's positions."""
-        return f"{OWN_GROUPS}{self.source}->{self.target}"
+        return positions_group(f"{OWN_GROUPS}{self.source}->{self.target}", self.exactly_once)
 
 
 class Twin(NamedTuple):
