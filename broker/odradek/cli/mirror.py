@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 LAZY = {
+    "run": ("odradek.cli.mirror_run:run", "Run a worker that mirrors topics between clusters."),
     "check": (
         "odradek.cli.mirror_check:check",
         "Check a mirror's file and its clusters, and show what would be mirrored.",

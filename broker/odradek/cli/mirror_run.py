@@ -37,8 +37,8 @@ def run(
     Start it on as many machines as wanted: the workers of a flow share its partitions. If one is killed, the others take its
     partitions over within 10 seconds. Exit code 1 if a flow cannot run.
     """
+    from odradek.cli.mirror_log import set_up
     from odradek.mirror import worker
-    from odradek.mirror.process_log import set_up
 
     settings, edges = load_flows(file, targets, sources, overrides)
     set_up(log_level.upper(), log_format)

@@ -10,7 +10,7 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from odradek import __version__
@@ -28,11 +28,19 @@ SOFTWARE = "odradek"
 MAX_RESPONSE_BYTES = 256 << 20
 _SIZE = struct.Struct(">i")
 _ERROR = struct.Struct(">h")
+_HEAD = struct.Struct(">ihhih")
+"""Size, API key, version, correlation id, length of the client id: a request header before the flexible versions."""
+_PARTS_AT_ONCE = 1024
+"""Linux takes so many buffers in one call (IOV_MAX)."""
 _API_VERSIONS_VERSION = 4
 """Version 3, which older brokers receive, omits features whose lowest level is 0, such as transaction.version."""
 SILENCE_S = 3.0
 """After this time without a response to the first request, the user learns that the peer may be no broker."""
 _ALLOW_MORE = "use a larger --timeout"
+
+
+Buffer = bytes | bytearray | memoryview
+"""Bytes to send; a memoryview is one of single bytes."""
 
 
 class Readable(Protocol):
@@ -197,6 +205,34 @@ class Connection:
             self.close()
             raise UnreachableError(f"lost the connection to {self.address}: {lost(error)}") from None
 
+    def send_parts(self, api: ApiSchema, version: int, bodies: Iterable[Sequence[Buffer]]) -> None:
+        """Send requests whose bodies are encoded already, without copying them. Raises UnreachableError.
+
+        :param version: not a flexible one. :param bodies: each is one request, in parts that follow each other.
+        """
+        parts: list[Buffer] = []
+        client_id = self._client_id.encode()
+        for body in bodies:
+            self._correlation_id += 1
+            self._pending.append(_PendingRequest(self._correlation_id, api, version, True))
+            size = _HEAD.size - _SIZE.size + len(client_id) + sum(map(len, body))
+            head = _HEAD.pack(size, api.key, version, self._correlation_id, len(client_id))
+            parts += (head + client_id, *body)
+        try:
+            self._socket.settimeout(self._timeout_s)
+            if isinstance(self._socket, ssl.SSLSocket):
+                self._socket.sendall(b"".join(parts))
+            else:
+                _send_all(self._socket, parts)
+        except TimeoutError:
+            self.close()
+            raise UnreachableError(
+                f"cannot send {api.name} requests to {self.address}: timed out; {_ALLOW_MORE}"
+            ) from None
+        except OSError as error:
+            self.close()
+            raise UnreachableError(f"lost the connection to {self.address}: {lost(error)}") from None
+
     def receive(self, timeout_s: float | None = None, on_silence: Callable[[str], None] | None = None) -> Any:
         """Wait for the response to the oldest unanswered request. Raises UnreachableError.
 
@@ -320,6 +356,21 @@ class Connection:
         self.feature_levels = dict.fromkeys(self.features, 0) | in_force
         self.features_epoch = response.finalized_features_epoch
         return {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+
+
+def _send_all(connected: socket.socket, parts: Sequence[Buffer]) -> None:
+    """Send all parts, in as few calls as the system allows."""
+    for first in range(0, len(parts), _PARTS_AT_ONCE):
+        left = parts[first : first + _PARTS_AT_ONCE]
+        while left:
+            sent = connected.sendmsg(left)
+            done = 0
+            while done < len(left) and sent >= len(left[done]):
+                sent -= len(left[done])
+                done += 1
+            left = left[done:]
+            if sent:
+                left = [memoryview(left[0])[sent:], *left[1:]]
 
 
 def _after_tags(data: bytearray, at: int) -> int:

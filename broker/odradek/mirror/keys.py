@@ -243,7 +243,7 @@ _ROWS = (
     ),
     _int(
         "odradek.mirror.retry.stopped.seconds",
-        300,
+        60,
         1,
         DAY_S,
         "Seconds after which a stopped partition is tried again, if its reason may have passed.",

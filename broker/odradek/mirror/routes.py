@@ -56,7 +56,7 @@ class LaneOptions:
     transaction_timeout_ms: int = 60_000
     request_timeout_s: float = 30.0
     start: str = EARLIEST
-    retry_stopped_s: float = 300.0
+    retry_stopped_s: float = 60.0
 
 
 class Observer(Protocol):

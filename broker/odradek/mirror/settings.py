@@ -32,6 +32,7 @@ from odradek.mirror.keys import (
     Value,
     split_patterns,
 )
+from odradek.mirror.lane import positions_group
 from odradek.mirror.names import Edge, Patterns, ReplicationPolicy
 from odradek.mirror.routes import LaneOptions
 from odradek.spelling import did_you_mean
@@ -82,7 +83,7 @@ class FlowSettings:
 
     @property
     def group_id(self) -> str:
-        """The group in the target whose members are the workers, and whose offsets are the positions."""
+        """The group in the target whose members are the workers."""
         return f"{GROUP_PREFIX}{self.name}"
 
     @property
@@ -99,6 +100,11 @@ class FlowSettings:
     def edge(self) -> Edge:
         """The flow as the search for cycles sees it."""
         return Edge(self.source.alias, self.target.alias, self.policy, self.topics)
+
+    @property
+    def positions_group(self) -> str:
+        """The group in the target that has the positions."""
+        return positions_group(self.group_id, self.exactly_once)
 
     def transactional_id(self, lane: int) -> str:
         """The transactional id of a lane."""

@@ -1,0 +1,402 @@
+"""A lane: moves some partitions of a flow from the source to the target, in transactions that contain the positions.
+
+One thread runs it (`Lane.run`); `route` and `stop` may be called from others. A lock protects what these two write, and a
+socket pair wakes the lane. The lane works in sessions: a session fences former owners of the lane, reads the committed
+positions and moves records until an error. After any error everything that was fetched is forgotten, and the next session
+goes on at the committed positions.
+"""
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from odradek._ext.records.moved_batches import MOVE, FetchedBatch
+from odradek.clients.cluster import Cluster
+from odradek.clients.errors import ClientError
+from odradek.clients.wire import Readable, which_readable
+from odradek.mirror.leaders import limits
+from odradek.mirror.reencode import InvalidBatchError, reencode
+from odradek.mirror.routes import UNKNOWN_TOPIC_ID, LaneOptions, Observer, Place, Route
+from odradek.mirror.source import Fetched, SourceReader, Stopped, made_again
+from odradek.mirror.target import (
+    NO_PRODUCER,
+    LaneFencedError,
+    Outgoing,
+    PartitionRefusedError,
+    Position,
+    TargetWriter,
+)
+
+__all__ = ["Lane", "LaneFencedError"]
+
+FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 10.0
+ABSENT_S = 10.0
+"""A target topic that is unknown for this long, or a disk that is full, stops the partition; other partitions go on then."""
+REFRESH_S = 3600.0
+"""Positions are committed again after this time, so that the target does not expire those of partitions without traffic."""
+LOG = logging.getLogger("odradek.mirror")
+
+
+def positions_group(group_id: str, exactly_once: bool) -> str:
+    """The group of the target that has the positions of a flow.
+
+    Only members may commit offsets of a group that has members, unless they do it in a transaction: without transactions
+    the positions have a group of their own.
+    """
+    return group_id if exactly_once else f"{group_id}.positions"
+
+
+class _Halt(NamedTuple):
+    """A partition that is not moved from an offset on. :param retry_at: monotonic; None: never."""
+
+    first_offset: int
+    reason: str
+    retry_at: float | None
+
+
+@dataclass
+class _Session:
+    """:param positions: by target partition, as far as records were passed to the writer. :param dirty: those that differ from
+    what is committed. :param opened_at: monotonic time of the first change since the last commit.
+    """
+
+    reader: SourceReader
+    writer: TargetWriter
+    routes: dict[Place, Route] = field(default_factory=dict)
+    positions: dict[Place, int] = field(default_factory=dict)
+    epochs: dict[Place, int] = field(default_factory=dict)
+    dirty: set[Place] = field(default_factory=set)
+    records: bool = False
+    opened_at: float = 0.0
+    refresh_at: float = 0.0
+
+
+class Lane:
+    """:param index: number of the lane in its flow. :param transactional_id: and `group_id`: see docs/decisions/0041-mirror.md.
+
+    :param source: and `target`: make a new `Cluster`, which the lane closes. :param observer: called from the lane's thread.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        transactional_id: str,
+        group_id: str,
+        source: Callable[[], Cluster],
+        target: Callable[[], Cluster],
+        options: LaneOptions,
+        observer: Observer,
+    ) -> None:
+        self.index = index
+        self._transactional_id = transactional_id
+        self._group_id = positions_group(group_id, options.exactly_once)
+        self._source = source
+        self._target = target
+        self._options = options
+        self._observer = observer
+        self._lock = threading.Lock()
+        self._wanted: dict[Place, Route] = {}
+        self._changed = False
+        self._stopping = False
+        self._wake, self._waker = socket.socketpair()
+        self._wake.setblocking(False)
+        self._waker.setblocking(False)
+        self._former = NO_PRODUCER
+        self._halts: dict[Place, _Halt] = {}
+        self._reported: set[Place] = set()
+        self._absent_since: dict[Place, float] = {}
+        self._retry_s = FIRST_RETRY_S
+
+    # -- other threads --------------------------------------------------------------------------------------------
+
+    def route(self, routes: Collection[Route]) -> None:
+        """Replace the partitions of the lane; takes effect between two transactions."""
+        with self._lock:
+            self._wanted = {route.target: route for route in routes}
+            self._changed = True
+        self._notify()
+
+    def stop(self) -> None:
+        """Let `run` commit what was written, and return."""
+        with self._lock:
+            self._stopping = True
+        self._notify()
+
+    def _notify(self) -> None:
+        try:
+            self._waker.send(b"x")
+        except (BlockingIOError, OSError):  # it is awake, or has ended
+            return
+
+    # -- the thread of the lane -------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Move records until `stop`. Raises LaneFencedError when another process took the lane."""
+        try:
+            while not self._stopping:
+                try:
+                    self._run_session()
+                except LaneFencedError:
+                    raise
+                except PartitionRefusedError as error:
+                    self._refused(error)
+                except ClientError as error:
+                    self._failed(str(error))
+        finally:
+            self._wake.close()
+            self._waker.close()
+
+    def _run_session(self) -> None:
+        with self._source() as source, self._target() as data, self._target() as control:
+            writer = TargetWriter(data, control, self._transactional_id, self._group_id, self._options, self._former)
+            self._former = writer.producer
+            reader = SourceReader(source, self._options, self._limits, self._observer.progress, self._warn)
+            session = _Session(reader, writer, refresh_at=time.monotonic() + REFRESH_S)
+            with self._lock:
+                self._changed = True
+            while not (self._stopping and not session.dirty):
+                if not session.dirty:
+                    self._take_routes(session)
+                self._step(session)
+
+    def _failed(self, reason: str) -> None:
+        """Report an error, and wait before the next session."""
+        retry_s, self._retry_s = self._retry_s, min(2 * self._retry_s, LONGEST_RETRY_S)
+        self._observer.failed(self.index, reason, retry_s)
+        deadline = time.monotonic() + retry_s
+        while not self._stopping and (left := deadline - time.monotonic()) > 0:
+            self._drain_wake(which_readable([self._wake], left))
+
+    def _warn(self, reason: str) -> None:
+        self._observer.failed(self.index, reason, 0.0)
+
+    def _refused(self, error: PartitionRefusedError) -> None:
+        """The target refuses a batch: the partition is moved up to it, and stops there."""
+        place, now = error.route.target, time.monotonic()
+        if error.soon and now - self._absent_since.setdefault(place, now) < ABSENT_S:
+            self._failed(error.reason)
+            return
+        self._absent_since.pop(place, None)
+        self._halt(place, error.first_offset, error.reason, error.may_pass)
+
+    def _halt(self, place: Place, first_offset: int, reason: str, may_pass: bool) -> None:
+        retry_at = time.monotonic() + self._options.retry_stopped_s if may_pass else None
+        self._halts[place] = _Halt(first_offset, reason, retry_at)
+        self._reported.discard(place)
+
+    def _stop_at(self, session: _Session, route: Route) -> None:
+        """The partition has reached the offset at which it stops."""
+        session.reader.drop(route)
+        if route.target not in self._reported:
+            self._reported.add(route.target)
+            self._observer.stopped(route, self._halts[route.target].reason)
+
+    # -- routes and positions ---------------------------------------------------------------------------------------
+
+    def _take_routes(self, session: _Session) -> None:
+        """Take over the wanted partitions, and those whose time to try again has come. No transaction is open."""
+        now = time.monotonic()
+        again = [place for place, halt in self._halts.items() if halt.retry_at is not None and halt.retry_at <= now]
+        with self._lock:
+            if not self._changed and not again:
+                return
+            wanted, self._changed = self._wanted, False
+        for place in again:
+            del self._halts[place]
+            self._reported.discard(place)
+        for place, route in list(session.routes.items()):
+            if wanted.get(place) != route or place in again:
+                session.reader.drop(route)
+                del session.routes[place], session.positions[place]
+        for place in list(self._halts):
+            if place not in wanted:
+                del self._halts[place]
+        added = [route for place, route in wanted.items() if place not in session.routes]
+        if added:
+            self._add(session, added)
+
+    def _add(self, session: _Session, routes: list[Route]) -> None:
+        committed = session.writer.positions([route.target for route in routes])
+        absent = [route.source for route in routes if route.target not in committed]
+        starts = self._limits(absent, self._options.start) if absent else {}
+        for route in routes:
+            place = route.target
+            position = committed.get(place)
+            if position is None and route.source not in starts:
+                self._halt(place, 0, self._no_start(route), may_pass=True)
+                self._stop_at(session, route)
+                continue
+            if position is None:
+                session.positions[place] = starts[route.source]
+                self._mark(session, place)  # the start is committed at once: a second start must not choose another one
+            else:
+                session.positions[place] = position.offset
+                reason = self._changed_topic(route, position)
+                if reason is not None:
+                    self._halt(place, position.offset, reason, may_pass=False)
+            session.routes[place] = route
+            halt = self._halts.get(place)
+            if halt is not None and session.positions[place] >= halt.first_offset:
+                self._stop_at(session, route)
+            else:
+                session.reader.follow(route, session.positions[place])
+
+    def _no_start(self, route: Route) -> str:
+        return (
+            f"the source gives no {self._options.start} offset of {route.source[0]}-{route.source[1]}: the partition has no "
+            "leader, does not exist, or may not be described"
+        )
+
+    def _limits(self, places: Collection[Place], start: str) -> dict[Place, int]:
+        """As `leaders.limits`, over separate connections, because those of the reader have requests in flight."""
+        with self._source() as source:
+            return limits(source, places, start)
+
+    def _changed_topic(self, route: Route, position: Position) -> str | None:
+        """Why the position is not one of the route's topic; None if it is, or if that cannot be known."""
+        try:
+            was = bytes.fromhex(json.loads(position.metadata).get("topic_id", ""))
+        except (ValueError, AttributeError, TypeError):
+            return None  # somebody else committed it, such as an operator with a tool
+        if len(was) != len(UNKNOWN_TOPIC_ID) or UNKNOWN_TOPIC_ID in (was, route.source_topic_id):
+            return None
+        if was == route.source_topic_id:
+            return None
+        return made_again(route.source[0], was, route.source_topic_id)
+
+    def _position(self, session: _Session, place: Place) -> Position:
+        route = session.routes[place]
+        metadata: dict[str, object] = {"epoch": session.epochs.get(place, -1)}
+        if route.source_topic_id != UNKNOWN_TOPIC_ID:
+            metadata["topic_id"] = route.source_topic_id.hex()
+        return Position(session.positions[place], json.dumps(metadata, separators=(",", ":")))
+
+    # -- moving -----------------------------------------------------------------------------------------------------
+
+    def _step(self, session: _Session) -> None:
+        """Wait for something, handle it, and commit if it is time."""
+        reader, writer = session.reader, session.writer
+        full = writer.bytes_sent >= self._options.commit_bytes
+        connections = [*writer.connections, *([] if full else reader.connections)]
+        buffered = [connection for connection in connections if connection.buffered]
+        waited: list[Readable] = [self._wake, *connections]
+        found = which_readable(waited, 0 if buffered else self._timeout_s(session))
+        self._drain_wake(found)
+        ready = [connection for connection in connections if connection in found or connection in buffered]
+        for connection in [connection for connection in writer.connections if connection in ready]:
+            writer.receive(connection)
+        writer.check_time()
+        if not full:
+            for event in reader.poll(ready):
+                if isinstance(event, Stopped):
+                    self._source_stopped(session, event)
+                else:
+                    self._take(session, event)
+        if session.dirty and self._time_to_commit(session):
+            self._commit(session)
+        elif not session.dirty and time.monotonic() >= session.refresh_at:
+            self._refresh(session)
+
+    def _timeout_s(self, session: _Session) -> float:
+        """The longest time to wait for the next event."""
+        now = time.monotonic()
+        due = [session.refresh_at - now]
+        if session.dirty:
+            due.append(session.opened_at + self._options.commit_interval_ms / 1000 - now)
+        due += [halt.retry_at - now for halt in self._halts.values() if halt.retry_at is not None]
+        due += [left for left in (session.reader.due_s(), session.writer.due_s()) if left is not None]
+        return max(0.0, min(due))
+
+    def _drain_wake(self, found: Collection[object]) -> None:
+        if self._wake in found:
+            self._wake.recv(4096)
+
+    def _source_stopped(self, session: _Session, event: Stopped) -> None:
+        place = event.route.target
+        self._halt(place, session.positions[place], event.reason, event.may_pass)
+        self._stop_at(session, event.route)
+
+    def _take(self, session: _Session, event: Fetched) -> None:
+        """Pass the batches of an answer to the writer, up to the offset at which the partition stops."""
+        route, data, walk = event
+        place = route.target
+        halt = self._halts.get(place)
+        for batch in walk.batches:
+            if halt is not None and batch.last_offset >= halt.first_offset:
+                self._stop_at(session, route)
+                break
+            try:
+                outgoing = _outgoing(route, data, batch)
+            except InvalidBatchError as error:
+                self._halt(
+                    place, batch.first_offset, f"{route.source[0]}-{route.source[1]} of the source: {error}", True
+                )
+                self._stop_at(session, route)
+                break
+            if outgoing is not None:
+                session.writer.put(outgoing)
+                session.records = True
+            self._advance(session, place, batch.last_offset + 1)
+        else:
+            self._advance(session, place, walk.position)
+        if walk.leader_epoch >= 0:
+            session.epochs[place] = walk.leader_epoch
+        session.writer.flush()
+
+    def _advance(self, session: _Session, place: Place, position: int) -> None:
+        if position != session.positions[place]:
+            session.positions[place] = position
+            self._mark(session, place)
+
+    def _mark(self, session: _Session, place: Place) -> None:
+        if not session.dirty:
+            session.opened_at = time.monotonic()
+        session.dirty.add(place)
+
+    def _time_to_commit(self, session: _Session) -> bool:
+        """Whether all that was fetched is acknowledged and nothing waits, or the transaction is old or large enough."""
+        if self._stopping or self._changed or session.writer.bytes_sent >= self._options.commit_bytes:
+            return True
+        if session.records and not session.writer.unacknowledged and not session.reader.behind:
+            return True
+        return time.monotonic() - session.opened_at >= self._options.commit_interval_ms / 1000
+
+    def _refresh(self, session: _Session) -> None:
+        session.refresh_at = time.monotonic() + REFRESH_S
+        for place in session.routes:
+            self._mark(session, place)
+
+    def _commit(self, session: _Session) -> None:
+        positions = {place: self._position(session, place) for place in session.dirty}
+        written = session.writer.commit(positions)
+        session.dirty.clear()
+        session.records = False
+        self._retry_s = FIRST_RETRY_S
+        self._absent_since.clear()
+        for batch in written:
+            self._observer.moved(
+                batch.route,
+                batch.source_offset,
+                batch.target_offset,
+                batch.next_offset,
+                batch.records,
+                batch.size_bytes,
+                batch.max_timestamp,
+            )
+
+
+def _outgoing(route: Route, data: memoryview, batch: FetchedBatch) -> Outgoing | None:
+    """A fetched batch as the target takes it; None if none of its records is wanted. Raises InvalidBatchError."""
+    next_offset = batch.last_offset + 1
+    if batch.kind == MOVE:
+        piece = data[batch.start : batch.start + batch.size]
+        return Outgoing(route, piece, batch.records, batch.first_offset, next_offset, batch.max_timestamp)
+    again = reencode(data, batch, route.convert_append_time)
+    if again is None:
+        return None
+    return Outgoing(route, memoryview(again.data), again.records, again.first_offset, next_offset, again.max_timestamp)

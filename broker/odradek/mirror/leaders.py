@@ -1,0 +1,82 @@
+"""Looks up the leaders of partitions, with the errors of single topics. Used in the threads of the lanes; stateless."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from odradek.clients import topics
+from odradek.clients.cluster import Cluster, TopicInfo, view_from
+from odradek.clients.errors import RefusedError, code_of
+from odradek.mirror.routes import EARLIEST, Place
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import list_offsets, metadata
+
+_TIMES = {EARLIEST: topics.EARLIEST}
+
+
+class LookedUp(NamedTuple):
+    """Topics in a Metadata response. :param errors: by name, of those that the response does not describe."""
+
+    topics: dict[str, TopicInfo]
+    errors: dict[str, ErrorCode]
+
+    def leader(self, place: Place) -> int:
+        """The id of the broker that leads a partition; -1 if it is unknown, or there is none."""
+        name, number = place
+        found = self.topics.get(name)
+        partitions = () if found is None else found.partitions
+        return next((partition.leader for partition in partitions if partition.number == number), -1)
+
+
+def look_up(cluster: Cluster, names: Iterable[str]) -> LookedUp:
+    """Request the metadata of topics, and the addresses of the brokers. Raises ClientError if no broker answers."""
+    cluster.view(fresh=True)
+    wanted = [metadata.Request.MetadataRequestTopic(name=name) for name in sorted(set(names))]
+    if not wanted:
+        return LookedUp({}, {})
+    request = metadata.Request(topics=wanted, allow_auto_topic_creation=False)
+    response = cluster.ask(metadata.SCHEMA, request, oldest=1)
+    errors = {topic.name: code_of(topic.error_code) for topic in response.topics if topic.error_code}
+    return LookedUp(dict(view_from(response).topics), errors)
+
+
+def limits(cluster: Cluster, places: Iterable[Place], start: str) -> dict[Place, int]:
+    """The first offset (EARLIEST) or the offset behind the last record (LATEST) of partitions that have a leader.
+
+    Raises ClientError; RefusedError if a leader refuses.
+    """
+    wanted = set(places)
+    found = look_up(cluster, {name for name, _ in wanted})
+    partitions = [
+        partition
+        for topic in found.topics.values()
+        for partition in topic.partitions
+        if (topic.name, partition.number) in wanted
+    ]
+    if cluster.any_broker().version_of(list_offsets.SCHEMA) == 0:
+        return _old_limits(cluster, partitions, start)
+    listed = topics.list_offsets(cluster, partitions, _TIMES.get(start, topics.LATEST))
+    for (name, number), result in listed.items():
+        if result.error:
+            raise RefusedError(result.error, what=f"the {start} offset of {name}-{number}")
+    return {place: result.offset for place, result in listed.items()}
+
+
+def _old_limits(cluster: Cluster, partitions: Iterable[topics.Partition], start: str) -> dict[Place, int]:
+    """As `limits`, from brokers before Kafka 0.10.1."""
+    make = list_offsets.Request
+    offsets: dict[Place, int] = {}
+    for connection, led in cluster.by_leader(partitions):
+        for partition in led:
+            asked = make.ListOffsetsPartition(
+                partition_index=partition.number, timestamp=_TIMES.get(start, topics.LATEST), max_num_offsets=1
+            )
+            request = make(replica_id=-1, topics=[make.ListOffsetsTopic(name=partition.topic, partitions=[asked])])
+            response = connection.ask(list_offsets.SCHEMA, request, newest=0)
+            for topic in response.topics:
+                for result in topic.partitions:
+                    if result.error_code or not result.old_style_offsets:
+                        raise RefusedError(
+                            result.error_code, what=f"the {start} offset of {topic.name}-{result.partition_index}"
+                        )
+                    offsets[topic.name, result.partition_index] = result.old_style_offsets[0]
+    return offsets

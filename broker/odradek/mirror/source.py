@@ -1,0 +1,322 @@
+"""Reads the partitions of a lane from the source: one Fetch in flight for each leader, read_committed.
+
+Used in the thread of one lane. The data is hostile: `odradek._ext.records.moved_batches` checks it. When a leader moves or is
+unreachable, the leaders are looked up after a pause, as long as the lane keeps calling.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from odradek._ext.records.moved_batches import Walk, walk
+from odradek.clients.cluster import Cluster
+from odradek.clients.errors import ClientError, UnreachableError, code_of, describe_code
+from odradek.clients.fetching import MISSING_S, PAUSE_S, STALE_LEADER
+from odradek.clients.wire import Connection
+from odradek.mirror.leaders import look_up
+from odradek.mirror.routes import EARLIEST, LATEST, UNKNOWN_TOPIC_ID, LaneOptions, Place, Route
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import fetch
+
+WITH_IDS = 13
+"""The first version of Fetch that names topics by their id, so that a topic that was made again is noticed."""
+LARGEST_BATCH_BYTES = 128 << 20
+"""A batch above this size is not fetched; the largest answer that a connection takes is twice that."""
+MOVED_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
+READ_COMMITTED = 1
+
+
+class Fetched(NamedTuple):
+    """What arrived of a partition. :param data: the records of the answer, writable until the next call of the reader."""
+
+    route: Route
+    data: memoryview
+    walk: Walk
+
+
+class Stopped(NamedTuple):
+    """The source cannot go on with a partition. :param may_pass: whether it makes sense to try again later."""
+
+    route: Route
+    reason: str
+    may_pass: bool
+
+
+@dataclass(eq=False, slots=True)
+class _Followed:
+    """A partition that is read. :param behind: whether records wait behind `position`. :param missing_since: monotonic."""
+
+    route: Route
+    position: int
+    fetch_bytes: int
+    behind: bool = True
+    missing_since: float | None = None
+
+
+class _PendingFetch(NamedTuple):
+    node_id: int
+    deadline: float
+
+
+class SourceReader:
+    """:param limits: as `odradek.mirror.leaders.limits`, over other connections. :param progress: called as
+    `Observer.progress`. :param warn: gets a sentence when a broker becomes unreachable.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: LaneOptions,
+        limits: Callable[[list[Place], str], dict[Place, int]],
+        progress: Callable[[Route, int, int, int], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._limits = limits
+        self._progress = progress
+        self._warn = warn
+        self._warned = False
+        self._followed: dict[Place, _Followed] = {}
+        self._names: dict[bytes, str] = {}
+        self._leaders: dict[int, list[Place]] = {}
+        self._pending: dict[Connection, _PendingFetch] = {}
+        self._look_at: float | None = None
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Connections with a Fetch in flight."""
+        return list(self._pending)
+
+    @property
+    def behind(self) -> bool:
+        """Whether some partition has more records than were fetched."""
+        return any(followed.behind for followed in self._followed.values())
+
+    def follow(self, route: Route, position: int) -> None:
+        """Read a partition from `position` on."""
+        self._followed[route.source] = _Followed(route, position, self._options.partition_fetch_bytes)
+        if route.source_topic_id != UNKNOWN_TOPIC_ID:
+            self._names[route.source_topic_id] = route.source[0]
+        self._look_at = 0.0
+
+    def drop(self, route: Route) -> None:
+        """Stop reading a partition; what is in flight of it is ignored."""
+        self._followed.pop(route.source, None)
+        for places in self._leaders.values():
+            if route.source in places:
+                places.remove(route.source)
+
+    def due_s(self) -> float | None:
+        """The seconds after which `poll` should be called at the latest; None: there is no time for it."""
+        due = [pending.deadline for pending in self._pending.values()]
+        due += [] if self._look_at is None else [self._look_at]
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def poll(self, ready: list[Connection]) -> Iterator[Fetched | Stopped]:
+        """Receive from connections that are readable, then send what can be sent. Raises ClientError.
+
+        What is yielded must be used before the next step of the iteration.
+        """
+        for connection in [connection for connection in self._pending if connection in ready]:
+            yield from self._receive(connection)
+        self._drop_timed_out()
+        if self._look_at is not None and time.monotonic() >= self._look_at:
+            yield from self._look_up_leaders()
+        busy = {pending.node_id for pending in self._pending.values()}
+        for node_id in [node for node, places in self._leaders.items() if places and node not in busy]:
+            self._send_fetch(node_id)
+
+    # -- leaders --------------------------------------------------------------------------------------------------
+
+    def _look_up_leaders(self) -> Iterator[Stopped]:
+        self._look_at = None
+        try:
+            found = look_up(self._cluster, {name for name, _ in self._followed})
+        except UnreachableError as error:
+            self._report_unreachable(error)
+            return
+        self._leaders = {}
+        for place, followed in list(self._followed.items()):
+            reason = self._reason_to_stop(followed, found.errors.get(place[0]))
+            topic, wanted = found.topics.get(place[0]), followed.route.source_topic_id
+            if topic is not None and topic.topic_id != wanted and UNKNOWN_TOPIC_ID not in (topic.topic_id, wanted):
+                reason = made_again(place[0], wanted, topic.topic_id)
+            if reason is not None:
+                self.drop(followed.route)
+                yield Stopped(followed.route, reason, topic is None)
+                continue
+            leader = found.leader(place)
+            if leader >= 0:
+                self._leaders.setdefault(leader, []).append(place)
+            else:
+                self._schedule_look_up()
+
+    def _reason_to_stop(self, followed: _Followed, error: ErrorCode | None) -> str | None:
+        """Why a topic with this error in the metadata cannot be read; None if it can, or may be readable soon."""
+        name = followed.route.source[0]
+        if error is None:
+            followed.missing_since = None
+            return None
+        if error not in STALE_LEADER:
+            return f"the source does not describe the topic '{name}': {describe_code(error)}"
+        now = time.monotonic()
+        if followed.missing_since is None:
+            followed.missing_since = now
+        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and now - followed.missing_since >= MISSING_S:
+            return f"the source has no topic '{name}'"
+        return None
+
+    def _schedule_look_up(self) -> None:
+        if self._look_at is None:
+            self._look_at = time.monotonic() + PAUSE_S
+
+    def _report_unreachable(self, error: ClientError) -> None:
+        self._look_at = time.monotonic() + PAUSE_S
+        if not self._warned:
+            self._warn(f"the source: {error}; retrying")
+        self._warned = True
+
+    def _lose(self, node_id: int, error: UnreachableError) -> None:
+        self._cluster.forget(node_id)
+        self._leaders.pop(node_id, None)
+        self._report_unreachable(error)
+
+    def _drop_timed_out(self) -> None:
+        """Treat a leader that does not answer in time as unreachable: other brokers may lead its partitions by now."""
+        now = time.monotonic()
+        for connection, pending in list(self._pending.items()):
+            if now >= pending.deadline:
+                del self._pending[connection]
+                self._lose(
+                    pending.node_id, UnreachableError(f"{connection.address} did not answer a Fetch request in time")
+                )
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def _send_fetch(self, node_id: int) -> None:
+        make = fetch.Request
+        topics: dict[str, list[Any]] = {}
+        for name, number in self._leaders[node_id]:
+            followed = self._followed[name, number]
+            topics.setdefault(name, []).append(
+                make.FetchPartition(
+                    partition=number, fetch_offset=followed.position, partition_max_bytes=followed.fetch_bytes
+                )
+            )
+        ids = {place[0]: self._followed[place].route.source_topic_id for place in self._leaders[node_id]}
+        newest = WITH_IDS if UNKNOWN_TOPIC_ID not in ids.values() else WITH_IDS - 1
+        request = make(
+            max_wait_ms=self._options.fetch_wait_ms,
+            min_bytes=1,
+            max_bytes=self._options.fetch_max_bytes,
+            isolation_level=READ_COMMITTED,
+            topics=[
+                make.FetchTopic(topic=name, topic_id=ids[name], partitions=partitions)
+                for name, partitions in topics.items()
+            ],
+        )
+        try:
+            connection = self._cluster.broker(node_id)
+            connection.send(fetch.SCHEMA, request, version=connection.version_of(fetch.SCHEMA, newest=newest))
+        except UnreachableError as error:
+            self._lose(node_id, error)
+        else:
+            deadline = time.monotonic() + self._options.fetch_wait_ms / 1000 + self._options.request_timeout_s
+            self._pending[connection] = _PendingFetch(node_id, deadline)
+
+    def _receive(self, connection: Connection) -> Iterator[Fetched | Stopped]:
+        node_id = self._pending.pop(connection).node_id
+        try:
+            response = connection.receive()
+        except UnreachableError as error:
+            self._lose(node_id, error)
+            return
+        if response.error_code:
+            self._lose(node_id, UnreachableError(f"{connection.address}: {describe_code(response.error_code)}"))
+            return
+        self._warned = False
+        for topic in response.responses:
+            name = topic.topic or self._names.get(bytes(topic.topic_id), "")
+            for part in topic.partitions:
+                followed = self._followed.get((name, part.partition_index))
+                if followed is None:
+                    continue
+                if part.error_code:
+                    yield from self._handle_error(node_id, followed, code_of(part.error_code))
+                else:
+                    yield from self._take(node_id, followed, part)
+
+    def _take(self, node_id: int, followed: _Followed, part: Any) -> Iterator[Fetched | Stopped]:
+        """Walk over the records of a partition, and advance its position behind them."""
+        route = followed.route
+        if part.records:
+            aborted = [(entry.producer_id, entry.first_offset) for entry in part.aborted_transactions or ()]
+            found = walk(part.records, followed.position, aborted, route.convert_append_time)
+            if found.consumed:
+                followed.fetch_bytes = self._options.partition_fetch_bytes
+                self._move_to_end(node_id, route.source)
+            elif found.problem is None:
+                if followed.fetch_bytes >= LARGEST_BATCH_BYTES:
+                    reason = (
+                        f"{_named(route)} has at offset {followed.position} a batch above {LARGEST_BATCH_BYTES} bytes"
+                    )
+                    self.drop(route)
+                    yield Stopped(route, reason, False)
+                    return
+                followed.fetch_bytes *= 2
+            followed.position = found.position
+            yield Fetched(route, part.records, found)
+            if found.problem is not None:
+                self.drop(route)
+                yield Stopped(route, f"{_named(route)} of the source is invalid: {found.problem}", True)
+        end = part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark
+        followed.behind = followed.position < end
+        self._progress(route, followed.position, part.high_watermark, part.log_start_offset)
+
+    def _move_to_end(self, node_id: int, place: Place) -> None:
+        """Request a partition last from now on: brokers fill an answer in the order of the request."""
+        places = self._leaders.get(node_id, [])
+        if place in places:
+            places.remove(place)
+            places.append(place)
+
+    def _handle_error(self, node_id: int, followed: _Followed, code: ErrorCode) -> Iterator[Stopped]:
+        """Pause a partition until its leader was looked up again, or stop it."""
+        route = followed.route
+        followed.behind = False
+        if code in STALE_LEADER or code in MOVED_TOPIC or code is ErrorCode.UNKNOWN_SERVER_ERROR:
+            if route.source in self._leaders.get(node_id, ()):
+                self._leaders[node_id].remove(route.source)
+            self._schedule_look_up()
+            return
+        reason = f"the source refuses to read {_named(route)} at offset {followed.position}: {describe_code(code)}"
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            reason = self._out_of_range(followed)
+        self.drop(route)
+        yield Stopped(route, reason, code is not ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    def _out_of_range(self, followed: _Followed) -> str:
+        route = followed.route
+        try:
+            start = self._limits([route.source], EARLIEST).get(route.source, -1)
+            end = self._limits([route.source], LATEST).get(route.source, -1)
+        except ClientError as error:
+            return f"the source has no offset {followed.position} of {_named(route)} ({error})"
+        if followed.position < start:
+            missing = start - followed.position
+            return (
+                f"the source deleted {missing} offsets of {_named(route)} before they were copied: the next one is "
+                f"{followed.position}, its log begins at {start}"
+            )
+        return f"the source has no offset {followed.position} of {_named(route)}: its log has {start} to {end}"
+
+
+def made_again(name: str, was: bytes, now: bytes) -> str:
+    """Why a topic with another id is not copied."""
+    return f"the topic '{name}' was deleted and created again in the source: its id was {was.hex()}, and is {now.hex()}"
+
+
+def _named(route: Route) -> str:
+    return f"{route.source[0]}-{route.source[1]}"
