@@ -75,6 +75,7 @@ LAZY = {
         "Limit what users, client ids and addresses may use, and show who is throttled.",
     ),
     "acl": ("odradek.cli.acl:acl", "List, add, remove and explain access control lists."),
+    "mirror": ("odradek.cli.mirror:mirror", "Mirror topics from a cluster to another, without recompression."),
     "backup": ("odradek.cli.backup:backup", "Back up and restore the metadata and logs of a broker."),
     "offsets": (
         "odradek.cli.offsets:offsets",

@@ -43,7 +43,8 @@ class Pages:
     """The contents of the HTTP server. Its members are called in the threads of connections.
 
     :param not_ready: returns the reason why the broker is not ready; None if it is ready.
-    :param usage: returns the document of `/usage` for a query; raises ValueError for a wrong query.
+    :param usage: returns the document of `/usage` for a query; raises ValueError for a wrong query. None: no such
+        page.
     :param permit: whether a request with this Authorization header may read the pages other than `OPEN_PAGES`.
     """
 
@@ -51,7 +52,7 @@ class Pages:
         self,
         render: Render,
         not_ready: Callable[[], str | None],
-        usage: Callable[[dict[str, list[str]]], dict[str, Any]],
+        usage: Callable[[dict[str, list[str]]], dict[str, Any]] | None = None,
         permit: Callable[[str | None], bool] = lambda header: True,
     ) -> None:
         self.permit = permit
@@ -164,8 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _respond(self, path: str, query: str) -> "Response":
         if path == "/metrics":
             return self._metrics()
-        if path == "/usage":
-            return self._usage(query)
+        if path == "/usage" and (usage := self.server.pages.usage) is not None:
+            return self._usage(usage, query)
         if path == "/readyz":
             reason = self.server.pages.not_ready()
             if reason is not None:
@@ -174,7 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/healthz":
             return Response(HTTPStatus.OK, _PLAIN, b"ok\n")
         if path == "/":
-            return Response(HTTPStatus.OK, _PLAIN, b"/metrics\n/healthz\n/readyz\n/usage\n")
+            more = b"" if self.server.pages.usage is None else b"/usage\n"
+            return Response(HTTPStatus.OK, _PLAIN, b"/metrics\n/healthz\n/readyz\n" + more)
         return Response(HTTPStatus.NOT_FOUND, _PLAIN, f"no page {path}; / lists all pages\n".encode())
 
     def _metrics(self) -> "Response":
@@ -183,9 +185,9 @@ class _Handler(BaseHTTPRequestHandler):
         data = self.server.pages.metrics.get(content_type.startswith("application/openmetrics-text"), gzip)
         return Response(HTTPStatus.OK, content_type, data, gzip)
 
-    def _usage(self, query: str) -> "Response":
+    def _usage(self, usage: Callable[[dict[str, list[str]]], dict[str, Any]], query: str) -> "Response":
         try:
-            document = self.server.pages.usage(parse_qs(query, keep_blank_values=True))
+            document = usage(parse_qs(query, keep_blank_values=True))
         except ValueError as error:
             return Response(HTTPStatus.BAD_REQUEST, _JSON, json.dumps({"error": str(error)}).encode() + b"\n")
         return Response(HTTPStatus.OK, _JSON, json.dumps(document).encode() + b"\n")

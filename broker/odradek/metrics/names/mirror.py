@@ -1,0 +1,52 @@
+"""Metrics of `odradek mirror run`, which serves them at its own address; no broker has them."""
+
+from odradek.metrics.metric import COUNTER, GAUGE, rows
+
+_PREFIX = "odradek_mirror_"
+_FLOW = "source target"
+_PARTITION = "source target topic partition"
+
+MIRROR = (
+    *rows(GAUGE, "version worker", {
+        "info": "Version of the program and name of the worker; the value is 1.",
+    }, _PREFIX),
+    *rows(COUNTER, _PARTITION, {
+        "records_total": "Records written to a partition of the target by this worker. The topic is that of the target.",
+        "bytes_total": "Bytes of record batches written to a partition of the target by this worker, as compressed as in the "
+        "source.",
+    }, _PREFIX),
+    *rows(GAUGE, _PARTITION, {
+        "lag_records": "Offsets in the source between what this worker has fetched of a partition and the high watermark.",
+        "lag_seconds": "Age in seconds of the newest record of a partition that is in the target while newer ones wait in the "
+        "source, but not more than the time since none waited; 0 if none waits.",
+    }, _PREFIX),
+    *rows(GAUGE, f"{_PARTITION} reason", {
+        "partition_stopped": "1 for each partition that is not mirrored because the source or the target refuses it, with the "
+        "reason. No record is skipped.",
+    }, _PREFIX),
+    *rows(COUNTER, _FLOW, {
+        "failures_total": "Failures of lanes of a flow in this worker. After each one the lane continues at its committed "
+        "positions.",
+        "rebalances_total": "Assignments of lanes that this worker received from the group of a flow.",
+        "refresh_failures_total": "Failed searches of this worker for new topics and partitions of a flow.",
+    }, _PREFIX),
+    *rows(GAUGE, _FLOW, {
+        "lanes": "Lanes of a flow that this worker runs.",
+        "topics": "Topics of the source that a flow mirrors.",
+        "refused_topics": "Topics of the source that a flow selects and does not mirror; the log of the worker has the "
+        "reasons.",
+        "last_refresh_timestamp_seconds": "Unix time in seconds of the last successful search for topics and partitions of "
+        "a flow.",
+        "last_commit_timestamp_seconds": "Unix time in seconds of the last commit of a lane of a flow in this worker that "
+        "contained records.",
+    }, _PREFIX),
+    *rows(COUNTER, "", {
+        "cpu_seconds_total": "CPU time in seconds that the process of the mirror has used, in user and kernel mode.",
+    }, _PREFIX),
+    *rows(GAUGE, "", {
+        "resident_memory_bytes": "Resident memory of the process of the mirror in bytes.",
+        "start_time_seconds": "Unix time in seconds at which the process of the mirror started.",
+    }, _PREFIX),
+)  # fmt: skip
+
+MIRROR_METRICS = {metric.name: metric for metric in MIRROR}

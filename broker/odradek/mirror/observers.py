@@ -1,0 +1,79 @@
+"""Passes what a lane reports on to several observers, and writes it to the log. Called in the threads of lanes."""
+
+import logging
+from collections.abc import Sequence
+
+from odradek.mirror.routes import Observer, Route
+
+log = logging.getLogger("odradek.mirror")
+
+
+class Observers:
+    """An `Observer` that calls others in order."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = tuple(observers)
+
+    def moved(
+        self,
+        route: Route,
+        source_offset: int,
+        target_offset: int,
+        next_source_offset: int,
+        records: int,
+        size_bytes: int,
+        timestamp_ms: int,
+    ) -> None:
+        """See `Observer`."""
+        for observer in self._observers:
+            observer.moved(route, source_offset, target_offset, next_source_offset, records, size_bytes, timestamp_ms)
+
+    def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
+        """See `Observer`."""
+        for observer in self._observers:
+            observer.progress(route, position, high_watermark, log_start)
+
+    def stopped(self, route: Route, reason: str) -> None:
+        """See `Observer`."""
+        for observer in self._observers:
+            observer.stopped(route, reason)
+
+    def failed(self, lane: int, reason: str, retry_s: float) -> None:
+        """See `Observer`."""
+        for observer in self._observers:
+            observer.failed(lane, reason, retry_s)
+
+
+class LogObserver:
+    """Logs failures and stopped partitions of one flow. :param flow: its name."""
+
+    def __init__(self, flow: str) -> None:
+        self._flow = flow
+
+    def moved(
+        self,
+        route: Route,
+        source_offset: int,
+        target_offset: int,
+        next_source_offset: int,
+        records: int,
+        size_bytes: int,
+        timestamp_ms: int,
+    ) -> None:
+        """Batches are counted, not logged."""
+
+    def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
+        """Positions are counted, not logged."""
+
+    def stopped(self, route: Route, reason: str) -> None:
+        """Somebody must act: the partition is not mirrored."""
+        log.error(
+            "%s: partition %s-%d of the source is not mirrored to %s-%d any more: %s",
+            self._flow, *route.source, *route.target, reason,
+        )  # fmt: skip
+
+    def failed(self, lane: int, reason: str, retry_s: float) -> None:
+        """The lane continues by itself."""
+        log.warning(
+            "%s: lane %d failed: %s; continuing at the committed positions in %.1f s", self._flow, lane, reason, retry_s
+        )
