@@ -8,6 +8,7 @@ logged.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from odradek.mirror.heartbeats import Heartbeats
 from odradek.mirror.internal_topic import InternalTopic
 from odradek.mirror.offset_syncs import OffsetSyncs
 from odradek.mirror.records import MirrorRecordError, read_offset_sync
+from odradek.mirror.settings import FlowSettings
 
 SOURCE, TARGET = "source", "target"
 log = logging.getLogger(__name__)
@@ -68,6 +70,26 @@ class BookkeepingCounts(NamedTuple):
     group_offsets: int = 0
     heartbeats: int = 0
     failures: int = 0
+
+
+def options_of(flow: FlowSettings) -> BookkeepingOptions:
+    """The options that a mirror's file sets for a flow."""
+    return BookkeepingOptions(
+        offset_syncs_enabled=flow.flag("emit.offset-syncs.enabled"),
+        offset_syncs_location=flow.text("offset-syncs.topic.location"),
+        offset_syncs_replication_factor=flow.integer("offset-syncs.topic.replication.factor"),
+        checkpoints_enabled=flow.flag("emit.checkpoints.enabled"),
+        checkpoints_interval_s=float(flow.integer("emit.checkpoints.interval.seconds")),
+        checkpoints_replication_factor=flow.integer("checkpoints.topic.replication.factor"),
+        refresh_groups_interval_s=flow.every_s("refresh.groups") or math.inf,
+        sync_group_offsets=flow.flag("sync.group.offsets.enabled"),
+        sync_group_offsets_interval_s=float(flow.integer("sync.group.offsets.interval.seconds")),
+        heartbeats_enabled=flow.flag("emit.heartbeats.enabled"),
+        heartbeats_interval_s=float(flow.integer("emit.heartbeats.interval.seconds")),
+        heartbeats_replication_factor=flow.integer("heartbeats.topic.replication.factor"),
+        internal_separator=flow.policy.internal_separator,
+        wants_group=flow.groups.selects,
+    )
 
 
 def offset_syncs_topic(other: str, separator: str = ".") -> str:

@@ -34,6 +34,7 @@ from odradek.mirror.internal_topic import InternalTopic
 from odradek.mirror.lane import positions_group
 from odradek.mirror.records import read_offset_sync
 from odradek.mirror.routes import Place
+from odradek.mirror.settings import FlowSettings
 from odradek.protocol.errors import ErrorCode
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
@@ -63,6 +64,28 @@ class SwitchFlow:
     source_topic: Callable[[str], str | None]
     offset_syncs_location: str = SOURCE
     internal_separator: str = "."
+
+    @classmethod
+    def of(cls, flow: FlowSettings) -> SwitchFlow:
+        """The flow in a mirror's file."""
+        source, target, policy = flow.source.alias, flow.target.alias, flow.policy
+
+        def mirrors(topic: str) -> bool:
+            return flow.topics.selects(topic) and not policy.is_internal(topic) and not policy.came_from(topic, target)
+
+        def source_topic(topic: str) -> str | None:
+            origin = topic if policy.identity else policy.upstream(topic) if policy.source_of(topic) == source else None
+            return origin if origin is not None and mirrors(origin) else None
+
+        return cls(
+            source,
+            target,
+            flow.exactly_once,
+            lambda topic: policy.remote(source, topic) if mirrors(topic) else None,
+            source_topic,
+            flow.text("offset-syncs.topic.location"),
+            policy.internal_separator,
+        )
 
     @property
     def position_group(self) -> str:
