@@ -22,7 +22,7 @@ class Pair(NamedTuple):
         file.write_text(
             f"clusters = a, b\na.bootstrap.servers = {self.a.bootstrap_servers}\n"
             f"b.bootstrap.servers = {self.b.bootstrap_servers}\na->b.enabled = true\n"
-            f"odradek.mirror.metrics.listener =\n{lines}\n"
+            f"odradek.mirror.metrics.listener =\nemit.heartbeats.enabled = false\n{lines}\n"
             + "".join(f"{key} = {value}\n" for key, value in keys.items())
         )
         return str(file)

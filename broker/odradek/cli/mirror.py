@@ -24,6 +24,7 @@ LAZY = {
         "odradek.cli.mirror_check:check",
         "Check a mirror's file and its clusters, and show what would be mirrored.",
     ),
+    "switch": ("odradek.cli.mirror_switch:switch", "Move a consumer group to another cluster of a mirror."),
     "status": ("odradek.cli.mirror_status:status", "Show the workers, positions and lags of a mirror."),
 }
 

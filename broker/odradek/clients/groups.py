@@ -13,6 +13,8 @@ from odradek.protocol.errors import ErrorCode
 Place = tuple[str, int]
 NEWEST_BY_NAME = 9
 """The newest version of OffsetCommit and OffsetFetch that names topics; later versions identify topics by id."""
+FIRST_STABLE = 7
+"""The first version of OffsetFetch that can wait for the end of transactions."""
 
 
 class GroupListing(NamedTuple):
@@ -97,7 +99,11 @@ def list_groups(cluster: Cluster, states: Sequence[str] = (), types: Sequence[st
     oldest = 5 if types else 4 if states else 0
     request = api.Request(states_filter=list(states), types_filter=list(types))
     brokers = cluster.view(fresh=True).brokers
-    responses = cluster.of_each(brokers, lambda _, connection: connection.ask(api.SCHEMA, request, oldest=oldest))
+    responses = cluster.of_each_until(
+        brokers,
+        lambda _, connection: connection.ask(api.SCHEMA, request, oldest=oldest),
+        lambda response: [response.error_code] if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else [],
+    )
     for node_id, response in responses.items():
         if isinstance(response, ClientError):
             raise response
@@ -247,27 +253,33 @@ def delete(cluster: Cluster, group_id: str) -> None:
         raise RefusedError(code, what=f"group '{group_id}'")
 
 
-def fetch_offsets(cluster: Cluster, group_id: str) -> dict[Place, CommittedOffset]:
-    """All committed offsets of a group. Raises RefusedError, ClientError."""
+def fetch_offsets(cluster: Cluster, group_id: str, stable: bool = False) -> dict[Place, CommittedOffset]:
+    """All committed offsets of a group. Raises RefusedError, ClientError.
+
+    :param stable: wait for the end of transactions in which offsets of the group were committed; needs Kafka 2.5 or later.
+    """
     from odradek.protocol.schemas import offset_fetch as api
 
     make = api.Request
     node = cluster.broker(cluster.coordinator_of(group_id))
-    version = node.version_of(api.SCHEMA, oldest=2, newest=NEWEST_BY_NAME)
+    version = node.version_of(api.SCHEMA, oldest=FIRST_STABLE if stable else 2, newest=NEWEST_BY_NAME)
     if version >= 8:
-        request = make(groups=[make.OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+        request = make(groups=[make.OffsetFetchRequestGroup(group_id=group_id, topics=None)], require_stable=stable)
     else:
-        request = make(group_id=group_id, topics=None)
+        request = make(group_id=group_id, topics=None, require_stable=stable)
 
     def group_of(response: Any) -> Any:
         return response.groups[0] if version >= 8 else response
 
-    response = cluster.ask_coordinator(
-        group_id, api.SCHEMA, request, lambda response: [group_of(response).error_code], oldest=version, newest=version
-    )
+    def codes(response: Any) -> list[int]:
+        group = group_of(response)
+        unstable = [part.error_code for topic in group.topics for part in topic.partitions] if stable else []
+        return [group.error_code, *unstable]
+
+    response = cluster.ask_coordinator(group_id, api.SCHEMA, request, codes, oldest=version, newest=version)
+    for code in filter(None, codes(response)):
+        raise RefusedError(code, what=f"cannot read the offsets of group '{group_id}'")
     group = group_of(response)
-    if group.error_code:
-        raise RefusedError(group.error_code, what=f"cannot read the offsets of group '{group_id}'")
     return {
         (topic.name, part.partition_index): CommittedOffset(
             part.committed_offset, part.committed_leader_epoch, part.metadata or ""

@@ -1,7 +1,7 @@
 """One flow in a worker: its thread looks for topics and partitions, and compares settings and ACLs, at intervals.
 
-It owns a `Following`, a `Membership` (in a thread of its own) and a `LaneSet`. A failure of a cluster is logged and
-retried; what a retry cannot change ends the process (`FlowError`, `MembershipError`).
+It owns a `Following`, a `LaneSet`, and in threads of their own a `Membership` and a `Bookkeeping`. A failure of a
+cluster is logged and retried; what a retry cannot change ends the process (`FlowError`, `MembershipError`).
 """
 
 import logging
@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 
 from odradek.clients.errors import ClientError
 from odradek.mirror.assignment import Lanes
+from odradek.mirror.bookkeeping import Bookkeeping, options_of
 from odradek.mirror.following import FlowError, Following, Memory, Plan
 from odradek.mirror.lane_set import LaneSet, RunsLane
 from odradek.mirror.membership import Membership, MembershipError
 from odradek.mirror.metrics import FlowMetrics
 from odradek.mirror.names import Edge
 from odradek.mirror.observers import LogObserver, Observers
+from odradek.mirror.offset_syncs import OffsetSyncs
 from odradek.mirror.routes import Observer
 from odradek.mirror.settings import FlowSettings
 
@@ -59,7 +61,8 @@ class FlowWorker:
         self._memory = Memory()
         self._next = {"sync.topic.configs": 0.0, "sync.topic.acls": 0.0}
         self.started = threading.Event()
-        observer = Observers([metrics, LogObserver(flow.name), *observers])
+        self._syncs = OffsetSyncs()
+        observer = Observers([metrics, LogObserver(flow.name), self._syncs, *observers])
         self.lanes = LaneSet(
             flow.name,
             flow.lanes,
@@ -77,9 +80,20 @@ class FlowWorker:
             self._own,
             stops_first=not flow.exactly_once,
         )
+        self._bookkeeping = Bookkeeping(
+            flow.source.alias,
+            flow.target.alias,
+            self._syncs,
+            flow.source.connect,
+            flow.target.connect,
+            options_of(flow),
+        )
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._follow,), name=f"{flow.name} topics", daemon=True),
             threading.Thread(target=self._guarded, args=(self.membership.run,), name=f"{flow.name} group", daemon=True),
+            threading.Thread(
+                target=self._guarded, args=(self._bookkeeping.run,), name=f"{flow.name} bookkeeping", daemon=True
+            ),
         ]
 
     def start(self) -> None:
@@ -97,6 +111,8 @@ class FlowWorker:
         """Wait until all threads have ended, at most this time. Whether they have."""
         ends = time.monotonic() + timeout_s
         for thread in self._threads:
+            if thread is self._threads[-1]:
+                self._bookkeeping.stop()  # after the lanes, whose last offsets it writes
             thread.join(max(0.0, ends - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
@@ -128,6 +144,8 @@ class FlowWorker:
         self._metrics.lanes = len(lanes)
         self._metrics.rebalances = self.membership.rebalances
         self._metrics.keep(self.lanes.places())
+        if not self._stopping:
+            self._syncs.assign(self.lanes.owned_routes())
 
     def _rejoin(self) -> None:
         self.membership.rejoin()
@@ -167,6 +185,7 @@ class FlowWorker:
             self._report(plan)
             self.lanes.route(routes)
             self._metrics.keep(self.lanes.places())
+            self._syncs.assign(self.lanes.owned_routes())
             self._metrics.topics = len({route.source[0] for route in routes})
             self._metrics.last_refresh = time.time()
             if not self.started.is_set():

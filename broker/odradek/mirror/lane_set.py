@@ -83,8 +83,12 @@ class LaneSet:
 
     def places(self) -> list[Place]:
         """The partitions of the target in the lanes of this worker."""
+        return [route.target for route in self.owned_routes()]
+
+    def owned_routes(self) -> list[Route]:
+        """The partitions in the lanes of this worker."""
         with self._lock:
-            return [route.target for lane in sorted(self._owned) for route in self._routes.get(lane, [])]
+            return [route for lane in sorted(self._owned) for route in self._routes.get(lane, [])]
 
     def route(self, routes: Sequence[Route]) -> None:
         """Set the partitions of all lanes; starts owned lanes at the first call."""

@@ -1,0 +1,182 @@
+"""``odradek mirror switch``: moves a consumer group from one cluster of a mirror to another (odradek.mirror.switch).
+
+Runs in the process of the command, in one thread.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from odradek.cli.failure import fail, warn
+from odradek.cli.mirror import load_flows
+from odradek.cli.options import DRY_RUN_OPTION, JSON_OPTION, Span, complete_paths
+
+if TYPE_CHECKING:
+    from odradek.mirror.settings import ClusterSettings, MirrorSettings
+    from odradek.mirror.switch import Move, Plan, Switch, SwitchFlow
+
+TITLES = ["topic", "partition", "offset", "to topic", "to offset", "before", "remark"]
+
+
+@click.command()
+@click.argument("group_id", metavar="GROUP")
+@click.argument("file", shell_complete=complete_paths)
+@click.option("--from", "from_alias", metavar="ALIAS", help="The cluster in which the group is now.")
+@click.option("--to", "to_alias", metavar="ALIAS", help="The cluster to which the group moves.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=Span(),
+    default="1m",
+    show_default=True,
+    help="How long to wait until the group has no members and the mirror has moved what the group has read.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace offsets of the group there even if they are larger.")
+@click.option(
+    "--allow-repeats", is_flag=True, help="Move the group even if an offset is not exact: it may read records twice."
+)
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key; overrides FILE. Repeatable.")
+@DRY_RUN_OPTION
+@JSON_OPTION
+def switch(
+    group_id: str,
+    file: str,
+    from_alias: str | None,
+    to_alias: str | None,
+    timeout_s: float,
+    overwrite: bool,
+    allow_repeats: bool,
+    overrides: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Move the consumer group GROUP to another cluster of the mirror in FILE, without losing or repeating a record.
+
+    Stop the members of the group first, and let the mirror run. The command waits until the mirror has moved what the group
+    has read, finds the first record that the group has not read on the other side, and commits its offset there. Then start
+    the members on the other cluster. The way back is the same command with --from and --to exchanged. --from and --to can be
+    omitted if FILE has only one flow.
+    """
+    from odradek.clients.errors import ClientError
+    from odradek.mirror.switch import Switch
+
+    settings, _ = load_flows(file, (), (), overrides, notes=False)
+    here, there = _ends(settings, from_alias, to_alias)
+    flows = _flows(settings, here.alias, there.alias)
+    try:
+        with here.connect() as first, there.connect() as second:
+            moving = Switch(group_id, first, second, here.alias, there.alias, flows, timeout_s, warn)
+            plan = moving.plan(stopped=not dry_run)
+            if not as_json:
+                _print(plan, here.alias, there.alias)
+            refusal = _refusal(moving, plan, overwrite, allow_repeats)
+            if not dry_run and refusal is None:
+                moving.execute(plan)
+    except ClientError as error:
+        fail(error)
+    if as_json:
+        _echo_document(plan, here.alias, there.alias, not dry_run and refusal is None, refusal)
+    if refusal is not None:
+        fail(f"{refusal}; nothing was committed")
+    if not as_json:
+        _print_end(plan, there.alias, dry_run)
+
+
+def _ends(
+    settings: "MirrorSettings", from_alias: str | None, to_alias: str | None
+) -> "tuple[ClusterSettings, ClusterSettings]":
+    """The clusters of --from and --to; ends the command if the file does not have them."""
+    if from_alias is None and to_alias is None and len(settings.flows) == 1:
+        return settings.flows[0].source, settings.flows[0].target
+    if from_alias is None or to_alias is None:
+        flows = ", ".join(flow.name for flow in settings.flows)
+        fail(f"name the clusters with --from ALIAS and --to ALIAS; the flows of {settings.file} are {flows}", 2)
+    for option, alias in (("--from", from_alias), ("--to", to_alias)):
+        if alias not in settings.clusters:
+            fail(
+                f"{option} {alias} is not a cluster of {settings.file}; its clusters are {', '.join(settings.clusters)}",
+                2,
+            )
+    return settings.clusters[from_alias], settings.clusters[to_alias]
+
+
+def _flows(settings: "MirrorSettings", here: str, there: str) -> "list[SwitchFlow]":
+    """The flows between two clusters, in both directions; ends the command if there are none."""
+    from odradek.mirror.switch import SwitchFlow
+
+    flows = [SwitchFlow.of(flow) for flow in settings.flows if {flow.source.alias, flow.target.alias} == {here, there}]
+    if not flows:
+        known = ", ".join(flow.name for flow in settings.flows)
+        fail(f"{settings.file} has no flow between '{here}' and '{there}'; its flows are {known}", 2)
+    return flows
+
+
+def _refusal(moving: "Switch", plan: "Plan", overwrite: bool, allow_repeats: bool) -> str | None:
+    from odradek.mirror.switch import SwitchError
+
+    try:
+        moving.check(plan, overwrite, allow_repeats)
+    except SwitchError as error:
+        return str(error)
+    return None
+
+
+def _remark(move: "Move") -> str:
+    if not move.exact:
+        return f"may repeat records: {move.note}"
+    return "end of the mirrored records" if move.end else ""
+
+
+def _print(plan: "Plan", here: str, there: str) -> None:
+    from odradek.cli.output import print_table
+
+    click.echo(f"group {plan.group_id} from {here} to {there}")
+    rows = [[*move.twin.here, move.offset, move.twin.there[0], move.translated, move.before, _remark(move)]
+            for move in plan.moves]  # fmt: skip
+    print_table(TITLES, rows, "")
+    for (topic, number), offset in sorted(plan.unmoved.items()):
+        warn(f"{topic}-{number} is not mirrored between {here} and {there}: its offset {offset} is not moved")
+
+
+def _print_end(plan: "Plan", there: str, dry_run: bool) -> None:
+    from odradek.cli.output import count
+
+    topics = ", ".join(sorted({move.twin.there[0] for move in plan.moves}))
+    partitions = count(len(plan.moves), "partition")
+    if dry_run:
+        click.echo(f"would commit the offsets of {partitions} in {there}; nothing was changed")
+    else:
+        click.echo(f"committed the offsets of {partitions} in {there}; its members must read {topics} there")
+
+
+def _echo_document(plan: "Plan", here: str, there: str, committed: bool, refusal: str | None) -> None:
+    from odradek.cli.output import echo_json
+
+    rows: list[dict[str, Any]] = [
+        {
+            "topic": move.twin.here[0],
+            "partition": move.twin.here[1],
+            "offset": move.offset,
+            "to_topic": move.twin.there[0],
+            "to_offset": move.translated,
+            "before": move.before,
+            "exact": move.exact,
+            "end": move.end,
+        }
+        for move in plan.moves
+    ]
+    unmoved = [
+        {"topic": topic, "partition": number, "offset": offset}
+        for (topic, number), offset in sorted(plan.unmoved.items())
+    ]
+    echo_json(
+        {
+            "group": plan.group_id,
+            "from": here,
+            "to": there,
+            "committed": committed,
+            "refused": refusal,
+            "partitions": rows,
+            "not_mirrored": unmoved,
+        }
+    )

@@ -1,0 +1,107 @@
+"""The thread of a flow that writes the internal topics: failures, offsets of groups in the target, ends."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer
+
+from odradek.clients import groups
+from odradek.clients.cluster import Cluster
+from odradek.clients.errors import UnreachableError
+from odradek.mirror import checkpoints
+from odradek.mirror.bookkeeping import Bookkeeping, BookkeepingOptions, checkpoints_topic, offset_syncs_topic
+from odradek.mirror.internal_topic import InternalTopic
+from odradek.mirror.offset_syncs import OffsetSyncs
+from odradek.mirror.records import Checkpoint, OffsetSync, read_offset_sync
+from odradek.mirror.routes import Route
+from odradek.testing import Broker
+from tests.waiting import until
+
+ROUTE = Route(("orders", 0), ("a.orders", 0))
+ONLY_SYNCS = BookkeepingOptions(offset_syncs_interval_s=0.02, checkpoints_enabled=False, heartbeats_enabled=False)
+
+
+@contextmanager
+def running(bookkeeping: Bookkeeping) -> Iterator[None]:
+    thread = threading.Thread(target=bookkeeping.run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        bookkeeping.stop()
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_failure_is_logged_once_and_the_job_goes_on_with_new_connections(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "odradek.mirror.bookkeeping")
+    with Broker() as a:
+        broken = threading.Event()
+
+        def connect() -> Cluster:
+            if broken.is_set():
+                raise UnreachableError("cannot connect to a: it is away")
+            return Cluster(a.bootstrap_servers)
+
+        syncs = OffsetSyncs()
+        broken.set()
+        syncs.moved(ROUTE, 5, 3, 10, 5, 1, 0)
+        bookkeeping = Bookkeeping("a", "b", syncs, connect, connect, ONLY_SYNCS)
+        with running(bookkeeping):
+            until(lambda: bookkeeping.counts.failures >= 3, "three failures")
+            broken.clear()
+            until(lambda: bookkeeping.counts.offset_syncs == 2, "the syncs are written")
+        lines = [record.getMessage() for record in caplog.records if record.name == "odradek.mirror.bookkeeping"]
+        assert lines == [
+            "cannot write offset syncs: cannot connect to a: it is away; trying again in 0.02 s",
+            "offset syncs are written again",
+        ]
+        with Cluster(a.bootstrap_servers) as cluster:
+            topic = InternalTopic(cluster, "mm2-offset-syncs.b.internal", -1)
+            assert list(topic.read(read_offset_sync)) == [
+                OffsetSync(("orders", 0), 5, 3),
+                OffsetSync(("orders", 0), 9, 7),
+            ]
+
+
+def test_the_next_worker_takes_over_what_the_former_one_wrote() -> None:
+    with Broker() as a:
+        connect = lambda: Cluster(a.bootstrap_servers)  # noqa: E731
+        for first in (0, 100):
+            syncs = OffsetSyncs()
+            syncs.assign([ROUTE])
+            with running(Bookkeeping("a", "b", syncs, connect, connect, ONLY_SYNCS)):
+                until(lambda: not syncs.unloaded(), "the former syncs are read")  # noqa: B023
+                syncs.moved(ROUTE, first, first + 7, first + 50, 50, 1, 0)
+        # 0-49 were moved by the first worker: the second knows the places of its first and last record
+        assert syncs.translate(ROUTE.source, "g", 0) == (ROUTE.target, 7)
+        assert syncs.translate(ROUTE.source, "g", 30) == (ROUTE.target, 8)
+        assert syncs.translate(ROUTE.source, "g", 50) == (ROUTE.target, 57)
+        assert syncs.translate(ROUTE.source, "g", 130) == (ROUTE.target, 137)
+
+
+def test_offsets_in_the_target_move_only_forward_and_not_while_the_group_has_members() -> None:
+    with Broker(topics={"a.orders": 2}) as b, Cluster(b.bootstrap_servers) as cluster:
+
+        def commit(offset: int) -> int:
+            return checkpoints.commit(cluster, "g", [Checkpoint("g", ("a.orders", 0), 1, offset, "m")])
+
+        assert commit(5) == 1 and commit(5) == 0 and commit(3) == 0 and commit(9) == 1
+        assert groups.fetch_offsets(cluster, "g") == {("a.orders", 0): groups.CommittedOffset(9, metadata="m")}
+        member = Consumer({"bootstrap.servers": b.bootstrap_servers, "group.id": "g"})
+        member.subscribe(["a.orders"])
+        until(lambda: member.poll(0.05) is None and member.assignment(), "the member joined")
+        assert commit(12) == 0
+        member.close()
+        assert commit(12) == 1
+
+
+def test_the_names_of_the_topics_are_those_of_mirror_maker() -> None:
+    assert offset_syncs_topic("b") == "mm2-offset-syncs.b.internal"
+    assert offset_syncs_topic("b", "_") == "mm2-offset-syncs_b_internal"
+    assert checkpoints_topic("a") == "a.checkpoints.internal"
