@@ -69,7 +69,9 @@ def mirror(source: str, target: str, routes: Any, exactly_once: bool = True) -> 
         if exactly_once:
             wait_until_moved(watcher, source, target, routes)
         else:
-            watcher.wait(lambda: len(watcher.at) == len(routes) and all(at[0] >= at[1] for at in watcher.at.values()), "all")
+            watcher.wait(
+                lambda: len(watcher.at) == len(routes) and all(at[0] >= at[1] for at in watcher.at.values()), "all"
+            )
     assert not watcher.failures
     assert not watcher.stops
 
