@@ -152,11 +152,11 @@ def _round(
         ends[processes.end(process, longest_s)] += 1
 
 
-def test_lanes_of_killed_processes_are_taken_over(count_faults: Callable[[Counter[str]], None]) -> None:
+def test_killed_lanes_are_taken_over(count_faults: Callable[[Counter[str]], None]) -> None:
     kill_rounds(12, 1, count_faults)
 
 
-def test_lanes_of_killed_processes_are_taken_over_in_a_hundred_rounds(
+def test_killed_lanes_are_taken_over_a_hundred_times(
     count_faults: Callable[[Counter[str]], None],
 ) -> None:
     kill_rounds(100, 2, count_faults)
