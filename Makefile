@@ -77,6 +77,7 @@ tables: build-dev ## write the files that are made from others: two pages of doc
 	@$(BIN)/python -m odradek.config.reference docs/configuration.md
 	@$(BIN)/python -m odradek.metrics.reference docs/metrics.md
 	@$(BIN)/python -m odradek.api.access_reference docs/acls.md
+	@$(BIN)/python -m odradek.mirror.reference docs/mirror.md
 	@$(BIN)/python -m grafana
 	@$(BIN)/python tools/native_stubs.py
 	@$(BIN)/python tools/chart_files.py

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from grafana import clients, groups, overview, replication, security, storage, topics, transactions, workers
+from grafana import clients, groups, mirror, overview, replication, security, storage, topics, transactions, workers
 from grafana.board import to_model
 
 BOARDS = (
@@ -23,6 +23,7 @@ BOARDS = (
     replication.BOARD,
     transactions.BOARD,
     security.BOARD,
+    mirror.BOARD,
 )
 DIRECTORY = Path(__file__).parent / "dashboards"
 

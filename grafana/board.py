@@ -70,6 +70,7 @@ class Board:
     """The contents of one dashboard.
 
     :param history: whether the dashboard has a variable ``$history``: the period from which trends are computed.
+    :param of_mirror: whether its jobs and instances are those of workers of a mirror, not of brokers.
     """
 
     uid: str
@@ -78,6 +79,7 @@ class Board:
     rows: Sequence[Row]
     variables: Sequence[Variable] = field(default=())
     history: bool = False
+    of_mirror: bool = False
 
 
 def to_model(board: Board) -> model.Dashboard:
@@ -100,19 +102,9 @@ def to_model(board: Board) -> model.Dashboard:
             .include_vars(True)
             .keep_time(True)
         )
-        .annotation(
-            _Annotation("Broker starts", f"odradek_boot_time_seconds{{{BROKER}}} * 1000", "blue", "{{instance}}")
-        )
-        .annotation(
-            _Annotation(
-                "Process starts",
-                f'process_start_time_seconds{{{BROKER},process!=""}} * 1000',
-                "orange",
-                "{{instance}} {{process}} {{ordinal}}",
-                enabled=False,
-            )
-        )
     )
+    for annotation in _annotations(board):
+        dashboard.annotation(annotation)
     for variable in _variables(board):
         dashboard.with_variable(variable)
     number, y = 1, 0
@@ -132,11 +124,28 @@ def to_model(board: Board) -> model.Dashboard:
     return dashboard.build()
 
 
+def _annotations(board: Board) -> "list[_Annotation]":
+    if board.of_mirror:
+        starts = f"odradek_mirror_start_time_seconds{{{BROKER}}} * 1000"
+        return [_Annotation("Worker starts", starts, "blue", "{{instance}}")]
+    return [
+        _Annotation("Broker starts", f"odradek_boot_time_seconds{{{BROKER}}} * 1000", "blue", "{{instance}}"),
+        _Annotation(
+            "Process starts",
+            f'process_start_time_seconds{{{BROKER},process!=""}} * 1000',
+            "orange",
+            "{{instance}} {{process}} {{ordinal}}",
+            enabled=False,
+        ),
+    ]
+
+
 def _variables(board: Board) -> list[build.QueryVariable | build.DatasourceVariable | build.CustomVariable]:
+    info, title = ("odradek_mirror_info", "Worker") if board.of_mirror else ("odradek_build_info", "Broker")
     variables = [
         build.DatasourceVariable("datasource").label("Data source").type("prometheus"),
-        _query(Variable("job", "Job", "label_values(odradek_build_info, job)"), multi=False),
-        _query(Variable("instance", "Broker", 'label_values(odradek_build_info{job=~"$job"}, instance)')),
+        _query(Variable("job", "Job", f"label_values({info}, job)"), multi=False),
+        _query(Variable("instance", title, f'label_values({info}{{job=~"$job"}}, instance)')),
     ]
     variables += [_query(variable) for variable in board.variables]
     if board.history:

@@ -102,7 +102,8 @@ def stage(root: Path, environment: Path, version: str) -> None:
     install(REQUIREMENTS, root / "opt/odradek/requirements.txt")
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/bin/odradek").symlink_to(f"{PLACE}/bin/odradek")
-    install(UNITS / "odradek.service", root / "usr/lib/systemd/system/odradek.service")
+    for unit in ("odradek.service", "odradek-mirror@.service"):
+        install(UNITS / unit, root / "usr/lib/systemd/system" / unit)
     install(UNITS / "odradek.sysusers", root / "usr/lib/sysusers.d/odradek.conf")
     for name in SETTINGS:
         install(UNITS / name, root / "etc/odradek" / name)

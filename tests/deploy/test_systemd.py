@@ -13,7 +13,7 @@ from odradek.config import load
 from tests import toolchains
 
 UNITS = toolchains.REPOSITORY / "deploy" / "systemd"
-SERVICES = ("odradek.service", "odradek-report.service")
+SERVICES = ("odradek.service", "odradek-report.service", "odradek-mirror@.service")
 MOST_EXPOSED = 20
 """Maximum exposure level of systemd in tenths: 2.0 of 10."""
 

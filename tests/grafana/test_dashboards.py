@@ -56,7 +56,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path):
 def test_there_is_a_dashboard_for_each_question():
     assert set(DASHBOARDS) == {
         "odradek-overview", "odradek-topics", "odradek-groups", "odradek-clients", "odradek-workers", "odradek-storage",
-        "odradek-replication", "odradek-transactions", "odradek-security",
+        "odradek-replication", "odradek-transactions", "odradek-security", "odradek-mirror",
     }  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def test_columns_with_a_unit_or_link_are_in_the_table(board):
 
 @BOARDS
 def test_starts_of_the_broker_are_marked_at_their_very_time(board):
-    (starts,) = [a for a in board["annotations"]["list"] if a["name"] == "Broker starts"]
+    (starts,) = [a for a in board["annotations"]["list"] if a["name"] in ("Broker starts", "Worker starts")]
     assert starts["enable"] and starts["useValueForTime"] == "on" and starts["expr"].endswith("* 1000")
 
 

@@ -7,9 +7,11 @@ import pytest
 import yaml
 
 from odradek.metrics.metric import HISTOGRAM, SUMMARY
-from odradek.metrics.names import METRICS
+from odradek.metrics.names import METRICS as OF_BROKERS
+from odradek.metrics.names.mirror import MIRROR_METRICS
 from tests.grafana.boards import DASHBOARDS, ROOT, everything, label_values, other_queries, panel_queries, replaced
 
+METRICS = OF_BROKERS | MIRROR_METRICS
 VALUES = everything("1m")
 TARGET = {"job", "instance"}
 RULES = [

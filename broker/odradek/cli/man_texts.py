@@ -90,6 +90,12 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("Check all logs of a directory, with every record:", "odradek log verify --deep /var/lib/odradek/data"),
         ("Print the records of a partition:", "odradek log dump --deep /var/lib/odradek/data/orders-0"),
     ),
+    "odradek mirror": (
+        ("Check a mirror's file and its clusters, run a worker, and show the lag:",
+         "odradek mirror check mirror.properties"),
+        ("", "odradek mirror run mirror.properties"),
+        ("", "odradek mirror status mirror.properties --partitions"),
+    ),
     "odradek offsets": (
         ("Copy the offsets of a group of old consumers to __consumer_offsets:",
          "odradek offsets migrate billing --to log"),

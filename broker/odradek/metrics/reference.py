@@ -7,6 +7,7 @@ import sys
 
 from odradek.config.reference import put
 from odradek.metrics.names import METRICS, SECTIONS
+from odradek.metrics.names.mirror import MIRROR
 
 _HEAD = """\
 # Metrics
@@ -38,11 +39,13 @@ metrics, and from Odradek (`odradek_`). A metric of type untyped is a gauge whos
   assigned other partitions. If the client connects again within two minutes, its series continue.
 """
 
+_OF_MIRRORS = "Mirror (`odradek mirror run`, at `odradek.mirror.metrics.listener`)"
+
 
 def render() -> str:
     """Return the whole document."""
-    lines = [_HEAD, f"{len(METRICS)} metrics.", ""]
-    for title, section in SECTIONS:
+    lines = [_HEAD, f"{len(METRICS)} metrics of brokers, {len(MIRROR)} of mirrors.", ""]
+    for title, section in (*SECTIONS, (_OF_MIRRORS, MIRROR)):
         lines += [f"## {title}", "", "| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
         for metric in section:
             labels = ", ".join(f"`{label}`" for label in metric.labels)

@@ -1,0 +1,242 @@
+"""Dashboard of the mirror: lag, traffic, stopped partitions and failures of `odradek mirror run`."""
+
+from grafana.board import BROKER, RATE, Board, Row, Variable, largest
+from grafana.panels import ORANGE, RED, YELLOW, Query, number, rows, time_series
+
+UID = "odradek-mirror"
+
+FLOW = f'{BROKER},source=~"$source",target=~"$target"'
+SOURCE = Variable("source", "Source", f"label_values(odradek_mirror_lanes{{{BROKER}}}, source)")
+TARGET = Variable("target", "Target", f"label_values(odradek_mirror_lanes{{{BROKER}}}, target)")
+LAG_STEPS = [(60, YELLOW), (300, RED)]
+
+
+def _of_topics(metric: str) -> str:
+    """The sum of a counter's rates by flow and topic, without topics of which a worker has no traffic."""
+    return f"sum by (source, target, topic) (rate({metric}{{{FLOW}}}[{RATE}]))"
+
+
+NOW = Row(
+    "Now",
+    4,
+    [
+        (
+            4,
+            number(
+                "Largest lag",
+                "Age of the newest mirrored record of the partition that is most behind, while newer ones wait in the source.",
+                "s",
+                Query(f"max(odradek_mirror_lag_seconds{{{FLOW}}})", "lag"),
+                steps=LAG_STEPS,
+            ),
+        ),
+        (
+            4,
+            number(
+                "Records that wait",
+                "Offsets in the sources that are not mirrored yet, of all partitions.",
+                "short",
+                Query(f"sum(odradek_mirror_lag_records{{{FLOW}}})", "records"),
+            ),
+        ),
+        (
+            4,
+            number(
+                "Stopped partitions",
+                "Partitions that the source or the target refuses. No record of them is skipped.",
+                "none",
+                Query(f"count(odradek_mirror_partition_stopped{{{FLOW}}}) or vector(0)", "partitions"),
+                steps=[(1, RED)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Topics not mirrored",
+                "Topics that a flow selects and whose copies cannot be made. `odradek mirror check` has the reasons.",
+                "none",
+                Query(f"sum(max by (source, target) (odradek_mirror_refused_topics{{{FLOW}}}))", "topics"),
+                steps=[(1, ORANGE)],
+            ),
+        ),
+        (
+            4,
+            number(
+                "Traffic",
+                "Bytes of record batches per second that the workers write, as compressed as in the source.",
+                "Bps",
+                Query(f"sum(rate(odradek_mirror_bytes_total{{{FLOW}}}[{RATE}]))", "bytes"),
+            ),
+        ),
+        (
+            4,
+            number(
+                "Last commit",
+                "Time since a lane of any worker last committed records. It grows while the sources have no traffic.",
+                "s",
+                Query(f"time() - max(odradek_mirror_last_commit_timestamp_seconds{{{FLOW}}})", "age"),
+            ),
+        ),
+    ],
+)
+
+LAG = Row(
+    "Lag",
+    8,
+    [
+        (
+            12,
+            time_series(
+                "Lag in seconds",
+                "Age of the newest mirrored record while newer ones wait: for each topic, the partition that is most behind; "
+                "the fifteen topics with the most.",
+                "s",
+                Query(
+                    largest(
+                        15,
+                        f"max by (source, target, topic) (odradek_mirror_lag_seconds{{{FLOW}}})",
+                        "source",
+                        "target",
+                        "topic",
+                    ),
+                    "{{source}}->{{target}} {{topic}}",
+                ),
+                steps=LAG_STEPS,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Lag in records",
+                "Offsets in the source that are not mirrored yet; the fifteen topics with the most.",
+                "short",
+                Query(
+                    largest(
+                        15,
+                        f"sum by (source, target, topic) (odradek_mirror_lag_records{{{FLOW}}})",
+                        "source",
+                        "target",
+                        "topic",
+                    ),
+                    "{{source}}->{{target}} {{topic}}",
+                ),
+            ),
+        ),
+        (
+            24,
+            rows(
+                "Stopped partitions",
+                "Partitions that are not mirrored, with the reason. docs/mirror.md has a remedy for each.",
+                "none",
+                {
+                    "source": "Source",
+                    "target": "Target",
+                    "topic": "Topic",
+                    "partition": "Partition",
+                    "reason": "Reason",
+                },
+                Query(
+                    f"max by (source, target, topic, partition, reason) (odradek_mirror_partition_stopped{{{FLOW}}})",
+                    "Stopped",
+                ),
+            ),
+        ),
+    ],
+)
+
+TRAFFIC = Row(
+    "Traffic",
+    8,
+    [
+        (
+            12,
+            time_series(
+                "Bytes",
+                "Bytes of record batches written per second; the fifteen topics with the most.",
+                "Bps",
+                Query(
+                    largest(15, _of_topics("odradek_mirror_bytes_total"), "source", "target", "topic"),
+                    "{{source}}->{{target}} {{topic}}",
+                ),
+                stacked=True,
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Records",
+                "Records written per second; the fifteen topics with the most.",
+                "cps",
+                Query(
+                    largest(15, _of_topics("odradek_mirror_records_total"), "source", "target", "topic"),
+                    "{{source}}->{{target}} {{topic}}",
+                ),
+                stacked=True,
+            ),
+        ),
+    ],
+)
+
+WORKERS = Row(
+    "Workers",
+    8,
+    [
+        (
+            8,
+            time_series(
+                "Lanes",
+                "Lanes that each worker runs. The sum is the number of lanes of the flows; less: no worker has some of them.",
+                "none",
+                Query(f"sum by (instance) (odradek_mirror_lanes{{{FLOW}}})", "{{instance}}"),
+                stacked=True,
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Failures and rebalances",
+                "Failures of lanes, failed searches for topics, and assignments of lanes, per second.",
+                "ops",
+                Query(f"sum(rate(odradek_mirror_failures_total{{{FLOW}}}[{RATE}]))", "failures"),
+                Query(f"sum(rate(odradek_mirror_refresh_failures_total{{{FLOW}}}[{RATE}]))", "failed searches"),
+                Query(f"sum(rate(odradek_mirror_rebalances_total{{{FLOW}}}[{RATE}]))", "assignments"),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "CPU time",
+                "CPU time of each worker per second.",
+                "percentunit",
+                Query(f"rate(odradek_mirror_cpu_seconds_total{{{BROKER}}}[{RATE}])", "{{instance}}"),
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Memory",
+                "Resident memory of each worker.",
+                "bytes",
+                Query(f"odradek_mirror_resident_memory_bytes{{{BROKER}}}", "{{instance}}"),
+            ),
+        ),
+        (
+            12,
+            time_series(
+                "Topics",
+                "Topics of the source that each flow mirrors.",
+                "none",
+                Query(f"max by (source, target) (odradek_mirror_topics{{{FLOW}}})", "{{source}}->{{target}}"),
+            ),
+        ),
+    ],
+)
+
+BOARD = Board(
+    UID,
+    "Odradek / Mirror",
+    "Lag, traffic, stopped partitions and failures of mirrors between clusters.",
+    [NOW, LAG, TRAFFIC, WORKERS],
+    variables=[SOURCE, TARGET],
+    of_mirror=True,
+)

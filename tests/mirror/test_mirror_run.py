@@ -1,0 +1,227 @@
+"""`odradek mirror run`, `check` and `status` as processes, between two brokers."""
+
+import itertools
+import signal
+import threading
+import time
+import urllib.request
+
+import pytest
+from confluent_kafka import Producer
+
+from odradek.clients import topics
+from odradek.clients.cluster import Cluster
+from tests.mirror.clusters import pair
+from tests.mirror.commands import mirror, status, worker
+from tests.mirror.lanes import records_of
+from tests.ports import reserved
+from tests.waiting import until
+
+NUMBERS = itertools.count()
+QUICK = {"group.initial.rebalance.delay.ms": 0}
+
+
+@pytest.fixture(scope="module")
+def brokers():
+    with pair(QUICK, QUICK) as both:
+        yield both
+
+
+@pytest.fixture
+def name():
+    return f"t{next(NUMBERS)}"
+
+
+@pytest.fixture
+def file(brokers, tmp_path, name):
+    return brokers.write(tmp_path / "mirror.properties", f"topics = {name}.*\nrefresh.topics.interval.seconds = 1\n")
+
+
+def create(brokers, topic, partitions=4, **settings):
+    with Cluster(brokers.a.bootstrap_servers) as cluster:
+        topics.create(cluster, topic, partitions, configs=settings)
+
+
+def produce(brokers, topic, values, partitions=4):
+    producer = Producer({"bootstrap.servers": brokers.a.bootstrap_servers, "linger.ms": 5, "compression.type": "lz4"})
+    for value in values:
+        producer.produce(topic, str(value).encode(), str(value % 7).encode(), partition=value % partitions)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def copied(brokers, topic, partitions=4):
+    """The values in the copy, by partition."""
+    return [
+        [int(seen.value) for seen in records_of(brokers.b.bootstrap_servers, (topic, partition))]
+        for partition in range(partitions)
+    ]
+
+
+def expected(count, partitions=4):
+    return [list(range(partition, count, partitions)) for partition in range(partitions)]
+
+
+def caught_up(file):
+    flow = status(file)
+    return bool(flow["partitions"]) and flow["lag"] == 0 and all(row["position"] for row in flow["partitions"])
+
+
+def test_records_are_mirrored_and_the_status_shows_it(brokers, tmp_path, file, name):
+    create(brokers, name)
+    produce(brokers, name, range(1000))
+    done = mirror("check", file)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split()[-4:] == [name, f"a.{name}", "4", "create"]
+    before = status(file)
+    assert (before["lag"], before["workers"], before["partitions"][0]["position"]) == (1000, [], None)
+    with reserved(1) as port:
+        metrics = f"127.0.0.1:{port}"
+    with worker(
+        file,
+        tmp_path / "log",
+        "--set",
+        f"odradek.mirror.metrics.listener={metrics}",
+        "--set",
+        "odradek.mirror.worker=w1",
+    ) as process:
+        until(lambda: caught_up(file), lambda: f"everything is mirrored; {process.log}")
+        flow = status(file)
+        assert [(row["name"], row["lanes"]) for row in flow["workers"]] == [("w1", list(range(8)))]
+        text = mirror("status", file).stdout
+        assert "a->b: 1 worker, 4 partitions, lag 0 records, group odradek-mirror.a->b" in text
+        with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=30) as response:
+            lines = response.read().decode().splitlines()
+        moved = [float(line.split()[-1]) for line in lines if line.startswith("odradek_mirror_records_total{")]
+        assert sum(moved) == 1000
+        assert process.stop() == 0
+    assert "mirroring 4 partitions of 1 topics" in process.log and "stopped" in process.log
+    assert copied(brokers, f"a.{name}") == expected(1000)
+    assert mirror("check", file).stdout.split()[-1] == "exists"
+
+
+def test_a_killed_worker_is_replaced_within_ten_seconds_and_every_record_is_there_once(brokers, tmp_path, file, name):
+    create(brokers, name)
+    count, stop = itertools.count(), threading.Event()
+    sent = 0
+
+    def write():
+        nonlocal sent
+        while not stop.is_set():
+            produce(brokers, name, itertools.islice(count, 200))
+            sent += 200
+            stop.wait(0.02)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        with worker(file, tmp_path / "log1") as first, worker(file, tmp_path / "log2") as second:
+            until(
+                lambda: (
+                    sorted(lane for row in status(file)["workers"] for lane in row["lanes"]) == list(range(8))
+                    and len(status(file)["workers"]) == 2
+                    and caught_up_once(brokers, name)
+                ),
+                lambda: f"both workers have lanes; {first.log} {second.log}",
+            )
+            first.kill()
+            killed = time.monotonic()
+            ends = [len(values) for values in copied(brokers, f"a.{name}")]
+            until(
+                lambda: (
+                    all(len(now) > end for now, end in zip(copied(brokers, f"a.{name}"), ends, strict=True))
+                    and len(status(file)["workers"]) == 1
+                ),
+                lambda: f"the other worker has all partitions; {second.log}",
+            )
+            took_s = time.monotonic() - killed
+            stop.set()
+            writer.join(60)
+            until(lambda: caught_up(file), lambda: f"everything is mirrored; {second.log}")
+            assert copied(brokers, f"a.{name}") == expected(sent)
+            assert took_s < 10, took_s
+    finally:
+        stop.set()
+        writer.join(60)
+
+
+def caught_up_once(brokers, name):
+    """Whether each partition of the copy has records."""
+    return all(copied(brokers, f"a.{name}"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_is_stopped_leaves_the_group_and_ends_with_exit_code_0(brokers, tmp_path, file, name, number):
+    create(brokers, name)
+    produce(brokers, name, range(10))
+    with worker(file, tmp_path / "log") as process:
+        until(lambda: caught_up(file), lambda: process.log)
+        assert process.stop(number) == 0
+    assert status(file)["state"] == "Empty"
+    assert copied(brokers, f"a.{name}") == expected(10)
+
+
+def test_without_transactions_records_are_mirrored_too(brokers, tmp_path, name):
+    lines = f"topics = {name}\nodradek.mirror.exactly.once = false\na->b.enabled = true\nodradek.mirror.lanes = 2\n"
+    file = brokers.write(tmp_path / "mirror.properties", lines)
+    create(brokers, name)
+    produce(brokers, name, range(100))
+    with worker(file, tmp_path / "log") as process:
+        until(lambda: caught_up(file), lambda: process.log)
+    assert copied(brokers, f"a.{name}") == expected(100)
+
+
+def test_a_batch_that_the_target_refuses_stops_its_partition_with_the_reason_in_the_status(
+    brokers, tmp_path, file, name
+):
+    create(brokers, name, 2, **{"max.message.bytes": "4000000"})
+    with Cluster(brokers.b.bootstrap_servers) as cluster:
+        topics.create(cluster, f"a.{name}", 2, configs={"max.message.bytes": "100000"})
+    producer = Producer({"bootstrap.servers": brokers.a.bootstrap_servers, "message.max.bytes": 4_000_000})
+    producer.produce(name, b"x" * 1_000_000, partition=0)
+    producer.produce(name, b"1", partition=1)
+    assert producer.flush(60) == 0
+    with reserved(1) as port:
+        metrics = f"127.0.0.1:{port}"
+    keys = (f"odradek.mirror.metrics.listener={metrics}", "config.properties.exclude=max.message.bytes")
+    done = mirror("check", file, "--set", keys[1])
+    assert f"max.message.bytes of 'a.{name}' in b is 100000, that of '{name}' in a is 4000000" in done.stderr
+    with worker(file, tmp_path / "log", "--set", keys[0], "--set", keys[1]) as process:
+
+        def rows():
+            return status(file, "--metrics", metrics)["partitions"] if "metrics: http" in process.log else []
+
+        until(lambda: any(row["stopped"] for row in rows()) and rows()[1]["lag"] == 0, lambda: process.log)
+        stopped = rows()
+        assert stopped[1]["stopped"] is None and stopped[0]["lag"] == 1
+        assert (
+            f"partition {name}-0 of the source is not mirrored to a.{name}-0 any more: {stopped[0]['stopped']}"
+            in process.log
+        )
+    assert [int(seen.value) for seen in records_of(brokers.b.bootstrap_servers, (f"a.{name}", 1))] == [1]
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("b.bootstrap.servers=127.0.0.1:1", "odradek: a->b: cluster b: cannot connect to 127.0.0.1:1: Connection refused"),
+        ("a->b.topics=*", "odradek: a->b.topics=*: '*' is not a regular expression: nothing to repeat at position 0 (--set)"),
+        ("a->b.topcs=x", "odradek: a->b.topcs: is not a key of the mirror; did you mean 'topics'? (--set)"),
+        ("odradek.mirror.session.timeout.ms=1000", "odradek: a->b: the target refuses odradek.mirror.session.timeout.ms=1000"),
+    ],
+)  # fmt: skip
+def test_a_worker_that_cannot_run_ends_with_one_sentence(tmp_path, file, override, sentence):
+    with worker(file, tmp_path / "log", "--set", override) as process:
+        assert process.end() == 1
+    lines = [line for line in process.log.splitlines() if line.startswith("odradek:")]
+    assert len(lines) == 1 and lines[0].startswith(sentence)
+
+
+def test_check_reports_obstacles_with_exit_code_1(brokers, file, name):
+    create(brokers, name)
+    both = ("--set", "b->a.enabled=true", "--set", "replication.policy.class=IdentityReplicationPolicy")
+    done = mirror("check", file, *both)
+    assert done.returncode == 1
+    assert f"odradek: a->b: topic '{name}': its records would come back to a (a->b->a)" in done.stderr
+    done = mirror("check", file, "--target", "c")
+    assert (done.returncode, done.stderr.split(": ", 1)[1].split(" of")[0]) == (1, "'c' is not in `clusters`")
