@@ -1,8 +1,8 @@
 """The thread of a flow that writes MirrorMaker 2's internal topics: offset syncs, checkpoints, heartbeats.
 
 Runs in the process of `odradek mirror run`, one thread for each flow. It uses its own connections. A job that fails is tried
-again at its next interval with new connections, and does not disturb the lanes; the first failure and each different one are
-logged.
+again with new connections after its interval, which becomes longer with each failure, up to LONGEST_RETRY_S. It does not
+disturb the lanes. The first failure and each different one are logged.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from odradek.mirror.records import MirrorRecordError, read_offset_sync
 from odradek.mirror.settings import FlowSettings
 
 SOURCE, TARGET = "source", "target"
+LONGEST_RETRY_S = 60.0
 log = logging.getLogger(__name__)
 
 
@@ -105,7 +106,7 @@ def checkpoints_topic(source: str, separator: str = ".") -> str:
 class _Job:
     """Something that is done at an interval, with its own connections.
 
-    :ivar due: monotonic time of the next attempt.
+    :ivar due: monotonic time of the next attempt. :ivar failures: of the last attempts, one after the other.
     """
 
     def __init__(self, name: str, interval_s: float, work: Callable[[_Job], None], bookkeeping: Bookkeeping) -> None:
@@ -117,6 +118,14 @@ class _Job:
         self._topics: dict[tuple[str, str], InternalTopic] = {}
         self._failure = ""
         self.due = 0.0
+        self.failures = 0
+
+    @property
+    def wait_s(self) -> float:
+        """The time between the last attempt and the next one."""
+        if not self.failures:
+            return self.interval_s
+        return max(self.interval_s, min(LONGEST_RETRY_S, self.interval_s * 2 ** min(self.failures, 20)))
 
     def cluster(self, side: str) -> Cluster:
         """A connection of this job. :param side: SOURCE or TARGET. Raises ClientError."""
@@ -136,13 +145,15 @@ class _Job:
             self._work(self)
         except (ClientError, MirrorRecordError) as error:
             self.close()
+            self.failures += 1
             if str(error) != self._failure:
-                log.warning("cannot write %s: %s; trying again in %g s", self.name, error, self.interval_s)
+                log.warning("cannot write %s: %s; trying again in %g s", self.name, error, self.wait_s)
             self._failure = str(error)
             return False
         if self._failure:
             log.info("%s are written again", self.name)
         self._failure = ""
+        self.failures = 0
         return True
 
     def close(self) -> None:
@@ -206,7 +217,8 @@ class Bookkeeping:
                 wait_s = min((job.due for job in self._jobs), default=time.monotonic() + 3600) - time.monotonic()
                 self._stopping.wait(max(0.0, wait_s))
             for job in self._jobs:
-                self._attempt(job)
+                if not job.failures:  # a cluster that is away must not delay the end
+                    self._attempt(job)
         finally:
             for job in self._jobs:
                 job.close()
@@ -220,7 +232,7 @@ class Bookkeeping:
         for job in self._jobs:
             if job.due <= now and not self._stopping.is_set():
                 self._attempt(job)
-                job.due = now + job.interval_s
+                job.due = now + job.wait_s
 
     def _attempt(self, job: _Job) -> None:
         if not job.attempt():

@@ -67,9 +67,14 @@ class OffsetSyncs:
         timestamp_ms: int,
     ) -> None:
         """See `routes.Observer`."""
+        place = route.source
         with self._lock:
-            self._of(route).add(Run(source_offset, target_offset, next_source_offset, records))
-            self._changed.add(route.source)
+            partition = self._partitions.get(place)
+            if partition is None or partition.route is not route:
+                partition = self._of(route)
+            if not partition.translation.extend(source_offset, target_offset, next_source_offset, records):
+                partition.add(Run(source_offset, target_offset, next_source_offset, records))
+            self._changed.add(place)
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
         """See `routes.Observer`."""

@@ -135,7 +135,8 @@ class Switch:
     """Moves `group_id` from the cluster `here` to the cluster `there` (aliases `from_alias`, `to_alias`).
 
     :param flows: the flows between the two clusters, in either direction; at least one.
-    :param timeout_s: how long to wait until the group has no members and the mirror has moved what the group has read.
+    :param timeout_s: how long to wait until the group has no members, and until the mirror has moved what the group has read
+        of a partition.
     :param say: receives a line when the command begins to wait.
     """
 
@@ -156,7 +157,6 @@ class Switch:
         self._from = from_alias
         self._to = to_alias
         self._flows = flows
-        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, timeout_s)
         self._timeout_s = timeout_s
         self._say = say
         self._said: set[str] = set()
@@ -309,11 +309,12 @@ class Switch:
 
     def _wait_for(self, attempt: Callable[[], Result | str]) -> Result:
         """Call `attempt` until it returns something else than a sentence about what it waits for. Raises SwitchError."""
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self._timeout_s)
         while True:
             result = attempt()
             if not isinstance(result, str):
                 return result
-            if not self._backoff.wait():
+            if not backoff.wait():
                 raise SwitchError(f"{result} (waited {self._timeout_s:g} s; --timeout sets how long)")
             if result not in self._said:
                 self._said.add(result)
