@@ -1,8 +1,8 @@
 """The mirror's own cost: ``python -m bench.mirror`` copies a topic from one broker to another with one lane.
 
 Prints a line of JSON for each run: CPU seconds for a GB (10**9 bytes of batches) of the lane's process, of the source for the
-fetches and of the target for the produces and transactions, the lane's peak of memory, and the throughput. The lane is a process
-of its own; the brokers' CPU time is that of their process trees. The source is filled before with batches of one codec.
+fetches and of the target for the produces and transactions, the lane's peak of memory, and the throughput. The lane is a
+process of its own; the brokers' CPU time is that of their process trees. The source is filled before with batches of one codec.
 """
 
 import argparse

@@ -217,4 +217,4 @@ class FlowWorker:
         self._refused = dict(plan.refused)
         self._metrics.refused_topics = len(plan.refused)
         for line in plan.warnings:
-            self._memory.warn_once(f"{self.flow.name}: {line}")
+            self._memory.say_once(f"{self.flow.name}: {line}")

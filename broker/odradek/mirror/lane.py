@@ -289,7 +289,7 @@ class Lane:
         self._drain_wake(found)
         ready = [connection for connection in connections if connection in found or connection in buffered]
         for connection in [connection for connection in writer.connections if connection in ready]:
-            writer.receive(connection)
+            writer.receive_all(connection)
         writer.check_time()
         if not full:
             for event in reader.poll(ready):

@@ -392,6 +392,7 @@ class TargetWriter:
 
     def _send_to(self, node_id: int, queues: list[deque[Outgoing]]) -> None:
         connection = self._data.broker(node_id)
+        connection.streams = True
         version = connection.version_of(produce.SCHEMA, OLDEST, NEWEST)
         requests = self._in_flight.setdefault(connection, deque())
         if not requests:
@@ -437,6 +438,12 @@ class TargetWriter:
             parts += (head + _PARTITION.pack(batch.route.target[1], len(batch.data)), batch.data)
             head = b""
         return parts
+
+    def receive_all(self, connection: Connection) -> None:
+        """Receive the answers that have arrived on a readable connection."""
+        self.receive(connection)
+        while connection.buffered and self._in_flight[connection]:
+            self.receive(connection)
 
     def receive(self, connection: Connection) -> None:
         """Receive the answer to the oldest request on a connection; waits for it."""
