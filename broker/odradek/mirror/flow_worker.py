@@ -181,6 +181,7 @@ class FlowWorker:
             following = Following(self.flow, self._edges, source, target, self._memory)
             settings_due = self._due("sync.topic.configs")
             plan = following.plan(with_settings=settings_due)
+            following.check_reverse(plan)
             routes = following.follow(plan)
             self._report(plan)
             self.lanes.route(routes)

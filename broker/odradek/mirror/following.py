@@ -6,15 +6,17 @@ that do so at the same time get "exists already", which is success. Only the lea
 settings and ACLs.
 """
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from odradek.clients import acls, configs, topics
+from odradek.clients import acls, configs, groups, topics
 from odradek.clients.cluster import GROUP, TRANSACTION, Cluster, TopicInfo, View
 from odradek.clients.configs import Resource
 from odradek.clients.errors import ClientError, RefusedError, UnsupportedError
 from odradek.mirror import topic_settings
+from odradek.mirror.keys import GROUP_PREFIX
 from odradek.mirror.names import Edge, cycle, illegal_name
 from odradek.mirror.routes import Route
 from odradek.mirror.settings import FlowSettings
@@ -75,6 +77,16 @@ class Memory:
         if line not in self.said:
             self.said.add(line)
             log.log(level, "%s", line)
+
+
+def _topic_id_in(metadata: str) -> str | None:
+    """The id of the source's topic in the metadata of a position, as hexadecimal digits; None without one."""
+    try:
+        document = json.loads(metadata)
+    except ValueError:
+        return None
+    read = document.get("topic_id") if isinstance(document, dict) else None
+    return read if isinstance(read, str) else None
 
 
 class Following:
@@ -143,6 +155,31 @@ class Following:
                     f"the target {flow.target.alias} denies the mirror's user its {what}: {error}; allow {operation} on "
                     f"the {what} with the prefix odradek-mirror."
                 ) from error
+
+    def check_reverse(self, plan: Plan) -> None:
+        """Refuse topics of which a mirror that runs now, with another file, copies the target's records into the source.
+
+        The positions of that mirror are in the source and name the id of the topic that it reads. Only for
+        IdentityReplicationPolicy: other names show where a topic came from. Raises ClientError.
+        """
+        if not self._flow.policy.identity:
+            return
+        ids = {topic.source.name: topic.target for topic in plan.topics if topic.present}
+        if not ids:
+            return
+        present = self._target.metadata(ids.values()).topics
+        for group in groups.list_groups(self._source):
+            if not group.group_id.startswith(GROUP_PREFIX) or group.state in ("Empty", "Dead"):
+                continue
+            for (name, _), committed in groups.fetch_offsets(self._source, group.group_id).items():
+                read = present.get(ids.get(name, ""))
+                if read is not None and read.topic_id.hex() == _topic_id_in(committed.metadata):
+                    plan.refused[name] = (
+                        f"its records would come back to {self._flow.target.alias}: the mirror of group {group.group_id} in "
+                        f"{self._flow.source.alias} copies it from there; stop that mirror first, or exclude the topic from "
+                        "one of them with topics.exclude"
+                    )
+        plan.topics = [topic for topic in plan.topics if topic.source.name not in plan.refused]
 
     def selects(self, topic: str) -> bool:
         """Whether the flow mirrors a topic of the source with this name."""
