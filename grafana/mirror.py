@@ -195,10 +195,12 @@ WORKERS = Row(
             8,
             time_series(
                 "Failures and rebalances",
-                "Failures of lanes, failed searches for topics, and assignments of lanes, per second.",
+                "Failures of lanes, failed searches for topics, failed writes of offset syncs, checkpoints and heartbeats, and "
+                "assignments of lanes, per second.",
                 "ops",
                 Query(f"sum(rate(odradek_mirror_failures_total{{{FLOW}}}[{RATE}]))", "failures"),
                 Query(f"sum(rate(odradek_mirror_refresh_failures_total{{{FLOW}}}[{RATE}]))", "failed searches"),
+                Query(f"sum(rate(odradek_mirror_bookkeeping_failures_total{{{FLOW}}}[{RATE}]))", "failed bookkeeping"),
                 Query(f"sum(rate(odradek_mirror_rebalances_total{{{FLOW}}}[{RATE}]))", "assignments"),
             ),
         ),

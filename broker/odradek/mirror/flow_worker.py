@@ -88,6 +88,7 @@ class FlowWorker:
             flow.target.connect,
             options_of(flow),
         )
+        metrics.bookkeeping = lambda: self._bookkeeping.counts
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._follow,), name=f"{flow.name} topics", daemon=True),
             threading.Thread(target=self._guarded, args=(self.membership.run,), name=f"{flow.name} group", daemon=True),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from odradek.metrics.exposition import Family, Labels, Sample, pieces
 from odradek.metrics.names.mirror import MIRROR_METRICS
+from odradek.mirror.bookkeeping import BookkeepingCounts
 from odradek.mirror.routes import Place, Route
 
 _PREFIX = "odradek_mirror_"
@@ -73,6 +74,7 @@ class FlowMetrics:
     refused_topics: int = 0
     last_refresh: float = 0.0
     refresh_failures: int = 0
+    bookkeeping: Callable[[], BookkeepingCounts] = BookkeepingCounts
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def _of(self, route: Route) -> PartitionCounts:
@@ -171,6 +173,7 @@ class MirrorMetrics:
 
     def _add_flow(self, found: dict[str, list[Sample]], flow: FlowMetrics) -> None:
         labels = Labels(source=flow.source, target=flow.target)
+        bookkeeping = flow.bookkeeping()
         for name, value in (
             ("lanes", flow.lanes),
             ("rebalances_total", flow.rebalances),
@@ -178,6 +181,10 @@ class MirrorMetrics:
             ("refused_topics", flow.refused_topics),
             ("failures_total", flow.failures),
             ("refresh_failures_total", flow.refresh_failures),
+            ("offset_syncs_total", bookkeeping.offset_syncs),
+            ("checkpoints_total", bookkeeping.checkpoints),
+            ("group_offsets_total", bookkeeping.group_offsets),
+            ("bookkeeping_failures_total", bookkeeping.failures),
         ):
             found[f"{_PREFIX}{name}"].append(("", labels, value))
         if flow.last_refresh:

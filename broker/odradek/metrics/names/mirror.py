@@ -29,6 +29,12 @@ MIRROR = (
         "positions.",
         "rebalances_total": "Assignments of lanes that this worker received from the group of a flow.",
         "refresh_failures_total": "Failed searches of this worker for new topics and partitions of a flow.",
+        "offset_syncs_total": "Offset syncs that this worker has written for a flow.",
+        "checkpoints_total": "Checkpoints of consumer groups that this worker has written for a flow.",
+        "group_offsets_total": "Offsets of consumer groups that this worker has committed in the target of a flow "
+        "(sync.group.offsets.enabled).",
+        "bookkeeping_failures_total": "Failed attempts of this worker to write offset syncs, checkpoints, heartbeats or "
+        "offsets of groups of a flow. Records are mirrored all the same.",
     }, _PREFIX),
     *rows(GAUGE, _FLOW, {
         "lanes": "Lanes of a flow that this worker runs.",
