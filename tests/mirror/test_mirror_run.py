@@ -258,3 +258,20 @@ def test_check_reports_obstacles_with_exit_code_1(brokers, file, name):
     assert f"odradek: a->b: topic '{name}': its records would come back to a (a->b->a)" in done.stderr
     done = mirror("check", file, "--target", "c")
     assert (done.returncode, done.stderr.split(": ", 1)[1].split(" of")[0]) == (1, "'c' is not in `clusters`")
+
+
+def test_a_copy_that_was_deleted_is_mirrored_from_its_start_again(brokers, tmp_path, file, name):
+    create(brokers, name)
+    produce(brokers, name, range(20))
+    with worker(file, tmp_path / "log1") as process, Cluster(brokers.b.bootstrap_servers) as cluster:
+        until(lambda: caught_up(file), lambda: process.log)
+        assert topics.delete(cluster, [f"a.{name}"]) == {f"a.{name}": None}
+        until(lambda: f"a.{name}" in cluster.metadata([f"a.{name}"]).topics, "the copy is created again")
+        until(lambda: caught_up(file), lambda: process.log)
+        assert copied(brokers, f"a.{name}") == expected(20)
+        assert process.stop() == 0
+        assert topics.delete(cluster, [f"a.{name}"]) == {f"a.{name}": None}
+    with worker(file, tmp_path / "log2") as process:
+        until(lambda: caught_up(file), lambda: process.log)
+        assert process.stop() == 0
+    assert copied(brokers, f"a.{name}") == expected(20)

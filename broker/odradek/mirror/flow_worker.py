@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from odradek.clients.errors import ClientError
 from odradek.mirror.assignment import Lanes
 from odradek.mirror.bookkeeping import Bookkeeping, options_of
+from odradek.mirror.copies import SEARCHES, Copies
 from odradek.mirror.following import FlowError, Following, Memory, Plan
 from odradek.mirror.lane_set import LaneSet, RunsLane
 from odradek.mirror.membership import Membership, MembershipError
@@ -58,7 +59,7 @@ class FlowWorker:
         self._wake = threading.Event()
         self._stopping = False
         self._refused: dict[str, str] = {}
-        self._memory = Memory()
+        self._memory = Memory(copies=Copies(flow.target.alias, SEARCHES * (flow.every_s("refresh.topics") or 0.0)))
         self._next = {"sync.topic.configs": 0.0, "sync.topic.acls": 0.0}
         self.started = threading.Event()
         self._syncs = OffsetSyncs()

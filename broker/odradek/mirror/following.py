@@ -8,6 +8,7 @@ settings and ACLs.
 
 import json
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from odradek.clients.cluster import GROUP, TRANSACTION, Cluster, TopicInfo, View
 from odradek.clients.configs import Resource
 from odradek.clients.errors import ClientError, RefusedError, UnsupportedError
 from odradek.mirror import topic_settings
+from odradek.mirror.copies import Copies
 from odradek.mirror.keys import GROUP_PREFIX
 from odradek.mirror.names import Edge, cycle, illegal_name
 from odradek.mirror.routes import Route
@@ -67,10 +69,12 @@ class Memory:
 
     :param said: warnings that the log has already. :param create_time: whether records of a topic of the target keep their
         timestamps.
+    :param copies: those that lanes of this worker have; None in commands that only look.
     """
 
     said: set[str] = field(default_factory=set)
     create_time: dict[str, bool] = field(default_factory=dict)
+    copies: Copies | None = None
 
     def say_once(self, line: str, level: int = logging.WARNING) -> None:
         """Log a line, unless the log has it already."""
@@ -129,11 +133,11 @@ class Following:
             if info.internal or not self.selects(name):
                 continue
             remote = flow.policy.remote(flow.source.alias, name)
-            reason = self._obstacle(name, remote)
+            copy = target.topics.get(remote)
+            reason = self._obstacle(name, remote, copy)
             if reason is not None:
                 plan.refused[name] = reason
                 continue
-            copy = target.topics.get(remote)
             plan.topics.append(TopicPlan(info, remote, 0 if copy is None else len(copy.partitions)))
         self._read_settings(plan, with_settings)
         return plan
@@ -220,7 +224,7 @@ class Following:
                 )
         return lines
 
-    def _obstacle(self, name: str, remote: str) -> str | None:
+    def _obstacle(self, name: str, remote: str, copy: TopicInfo | None) -> str | None:
         """Why a selected topic cannot be mirrored; None if it can."""
         way = cycle(name, self._flow.edge, self._edges)
         if way is not None and not self._flow.policy.is_heartbeats(name):
@@ -228,6 +232,11 @@ class Following:
                 f"its records would come back to {way[0]} ({'->'.join(way)}), because IdentityReplicationPolicy keeps its "
                 "name; exclude it from one of these flows with topics.exclude"
             )
+        if self._memory.copies is not None:
+            topic_id = None if copy is None else copy.topic_id
+            reason = self._memory.copies.obstacle(remote, topic_id, time.monotonic())
+            if reason is not None:
+                return reason
         return illegal_name(remote)
 
     def _read_settings(self, plan: Plan, of_all: bool) -> None:
@@ -308,6 +317,8 @@ class Following:
             copy = present.get(topic.target)
             if copy is None:
                 continue
+            if self._memory.copies is not None:
+                self._memory.copies.mirrored(topic.target, copy.topic_id)
             there = {partition.number for partition in copy.partitions}
             routes += [
                 Route(
