@@ -1,8 +1,8 @@
 """The mirror's own cost: ``python -m bench.mirror`` copies a topic from one broker to another with one lane.
 
 Prints a line of JSON for each run: CPU seconds for a GB (10**9 bytes of batches) of the lane's process, of the source for the
-fetches and of the target for the produces and transactions, the lane's peak of memory, and the throughput. The lane is a process
-of its own; the brokers' CPU time is that of their process trees. The source is filled before with batches of one codec.
+fetches and of the target for the produces and transactions, the lane's peak of memory, and the throughput. The lane is a
+process of its own; the brokers' CPU time is that of their process trees. The source is filled before with batches of one codec.
 """
 
 import argparse
@@ -15,10 +15,11 @@ import time
 from collections.abc import Collection
 
 from odradek.clients.cluster import Cluster
+from odradek.mirror.commits import NO_PRODUCER, Commits
 from odradek.mirror.lane import Lane
 from odradek.mirror.leaders import look_up
 from odradek.mirror.routes import LaneOptions, Place, Route
-from odradek.mirror.target import NO_PRODUCER, Outgoing, TargetWriter
+from odradek.mirror.target import Outgoing, TargetWriter
 from odradek.storage.batch import Record, build_batch
 from odradek.storage.compression import CODEC_NAMES
 from odradek.testing import Broker
@@ -84,7 +85,8 @@ def fill(servers: str, partitions: int, total: int, batch: bytes, records: int) 
     each = max(1, total // partitions // len(batch))
     routes = [Route((TOPIC, number), (TOPIC, number)) for number in range(partitions)]
     with Cluster(servers) as data, Cluster(servers) as control:
-        writer = TargetWriter(data, control, "", "fill", LaneOptions(exactly_once=False), NO_PRODUCER)
+        options = LaneOptions(exactly_once=False)
+        writer = TargetWriter(data, Commits(control, "", "fill", options, NO_PRODUCER), "", options)
         for start in range(0, each, 8):
             for route in routes:
                 for _ in range(start, min(start + 8, each)):

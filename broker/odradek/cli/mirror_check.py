@@ -49,6 +49,8 @@ def _examine(flow: "FlowSettings", edges: "list[Edge]") -> dict[str, Any]:
         with flow.source.connect() as source, flow.target.connect() as target:
             following = Following(flow, edges, source, target)
             plan = following.plan()
+            following.check_rights()
+            following.check_reverse(plan)
             following.try_out(plan)
     except (FlowError, ClientError) as error:
         document["errors"].append(f"{flow.name}: {error}")

@@ -30,6 +30,8 @@ _SIZE = struct.Struct(">i")
 _ERROR = struct.Struct(">h")
 _HEAD = struct.Struct(">ihhih")
 """Size, API key, version, correlation id, length of the client id: a request header before the flexible versions."""
+_AHEAD_BYTES = 1 << 16
+"""How much a connection that streams reads at once."""
 _PARTS_AT_ONCE = 1024
 """Linux takes so many buffers in one call (IOV_MAX)."""
 _API_VERSIONS_VERSION = 4
@@ -80,6 +82,9 @@ class Connection:
     :ivar features: the lowest and highest supported level of each cluster feature that the broker reports.
     :ivar feature_levels: the level in force of each of these features; 0 if the feature is not in force.
     :ivar features_epoch: the number of changes of the levels that the broker knows; -1 if it reports none.
+    :ivar streams: set by an owner of many or large responses that looks at `buffered` before it waits for `fileno`: several
+        responses are read at once, and all are decoded in the same memory, so that `receive` invalidates the records of
+        the former response.
     """
 
     def __init__(
@@ -105,6 +110,9 @@ class Connection:
         self.feature_levels: Mapping[str, int] = {}
         self.features_epoch = -1
         self._pending: deque[_PendingRequest] = deque()
+        self.streams = False
+        self._ahead = memoryview(b"")  # bytes that were read and belong to the next responses
+        self._memory = bytearray()
         self._login_hint = ""  # for a connection that ends before the first response after ApiVersions
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
@@ -254,7 +262,7 @@ class Connection:
                 raise UnreachableError(
                     f"{self.address} is not a Kafka broker: it responded to {request.api.name} with {bytes(head)!r}..."
                 )
-            response = self._receive_exactly(size, deadline)
+            response = self._receive_exactly(size, deadline, self._room(size))
             self._login_hint = ""
         except TimeoutError:
             self.close()
@@ -276,7 +284,9 @@ class Connection:
 
     @property
     def buffered(self) -> bool:
-        """Whether decrypted bytes wait here already: then `which_readable` does not report them."""
+        """Whether bytes wait here already, read or decrypted: then `which_readable` does not report them."""
+        if self._ahead:
+            return not self.closed
         return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
 
     @property
@@ -292,7 +302,15 @@ class Connection:
         """API names of requests that have no response yet and do more than validate."""
         return [request.api.name for request in self._pending if request.changes]
 
-    def _parse(self, request: "_PendingRequest", frame: bytearray) -> Any:
+    def _room(self, size: int) -> bytearray | memoryview:
+        """Memory for a response."""
+        if not self.streams:
+            return bytearray(size)
+        if size > len(self._memory):
+            self._memory = bytearray(size)
+        return memoryview(self._memory)[:size]
+
+    def _parse(self, request: "_PendingRequest", frame: bytearray | memoryview) -> Any:
         api, version = request.api, request.version
         (correlation_id,) = _SIZE.unpack_from(frame)
         try:
@@ -317,18 +335,32 @@ class Connection:
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(wait_s * 1000))
 
-    def _receive_exactly(self, size: int, deadline: float) -> bytearray:
-        data = bytearray(size)
+    def _receive_exactly(
+        self, size: int, deadline: float, data: bytearray | memoryview | None = None
+    ) -> bytearray | memoryview:
+        """Receive `size` bytes into `data`; None: new memory."""
+        if data is None:
+            data = bytearray(size)
         left = memoryview(data)
         while left:
+            if self._ahead:
+                taken = min(len(self._ahead), len(left))
+                left[:taken] = self._ahead[:taken]
+                self._ahead = self._ahead[taken:]
+                left = left[taken:]
+                continue
             wait = deadline - time.monotonic()
             if wait <= 0:
                 raise TimeoutError
             self._socket.settimeout(wait)
-            received = self._socket.recv_into(left)
+            if self.streams and len(left) < _AHEAD_BYTES:
+                self._ahead = memoryview(self._socket.recv(_AHEAD_BYTES))
+                received = len(self._ahead)
+            else:
+                received = self._socket.recv_into(left)
+                left = left[received:]
             if not received:
                 raise ConnectionResetError(0, "the broker closed it")
-            left = left[received:]
         return data
 
     def _request_versions(self, on_silence: Callable[[str], None] | None) -> dict[int, tuple[int, int]]:
@@ -373,7 +405,7 @@ def _send_all(connected: socket.socket, parts: Sequence[Buffer]) -> None:
                 left = [memoryview(left[0])[sent:], *left[1:]]
 
 
-def _after_tags(data: bytearray, at: int) -> int:
+def _after_tags(data: bytearray | memoryview, at: int) -> int:
     """The position after the tagged fields of a response header."""
     count, at = _varint(data, at)
     for _ in range(count):
@@ -383,7 +415,7 @@ def _after_tags(data: bytearray, at: int) -> int:
     return at
 
 
-def _varint(data: bytearray, at: int) -> tuple[int, int]:
+def _varint(data: bytearray | memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]

@@ -182,6 +182,7 @@ class FlowWorker:
             following = Following(self.flow, self._edges, source, target, self._memory)
             settings_due = self._due("sync.topic.configs")
             plan = following.plan(with_settings=settings_due)
+            following.check_reverse(plan)
             routes = following.follow(plan)
             self._report(plan)
             self.lanes.route(routes)
@@ -217,4 +218,4 @@ class FlowWorker:
         self._refused = dict(plan.refused)
         self._metrics.refused_topics = len(plan.refused)
         for line in plan.warnings:
-            self._memory.warn_once(f"{self.flow.name}: {line}")
+            self._memory.say_once(f"{self.flow.name}: {line}")

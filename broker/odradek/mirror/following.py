@@ -6,15 +6,17 @@ that do so at the same time get "exists already", which is success. Only the lea
 settings and ACLs.
 """
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from odradek.clients import acls, configs, topics
-from odradek.clients.cluster import Cluster, TopicInfo, View
+from odradek.clients import acls, configs, groups, topics
+from odradek.clients.cluster import GROUP, TRANSACTION, Cluster, TopicInfo, View
 from odradek.clients.configs import Resource
 from odradek.clients.errors import ClientError, RefusedError, UnsupportedError
 from odradek.mirror import topic_settings
+from odradek.mirror.keys import GROUP_PREFIX
 from odradek.mirror.names import Edge, cycle, illegal_name
 from odradek.mirror.routes import Route
 from odradek.mirror.settings import FlowSettings
@@ -70,11 +72,21 @@ class Memory:
     said: set[str] = field(default_factory=set)
     create_time: dict[str, bool] = field(default_factory=dict)
 
-    def warn_once(self, line: str) -> None:
-        """Log a warning, unless the log has it already."""
+    def say_once(self, line: str, level: int = logging.WARNING) -> None:
+        """Log a line, unless the log has it already."""
         if line not in self.said:
             self.said.add(line)
-            log.warning("%s", line)
+            log.log(level, "%s", line)
+
+
+def _topic_id_in(metadata: str) -> str | None:
+    """The id of the source's topic in the metadata of a position, as hexadecimal digits; None without one."""
+    try:
+        document = json.loads(metadata)
+    except ValueError:
+        return None
+    read = document.get("topic_id") if isinstance(document, dict) else None
+    return read if isinstance(read, str) else None
 
 
 class Following:
@@ -125,6 +137,49 @@ class Following:
             plan.topics.append(TopicPlan(info, remote, 0 if copy is None else len(copy.partitions)))
         self._read_settings(plan, with_settings)
         return plan
+
+    def check_rights(self) -> None:
+        """Check that the target lets the mirror use its group and its transactional ids. Raises FlowError, ClientError."""
+        flow = self._flow
+        used = [(flow.group_id, GROUP, "Read")]
+        if flow.exactly_once:
+            used.append((flow.transactional_id(0), TRANSACTION, "Write"))
+        for name, kind, operation in used:
+            try:
+                self._target.coordinator_of(name, kind)
+            except RefusedError as error:
+                if not error.denied:
+                    raise
+                what = "group" if kind == GROUP else "transactional ids"
+                raise FlowError(
+                    f"the target {flow.target.alias} denies the mirror's user its {what}: {error}; allow {operation} on "
+                    f"the {what} with the prefix odradek-mirror."
+                ) from error
+
+    def check_reverse(self, plan: Plan) -> None:
+        """Refuse topics of which a mirror that runs now, with another file, copies the target's records into the source.
+
+        The positions of that mirror are in the source and name the id of the topic that it reads. Only for
+        IdentityReplicationPolicy: other names show where a topic came from. Raises ClientError.
+        """
+        if not self._flow.policy.identity:
+            return
+        ids = {topic.source.name: topic.target for topic in plan.topics if topic.present}
+        if not ids:
+            return
+        present = self._target.metadata(ids.values()).topics
+        for group in groups.list_groups(self._source):
+            if not group.group_id.startswith(GROUP_PREFIX) or group.state in ("Empty", "Dead"):
+                continue
+            for (name, _), committed in groups.fetch_offsets(self._source, group.group_id).items():
+                read = present.get(ids.get(name, ""))
+                if read is not None and read.topic_id.hex() == _topic_id_in(committed.metadata):
+                    plan.refused[name] = (
+                        f"its records would come back to {self._flow.target.alias}: the mirror of group {group.group_id} in "
+                        f"{self._flow.source.alias} copies it from there; stop that mirror first, or exclude the topic from "
+                        "one of them with topics.exclude"
+                    )
+        plan.topics = [topic for topic in plan.topics if topic.source.name not in plan.refused]
 
     def selects(self, topic: str) -> bool:
         """Whether the flow mirrors a topic of the source with this name."""
@@ -306,9 +361,7 @@ class Following:
         except RefusedError as error:
             if error.code != ErrorCode.INVALID_CONFIG:
                 raise
-            self._memory.warn_once(
-                f"{self._flow.name}: {key}={value} of '{topic.source.name}' does not follow: {error}"
-            )
+            self._memory.say_once(f"{self._flow.name}: {key}={value} of '{topic.source.name}' does not follow: {error}")
             return False
         return True
 
@@ -338,7 +391,7 @@ class Following:
         try:
             copies, _ = topic_settings.read(self._target, names)
         except UnsupportedError as error:
-            self._memory.warn_once(f"{self._flow.name}: settings of topics do not follow: {error}")
+            self._memory.say_once(f"{self._flow.name}: settings of topics do not follow: {error}")
             return 0
         changed = 0
         for topic in plan.topics:
@@ -349,7 +402,7 @@ class Following:
                 topic.settings, copy, self._flow.excluded_settings, self._flow.text("use.defaults.from") == "source"
             )
             if change.unknown:
-                self._memory.warn_once(
+                self._memory.say_once(
                     f"{self._flow.name}: {self._flow.target.alias} does not know the settings {', '.join(change.unknown)}, "
                     "which do not follow"
                 )
@@ -363,7 +416,7 @@ class Following:
         try:
             configs.alter(self._target, Resource("topic", topic.target), change.values, change.deletions)
         except (RefusedError, UnsupportedError) as error:
-            self._memory.warn_once(f"{self._flow.name}: the settings of '{topic.target}' do not follow: {error}")
+            self._memory.say_once(f"{self._flow.name}: the settings of '{topic.target}' do not follow: {error}")
             return False
         texts = [f"{key}={value}" for key, value in sorted(change.values.items())]
         texts += [f"{key} reset to its default" for key in change.deletions]
@@ -382,7 +435,10 @@ class Following:
             ours = acls.describe(self._source, anything)
             theirs = set(acls.describe(self._target, anything))
         except (RefusedError, UnsupportedError) as error:
-            self._memory.warn_once(f"{self._flow.name}: ACLs of topics do not follow: {error}")
+            none = isinstance(error, RefusedError) and error.code == ErrorCode.SECURITY_DISABLED
+            self._memory.say_once(
+                f"{self._flow.name}: ACLs of topics do not follow: {error}", logging.INFO if none else logging.WARNING
+            )
             return 0
         missing = sorted({copy for acl in ours if (copy := self._copy_of(acl)) is not None} - theirs)
         if not missing:
@@ -390,7 +446,7 @@ class Following:
         try:
             acls.create(self._target, missing)
         except RefusedError as error:
-            self._memory.warn_once(f"{self._flow.name}: ACLs of topics do not follow: {error}")
+            self._memory.say_once(f"{self._flow.name}: ACLs of topics do not follow: {error}")
             return 0
         log.info("%s: created %d ACLs of topics as in the source", self._flow.name, len(missing))
         return len(missing)

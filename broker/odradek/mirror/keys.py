@@ -124,13 +124,12 @@ _ROWS = (
     _patterns("groups", ANYTHING, "Ids of the consumer groups whose offsets are translated."),
     _patterns(
         "groups.exclude",
-        "console-consumer-.*, connect-.*, __.*",
+        r"console-consumer-.*, connect-.*, __.*, odradek-mirror\..*",
         "Ids of consumer groups whose offsets are not translated although `groups` selects them.",
     ),
     _bool("refresh.groups.enabled", True, "Whether new consumer groups are looked for while the mirror runs."),
     _int("refresh.groups.interval.seconds", 600, 1, DAY_S, "Seconds between two searches for new consumer groups."),
     _bool("emit.offset-syncs.enabled", True, "Whether pairs of offsets are written to `mm2-offset-syncs`."),
-    _int("offset.lag.max", 100, 0, 1 << 40, "The most records between two pairs of offsets of a partition."),
     MirrorKey(
         "offset-syncs.topic.location",
         CHOICE,
@@ -270,6 +269,7 @@ STRUCTURE = frozenset(("clusters", "config.providers"))
 """Keys that exist only at the top of the file, beside `KEYS`."""
 
 WITHOUT_EFFECT = frozenset((
+    "offset.lag.max",
     "admin.timeout.ms", "consumer.poll.timeout.ms", "tasks.max", "name", "connector.class", "key.converter", "value.converter",
     "header.converter", "add.source.alias.to.metrics", "metric.names.formats", "use.incremental.alter.configs",
     "dedicated.mode.enable.internal.rest", "exactly.once.source.support", "topic.creation.enable", "group.id", "listeners",
@@ -295,6 +295,9 @@ FILTERS = {
     "config.property.filter.class": JAVA_PACKAGE + "DefaultConfigPropertyFilter",
 }
 """Keys that name Java classes, with the only class that is supported."""
+
+GROUP_PREFIX = "odradek-mirror."
+"""Begins the ids of the groups and transactional ids of mirrors. Offsets of these groups are positions in another cluster."""
 
 ALIAS = re.compile(r"[a-zA-Z0-9._-]+")
 """Characters of an alias: they become a part of topics' names."""

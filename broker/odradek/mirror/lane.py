@@ -19,18 +19,12 @@ from odradek._ext.records.moved_batches import MOVE, FetchedBatch
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError
 from odradek.clients.wire import Readable, which_readable
+from odradek.mirror.commits import NO_PRODUCER, Commits, LaneFencedError, Position
 from odradek.mirror.leaders import limits
 from odradek.mirror.reencode import InvalidBatchError, reencode
 from odradek.mirror.routes import UNKNOWN_TOPIC_ID, LaneOptions, Observer, Place, Route
 from odradek.mirror.source import Fetched, SourceReader, Stopped, made_again
-from odradek.mirror.target import (
-    NO_PRODUCER,
-    LaneFencedError,
-    Outgoing,
-    PartitionRefusedError,
-    Position,
-    TargetWriter,
-)
+from odradek.mirror.target import Outgoing, PartitionRefusedError, TargetWriter
 
 __all__ = ["Lane", "LaneFencedError"]
 
@@ -67,6 +61,7 @@ class _Session:
 
     reader: SourceReader
     writer: TargetWriter
+    commits: Commits
     routes: dict[Place, Route] = field(default_factory=dict)
     positions: dict[Place, int] = field(default_factory=dict)
     epochs: dict[Place, int] = field(default_factory=dict)
@@ -153,10 +148,11 @@ class Lane:
 
     def _run_session(self) -> None:
         with self._source() as source, self._target() as data, self._target() as control:
-            writer = TargetWriter(data, control, self._transactional_id, self._group_id, self._options, self._former)
-            self._former = writer.producer
+            commits = Commits(control, self._transactional_id, self._group_id, self._options, self._former)
+            self._former = commits.producer
+            writer = TargetWriter(data, commits, self._transactional_id, self._options)
             reader = SourceReader(source, self._options, self._limits, self._observer.progress, self._warn)
-            session = _Session(reader, writer, refresh_at=time.monotonic() + REFRESH_S)
+            session = _Session(reader, writer, commits, refresh_at=time.monotonic() + REFRESH_S)
             with self._lock:
                 self._changed = True
             while not (self._stopping and not session.dirty):
@@ -221,7 +217,7 @@ class Lane:
             self._add(session, added)
 
     def _add(self, session: _Session, routes: list[Route]) -> None:
-        committed = session.writer.positions([route.target for route in routes])
+        committed = session.commits.positions([route.target for route in routes])
         absent = [route.source for route in routes if route.target not in committed]
         starts = self._limits(absent, self._options.start) if absent else {}
         for route in routes:
@@ -289,7 +285,7 @@ class Lane:
         self._drain_wake(found)
         ready = [connection for connection in connections if connection in found or connection in buffered]
         for connection in [connection for connection in writer.connections if connection in ready]:
-            writer.receive(connection)
+            writer.receive_all(connection)
         writer.check_time()
         if not full:
             for event in reader.poll(ready):

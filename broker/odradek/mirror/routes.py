@@ -50,8 +50,8 @@ class LaneOptions:
     exactly_once: bool = True
     commit_interval_ms: int = 100
     commit_bytes: int = 16 << 20
-    fetch_max_bytes: int = 16 << 20
-    partition_fetch_bytes: int = 4 << 20
+    fetch_max_bytes: int = 4 << 20
+    partition_fetch_bytes: int = 1 << 20
     fetch_wait_ms: int = 500
     transaction_timeout_ms: int = 60_000
     request_timeout_s: float = 30.0

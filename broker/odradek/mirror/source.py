@@ -219,6 +219,7 @@ class SourceReader:
         )
         try:
             connection = self._cluster.broker(node_id)
+            connection.streams = True
             connection.send(fetch.SCHEMA, request, version=connection.version_of(fetch.SCHEMA, newest=newest))
         except UnreachableError as error:
             self._lose(node_id, error)

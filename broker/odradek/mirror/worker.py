@@ -122,7 +122,9 @@ def check_start(settings: MirrorSettings, edges: Sequence[Edge]) -> None:
     for flow in settings.flows:
         try:
             with flow.source.connect() as source, flow.target.connect() as target:
-                Following(flow, edges, source, target).plan()
+                following = Following(flow, edges, source, target)
+                following.plan()
+                following.check_rights()
         except FlowError as error:
             wrong.append(f"{flow.name}: {error}")
         except ClientError as error:
