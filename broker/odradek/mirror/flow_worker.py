@@ -72,6 +72,7 @@ class FlowWorker:
             self._rejoin,
             self._wake.set,
         )
+        metrics.commits = lambda: self.lanes.commits
         self.membership = Membership(
             flow.group_id,
             flow.lanes,
