@@ -275,3 +275,17 @@ def test_a_copy_that_was_deleted_is_mirrored_from_its_start_again(brokers, tmp_p
         until(lambda: caught_up(file), lambda: process.log)
         assert process.stop() == 0
     assert copied(brokers, f"a.{name}") == expected(20)
+
+
+def test_a_topic_of_the_source_that_was_made_again_stops_with_the_reason(brokers, tmp_path, file, name):
+    create(brokers, name)
+    produce(brokers, name, range(20))
+    with worker(file, tmp_path / "log") as process, Cluster(brokers.a.bootstrap_servers) as cluster:
+        until(lambda: caught_up(file), lambda: process.log)
+        assert topics.delete(cluster, [name]) == {name: None}
+        create(brokers, name)
+        produce(brokers, name, range(100, 104))
+        until(lambda: process.log.count("is not mirrored to") == 4, lambda: process.log)
+        assert f"partition {name}-0 of the source is not mirrored to a.{name}-0 any more" in process.log
+        assert process.stop() == 0
+    assert copied(brokers, f"a.{name}") == expected(20)
