@@ -214,7 +214,19 @@ WORKERS = Row(
             ),
         ),
         (
-            12,
+            8,
+            time_series(
+                "Commits",
+                "Transactions that the lanes commit per second, of all workers.",
+                "ops",
+                Query(
+                    f"sum by (source, target) (rate(odradek_mirror_commits_total{{{FLOW}}}[{RATE}]))",
+                    "{{source}}->{{target}}",
+                ),
+            ),
+        ),
+        (
+            8,
             time_series(
                 "Memory",
                 "Resident memory of each worker.",
@@ -223,7 +235,7 @@ WORKERS = Row(
             ),
         ),
         (
-            12,
+            8,
             time_series(
                 "Topics",
                 "Topics of the source that each flow mirrors.",

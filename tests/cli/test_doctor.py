@@ -238,6 +238,12 @@ def test_offsets_of_groups_are_judged(state, committed, start, end, says):
     assert all(finding.subject == "group g" and finding.remedy for finding in findings)
 
 
+def test_positions_of_a_mirror_are_not_judged_as_offsets_of_consumers():
+    group = GroupOffsets("odradek-mirror.a->b", "Empty", {T: CommittedOffset(12)})
+    assert list(judge_group(group, {T: 0}, {T: 9})) == []
+    assert list(judge_group(group._replace(group_id="g"), {T: 0}, {T: 9}))
+
+
 def described(*assigned, topics=("t",), state="Stable"):
     """A group whose members have these partitions assigned."""
     members = [

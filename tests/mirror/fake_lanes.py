@@ -21,6 +21,7 @@ class FakeLane:
         self.release = threading.Event()
         self.ended = threading.Event()
         self.error: Exception | None = None
+        self.commits = 0
         if not slow:
             self.release.set()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.clients.errors import ClientError
@@ -105,7 +105,6 @@ def read(data: bytes, aborted: list[tuple[int, int]], position: int) -> tuple[li
     return offsets, end
 
 
-@settings(max_examples=500)
 @given(STEPS, st.data())
 def test_committed_data_is_what_remains_from_any_position_and_any_cut(
     steps: list[tuple[object, ...]], data: st.DataObject

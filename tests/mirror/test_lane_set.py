@@ -113,6 +113,24 @@ def test_a_lane_that_ends_with_an_error_is_started_again(lanes, told, caplog):
     running(lanes, 0)
 
 
+def test_commits_of_all_lanes_are_counted_also_after_their_end(lanes, told):
+    owner = lane_set(lanes, told)
+    owner.route(ROUTES)
+    owner.own(frozenset({0, 1, 2}), 0)
+    live = running(lanes, 0, 1, 2)
+    for lane in live.values():
+        lane.commits += 10
+    assert owner.commits == 30
+    owner.own(frozenset({0, 1}), 30)
+    assert owner.commits == 30
+    live[0].fail(FakeFencedError())
+    assert told.fenced.wait(30)
+    assert owner.commits == 30
+    owner.own(frozenset({0, 1}), 0)
+    running(lanes, 0, 1)[0].commits += 5
+    assert owner.commits == 35
+
+
 def test_the_end_of_a_lane_that_left_is_nobodys_concern(lanes, told):
     owner = lane_set(lanes, told)
     owner.route(ROUTES)

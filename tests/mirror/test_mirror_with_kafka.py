@@ -12,6 +12,7 @@ from odradek.testing import Broker
 from tests.clients.kafka_peer import Peer
 from tests.mirror.commands import mirror, worker
 from tests.mirror.lanes import records_of
+from tests.mirror.takeover import limit_s
 from tests.mirror.test_lane_against_kafka import CONFIG
 from tests.mirror.test_membership import LANES, Worker, shared, workers
 from tests.waiting import until
@@ -85,4 +86,4 @@ def test_kafkas_coordinator_gives_the_lanes_of_a_killed_worker_to_others_within_
         other = Worker(kafka, "odradek-mirror.x->y", lanes=4).start()
         other.wait()
         assert "another number of lanes" in str(other.error)
-    assert took_s < 10, took_s
+    assert took_s < limit_s()

@@ -211,6 +211,18 @@ def test_compaction_on_one_side_is_no_obstacle(brokers: Pair, tmp_path: Path) ->
         assert moved_to(made.plan(target, forward=False)) == (source, True)
 
 
+def test_a_damaged_topic_of_offset_syncs_is_refused(brokers: Pair, tmp_path: Path) -> None:
+    made = Mirrored(brokers, tmp_path, "offset-syncs.topic.location = target\n")
+    made.write(VALUES[:2])
+    made.move()
+    with Cluster(made.b) as cluster:
+        InternalTopic(cluster, "mm2-offset-syncs.a.internal", -1).write([(b"key", b"value")])
+    with pytest.raises(
+        SwitchError, match=r"mm2-offset-syncs.a.internal at offset 0: OffsetSyncKey cannot be decoded: "
+    ):
+        made.plan(0)
+
+
 def compact(servers: str, topic: str) -> None:
     from odradek.clients import configs
 

@@ -9,6 +9,7 @@ from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster, View
 from odradek.clients.errors import RefusedError
 from odradek.clients.groups import CommittedOffset, GroupDescription, Place
+from odradek.mirror.keys import GROUP_PREFIX
 from odradek.protocol.errors import ErrorCode
 
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
@@ -129,7 +130,12 @@ def judge_tree(
 
 
 def judge_group(group: GroupOffsets, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> Iterator[Finding]:
-    """The findings on a group's committed offsets. :param starts, ends: of the logs, by partition."""
+    """The findings on a group's committed offsets. :param starts, ends: of the logs, by partition.
+
+    The offsets of a mirror's group are positions in another cluster, so nothing is known of them here.
+    """
+    if group.group_id.startswith(GROUP_PREFIX):
+        return
     lost = {
         place: starts[place] - committed.offset
         for place, committed in group.committed.items()

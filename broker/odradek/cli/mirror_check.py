@@ -50,6 +50,7 @@ def _examine(flow: "FlowSettings", edges: "list[Edge]") -> dict[str, Any]:
             following = Following(flow, edges, source, target)
             plan = following.plan()
             following.check_rights()
+            following.check_reverse(plan)
             following.try_out(plan)
     except (FlowError, ClientError) as error:
         document["errors"].append(f"{flow.name}: {error}")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from odradek.clients.errors import ClientError
 from odradek.mirror.assignment import Lanes
 from odradek.mirror.bookkeeping import Bookkeeping, options_of
+from odradek.mirror.copies import SEARCHES, Copies
 from odradek.mirror.following import FlowError, Following, Memory, Plan
 from odradek.mirror.lane_set import LaneSet, RunsLane
 from odradek.mirror.membership import Membership, MembershipError
@@ -58,7 +59,7 @@ class FlowWorker:
         self._wake = threading.Event()
         self._stopping = False
         self._refused: dict[str, str] = {}
-        self._memory = Memory()
+        self._memory = Memory(copies=Copies(flow.target.alias, SEARCHES * (flow.every_s("refresh.topics") or 0.0)))
         self._next = {"sync.topic.configs": 0.0, "sync.topic.acls": 0.0}
         self.started = threading.Event()
         self._syncs = OffsetSyncs()
@@ -71,6 +72,7 @@ class FlowWorker:
             self._rejoin,
             self._wake.set,
         )
+        metrics.commits = lambda: self.lanes.commits
         self.membership = Membership(
             flow.group_id,
             flow.lanes,
@@ -182,6 +184,7 @@ class FlowWorker:
             following = Following(self.flow, self._edges, source, target, self._memory)
             settings_due = self._due("sync.topic.configs")
             plan = following.plan(with_settings=settings_due)
+            following.check_reverse(plan)
             routes = following.follow(plan)
             self._report(plan)
             self.lanes.route(routes)

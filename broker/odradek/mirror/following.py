@@ -6,15 +6,19 @@ that do so at the same time get "exists already", which is success. Only the lea
 settings and ACLs.
 """
 
+import json
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from odradek.clients import acls, configs, topics
+from odradek.clients import acls, configs, groups, topics
 from odradek.clients.cluster import GROUP, TRANSACTION, Cluster, TopicInfo, View
 from odradek.clients.configs import Resource
 from odradek.clients.errors import ClientError, RefusedError, UnsupportedError
 from odradek.mirror import topic_settings
+from odradek.mirror.copies import Copies
+from odradek.mirror.keys import GROUP_PREFIX
 from odradek.mirror.names import Edge, cycle, illegal_name
 from odradek.mirror.routes import Route
 from odradek.mirror.settings import FlowSettings
@@ -65,16 +69,28 @@ class Memory:
 
     :param said: warnings that the log has already. :param create_time: whether records of a topic of the target keep their
         timestamps.
+    :param copies: those that lanes of this worker have; None in commands that only look.
     """
 
     said: set[str] = field(default_factory=set)
     create_time: dict[str, bool] = field(default_factory=dict)
+    copies: Copies | None = None
 
     def say_once(self, line: str, level: int = logging.WARNING) -> None:
         """Log a line, unless the log has it already."""
         if line not in self.said:
             self.said.add(line)
             log.log(level, "%s", line)
+
+
+def _topic_id_in(metadata: str) -> str | None:
+    """The id of the source's topic in the metadata of a position, as hexadecimal digits; None without one."""
+    try:
+        document = json.loads(metadata)
+    except ValueError:
+        return None
+    read = document.get("topic_id") if isinstance(document, dict) else None
+    return read if isinstance(read, str) else None
 
 
 class Following:
@@ -117,11 +133,11 @@ class Following:
             if info.internal or not self.selects(name):
                 continue
             remote = flow.policy.remote(flow.source.alias, name)
-            reason = self._obstacle(name, remote)
+            copy = target.topics.get(remote)
+            reason = self._obstacle(name, remote, copy)
             if reason is not None:
                 plan.refused[name] = reason
                 continue
-            copy = target.topics.get(remote)
             plan.topics.append(TopicPlan(info, remote, 0 if copy is None else len(copy.partitions)))
         self._read_settings(plan, with_settings)
         return plan
@@ -143,6 +159,31 @@ class Following:
                     f"the target {flow.target.alias} denies the mirror's user its {what}: {error}; allow {operation} on "
                     f"the {what} with the prefix odradek-mirror."
                 ) from error
+
+    def check_reverse(self, plan: Plan) -> None:
+        """Refuse topics of which a mirror that runs now, with another file, copies the target's records into the source.
+
+        The positions of that mirror are in the source and name the id of the topic that it reads. Only for
+        IdentityReplicationPolicy: other names show where a topic came from. Raises ClientError.
+        """
+        if not self._flow.policy.identity:
+            return
+        ids = {topic.source.name: topic.target for topic in plan.topics if topic.present}
+        if not ids:
+            return
+        present = self._target.metadata(ids.values()).topics
+        for group in groups.list_groups(self._source):
+            if not group.group_id.startswith(GROUP_PREFIX) or group.state in ("Empty", "Dead"):
+                continue
+            for (name, _), committed in groups.fetch_offsets(self._source, group.group_id).items():
+                read = present.get(ids.get(name, ""))
+                if read is not None and read.topic_id.hex() == _topic_id_in(committed.metadata):
+                    plan.refused[name] = (
+                        f"its records would come back to {self._flow.target.alias}: the mirror of group {group.group_id} in "
+                        f"{self._flow.source.alias} copies it from there; stop that mirror first, or exclude the topic from "
+                        "one of them with topics.exclude"
+                    )
+        plan.topics = [topic for topic in plan.topics if topic.source.name not in plan.refused]
 
     def selects(self, topic: str) -> bool:
         """Whether the flow mirrors a topic of the source with this name."""
@@ -183,7 +224,7 @@ class Following:
                 )
         return lines
 
-    def _obstacle(self, name: str, remote: str) -> str | None:
+    def _obstacle(self, name: str, remote: str, copy: TopicInfo | None) -> str | None:
         """Why a selected topic cannot be mirrored; None if it can."""
         way = cycle(name, self._flow.edge, self._edges)
         if way is not None and not self._flow.policy.is_heartbeats(name):
@@ -191,6 +232,11 @@ class Following:
                 f"its records would come back to {way[0]} ({'->'.join(way)}), because IdentityReplicationPolicy keeps its "
                 "name; exclude it from one of these flows with topics.exclude"
             )
+        if self._memory.copies is not None:
+            topic_id = None if copy is None else copy.topic_id
+            reason = self._memory.copies.obstacle(remote, topic_id, time.monotonic())
+            if reason is not None:
+                return reason
         return illegal_name(remote)
 
     def _read_settings(self, plan: Plan, of_all: bool) -> None:
@@ -271,6 +317,8 @@ class Following:
             copy = present.get(topic.target)
             if copy is None:
                 continue
+            if self._memory.copies is not None:
+                self._memory.copies.mirrored(topic.target, copy.topic_id)
             there = {partition.number for partition in copy.partitions}
             routes += [
                 Route(

@@ -124,7 +124,7 @@ _ROWS = (
     _patterns("groups", ANYTHING, "Ids of the consumer groups whose offsets are translated."),
     _patterns(
         "groups.exclude",
-        "console-consumer-.*, connect-.*, __.*",
+        r"console-consumer-.*, connect-.*, __.*, odradek-mirror\..*",
         "Ids of consumer groups whose offsets are not translated although `groups` selects them.",
     ),
     _bool("refresh.groups.enabled", True, "Whether new consumer groups are looked for while the mirror runs."),
@@ -295,6 +295,9 @@ FILTERS = {
     "config.property.filter.class": JAVA_PACKAGE + "DefaultConfigPropertyFilter",
 }
 """Keys that name Java classes, with the only class that is supported."""
+
+GROUP_PREFIX = "odradek-mirror."
+"""Begins the ids of the groups and transactional ids of mirrors. Offsets of these groups are positions in another cluster."""
 
 ALIAS = re.compile(r"[a-zA-Z0-9._-]+")
 """Characters of an alias: they become a part of topics' names."""

@@ -110,6 +110,7 @@ class Lane:
         self._reported: set[Place] = set()
         self._absent_since: dict[Place, float] = {}
         self._retry_s = FIRST_RETRY_S
+        self.commits = 0
 
     # -- other threads --------------------------------------------------------------------------------------------
 
@@ -384,6 +385,7 @@ class Lane:
     def _commit(self, session: _Session) -> None:
         positions = {place: self._position(session, place) for place in session.dirty}
         written = session.writer.commit(positions)
+        self.commits += 1
         session.dirty.clear()
         session.records = False
         self._retry_s = FIRST_RETRY_S

@@ -19,7 +19,9 @@ log = logging.getLogger("odradek.mirror")
 
 
 class RunsLane(Protocol):
-    """What a `LaneSet` needs of a `Lane`."""
+    """What a `LaneSet` needs of a `Lane`. :ivar commits: how many commits it has made; only its thread changes it."""
+
+    commits: int
 
     def route(self, routes: Collection[Route]) -> None:
         """Replace the partitions."""
@@ -68,6 +70,8 @@ class LaneSet:
         self._known = False
         self._running: dict[int, _Running] = {}
         self._ended: set[int] = set()
+        self._live: list[RunsLane] = []  # also those that are stopping
+        self._former_commits = 0
         self._leaving: dict[int, list[threading.Thread]] = {}
 
     @property
@@ -80,6 +84,12 @@ class LaneSet:
         """The number of lanes that run."""
         with self._lock:
             return len(self._running)
+
+    @property
+    def commits(self) -> int:
+        """The commits of all lanes that this worker has run."""
+        with self._lock:
+            return self._former_commits + sum(lane.commits for lane in self._live)
 
     def places(self) -> list[Place]:
         """The partitions of the target in the lanes of this worker."""
@@ -139,6 +149,7 @@ class LaneSet:
                 target=self._main, args=(index, lane, before), name=f"{self._flow} lane {index}", daemon=True
             )
             self._running[index] = _Running(lane, thread)
+            self._live.append(lane)
             thread.start()
 
     def _main(self, index: int, lane: RunsLane, before: Sequence[threading.Thread]) -> None:
@@ -146,7 +157,7 @@ class LaneSet:
         for thread in before:
             thread.join()
         try:
-            lane.run()
+            self._run(lane)
         except self._fenced:
             log.warning(
                 "%s: lane %d has another owner now; asking the group for the current assignment", self._flow, index
@@ -157,6 +168,15 @@ class LaneSet:
             log.exception("%s: lane %d ended because of an internal error; it is started again", self._flow, index)
             if self._forget(index, lane):
                 self._on_end()
+
+    def _run(self, lane: RunsLane) -> None:
+        """Run the lane, and keep its commits when it has ended. Raises what the lane raises."""
+        try:
+            lane.run()
+        finally:
+            with self._lock:
+                self._former_commits += lane.commits
+                self._live.remove(lane)
 
     def _forget(self, index: int, lane: RunsLane) -> bool:
         """Note that an owned lane has ended by itself; False if the worker does not own it any more."""

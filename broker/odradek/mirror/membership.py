@@ -23,7 +23,7 @@ from odradek.protocol.schemas import heartbeat, join_group, leave_group, sync_gr
 
 log = logging.getLogger("odradek.mirror")
 
-HEARTBEATS_IN_A_SESSION = 6
+HEARTBEATS_IN_A_SESSION = 12
 """How many heartbeats a worker sends in the time after which the coordinator gives it up."""
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 2.0
 _MOVED = frozenset(

@@ -59,7 +59,10 @@ class PartitionCounts:
 
 @dataclass
 class FlowMetrics:
-    """The counters of one flow in this process; an `Observer` of its lanes. :param clock: the Unix time in seconds."""
+    """The counters of one flow in this process; an `Observer` of its lanes.
+
+    :param clock: the Unix time in seconds. :param commits: returns the commits of the flow's lanes.
+    """
 
     source: str
     target: str
@@ -74,6 +77,7 @@ class FlowMetrics:
     refused_topics: int = 0
     last_refresh: float = 0.0
     refresh_failures: int = 0
+    commits: Callable[[], int] = int
     bookkeeping: Callable[[], BookkeepingCounts] = BookkeepingCounts
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -179,6 +183,7 @@ class MirrorMetrics:
             ("rebalances_total", flow.rebalances),
             ("topics", flow.topics),
             ("refused_topics", flow.refused_topics),
+            ("commits_total", flow.commits()),
             ("failures_total", flow.failures),
             ("refresh_failures_total", flow.refresh_failures),
             ("offset_syncs_total", bookkeeping.offset_syncs),

@@ -102,21 +102,19 @@ def read_heartbeat(key: bytes | None, value: bytes | None) -> Heartbeat:
 
 def _decoded(structure: Any, data: bytes | None, versioned: bool = False) -> Any:
     if data is None:
-        raise MirrorRecordError(f"a {structure.__name__} is null")
+        raise MirrorRecordError(f"{structure.__name__} is null")
     start = 0
     if versioned:
         if len(data) < _VERSION.size:
-            raise MirrorRecordError(f"a {structure.__name__} of {len(data)} bytes is shorter than its version field")
+            raise MirrorRecordError(f"{structure.__name__} of {len(data)} bytes is shorter than its version field")
         (version,) = _VERSION.unpack_from(data)
         if version != VERSION:
-            raise MirrorRecordError(
-                f"a {structure.__name__} has version {version}; this program reads version {VERSION}"
-            )
+            raise MirrorRecordError(f"{structure.__name__} has version {version}; this program reads version {VERSION}")
         start = _VERSION.size
     try:
         decoded, end = decode(structure, 0, data, start)
     except ProtocolError as error:
-        raise MirrorRecordError(f"a {structure.__name__} cannot be decoded: {error}") from None
+        raise MirrorRecordError(f"{structure.__name__} cannot be decoded: {error}") from None
     if end != len(data):
-        raise MirrorRecordError(f"a {structure.__name__} has {len(data) - end} bytes after its end")
+        raise MirrorRecordError(f"{structure.__name__} has {len(data) - end} bytes after its end")
     return decoded

@@ -21,6 +21,7 @@ from odradek.mirror.keys import (
     BOOL,
     CHOICE,
     FILTERS,
+    GROUP_PREFIX,
     INT,
     JAVA_PACKAGE,
     KEYS,
@@ -38,7 +39,6 @@ from odradek.mirror.routes import LaneOptions
 from odradek.spelling import did_you_mean
 
 LONGEST_FILE = 1 << 20
-GROUP_PREFIX = "odradek-mirror."
 PROTOCOL_TYPE = "odradek-mirror"
 SERVERS = "bootstrap.servers"
 _ARROW = "->"

@@ -16,7 +16,7 @@ in the target; if there is none, all that was moved was read, and the group cont
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -32,7 +32,7 @@ from odradek.mirror.checkpoints import OWN_GROUPS, has_members
 from odradek.mirror.exact import Anchor, Seen, Side
 from odradek.mirror.internal_topic import InternalTopic
 from odradek.mirror.lane import positions_group
-from odradek.mirror.records import read_offset_sync
+from odradek.mirror.records import MirrorRecordError, OffsetSync, read_offset_sync
 from odradek.mirror.routes import Place
 from odradek.mirror.settings import FlowSettings
 from odradek.protocol.errors import ErrorCode
@@ -261,7 +261,7 @@ class Switch:
             in_source = flow.offset_syncs_location == SOURCE
             cluster = self.cluster_of(flow.source if in_source else flow.target)
             name = offset_syncs_topic(flow.target if in_source else flow.source, flow.internal_separator)
-            for sync in InternalTopic(cluster, name, 1).read(read_offset_sync):
+            for sync in self._syncs(cluster, name):
                 twin = by_source.get(sync.source)
                 if twin is None:
                     continue
@@ -271,6 +271,13 @@ class Switch:
                     known.clear()  # a topic was created again
                 known.append(Anchor(*pair))
         return anchors
+
+    def _syncs(self, cluster: Cluster, topic: str) -> Iterator[OffsetSync]:
+        """Yield the offset syncs in a topic; none if it does not exist. Raises SwitchError for other records, ClientError."""
+        try:
+            yield from InternalTopic(cluster, topic, -1).read(read_offset_sync)
+        except MirrorRecordError as error:
+            raise SwitchError(f"{error}; the topic must contain only offset syncs of MirrorMaker 2") from None
 
     def _compacted(self, twins: Sequence[Twin]) -> set[Twin]:
         """The partitions of topics that are compacted in one of the clusters."""

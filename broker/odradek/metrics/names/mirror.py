@@ -25,6 +25,8 @@ MIRROR = (
         "reason. No record is skipped.",
     }, _PREFIX),
     *rows(COUNTER, _FLOW, {
+        "commits_total": "Commits of lanes of a flow in this worker: transactions of the target, or offset commits without "
+        "transactions.",
         "failures_total": "Failures of lanes of a flow in this worker. After each one the lane continues at its committed "
         "positions.",
         "rebalances_total": "Assignments of lanes that this worker received from the group of a flow.",

@@ -1,0 +1,46 @@
+"""Notices that a copy was deleted or made again while a worker mirrors to it, so that no copy silently lacks its first records.
+
+Belongs to one flow and its thread. A lane keeps its position in the source in memory, so it would continue in the middle of
+a copy that was made again. Therefore a worker whose copy is gone first stops mirroring the topic, and makes the copy again
+only after all workers had the time to notice. The target forgets the positions of a deleted topic, so that all of them begin
+at the start. A copy that somebody else made again is refused.
+"""
+
+SEARCHES = 2.5
+"""How many searches for topics a worker waits before it makes a copy again: each worker has made one by then."""
+
+
+class Copies:
+    """The copies to which a worker mirrors. :param alias: of the target. :param wait_s: before a copy is made again."""
+
+    def __init__(self, alias: str, wait_s: float) -> None:
+        self._alias = alias
+        self._wait_s = wait_s
+        self._ids: dict[str, bytes] = {}
+        self._gone_since: dict[str, float] = {}
+
+    def mirrored(self, copy: str, topic_id: bytes) -> None:
+        """Note that lanes have the partitions of this copy. :param topic_id: zeros if the target reports none."""
+        self._ids[copy] = topic_id
+        self._gone_since.pop(copy, None)
+
+    def obstacle(self, copy: str, topic_id: bytes | None, now: float) -> str | None:
+        """Why a topic cannot be mirrored to this copy now; None if it can. :param topic_id: None: there is no such topic."""
+        known = self._ids.get(copy)
+        if known is None:
+            return None
+        if topic_id is None:
+            since = self._gone_since.setdefault(copy, now)
+            if now - since < self._wait_s:
+                return (
+                    f"its copy '{copy}' was deleted in {self._alias}; when all workers have noticed it, after "
+                    f"{self._wait_s:.0f} s, the copy is made again and mirrored from its start"
+                )
+            del self._ids[copy], self._gone_since[copy]
+            return None
+        if topic_id == known or copy in self._gone_since or not any(topic_id) or not any(known):
+            return None
+        return (
+            f"its copy '{copy}' in {self._alias} was deleted and made again while it was mirrored, so that records are "
+            "missing in it; delete it, and the mirror makes it again with all records"
+        )
