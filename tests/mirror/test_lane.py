@@ -263,6 +263,18 @@ def test_a_topic_that_was_made_again_stops(pair: Pair) -> None:
     assert len(records_of(pair.target, routes[0].target)) == 100
 
 
+def test_a_position_of_another_cluster_stops(pair: Pair) -> None:
+    topic = pair.topic()
+    (route,) = routes_of(pair.source, [topic])
+    write(producer(pair.source), topic, 1, range(100))
+    with Cluster(pair.target) as cluster:
+        commit_offsets(cluster, GROUP, {route.target: CommittedOffset(20, -1, '{"cluster_id":"another"}')})
+    with running(pair.source, pair.target, [route]) as (_, watcher):
+        watcher.wait(lambda: watcher.stops, "the partition stops")
+    assert "one of the cluster 'another'" in watcher.stops[route.target]
+    assert not records_of(pair.target, route.target)
+
+
 def test_a_source_that_deleted_what_was_not_copied_stops_the_partition(pair: Pair) -> None:
     topic = pair.topic()
     (route,) = routes_of(pair.source, [topic])
