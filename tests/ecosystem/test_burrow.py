@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from odradek._ext.api.offset_commits import partition_for
 from odradek.testing import Broker
 from tests import toolchains
 from tests.clients.killed_programs import running
@@ -22,7 +23,7 @@ from tests.zookeeper import chroot
 
 pytestmark = [pytest.mark.xdist_group("burrow"), pytest.mark.timeout(600), pytest.mark.java]
 
-PARTITIONS = 3
+PARTITIONS, OFFSETS_PARTITIONS = 3, 4
 LOADING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE)
 SETTINGS = """
 [general]
@@ -66,7 +67,8 @@ intervals = 3
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    with Broker(topics={"orders": PARTITIONS}, directory=tmp_path / "broker") as started:
+    config = {"offsets.topic.num.partitions": OFFSETS_PARTITIONS}
+    with Broker(config, {"orders": PARTITIONS}, directory=tmp_path / "broker") as started:
         yield started
 
 
@@ -142,6 +144,14 @@ def test_the_lag_of_groups_is_found(broker: Broker, tmp_path: Path) -> None:
         burrow.until_lag("billing", [40, 0, 1])
         burrow.until_lag("shipping", [149, 148, 147])
         assert burrow.ask("/topic/orders")["offsets"] == [150] * PARTITIONS
+        # it begins to read one partition after the other, and ends if that fails: when it knows a group of each, it has begun
+        groups = {partition_for(name, OFFSETS_PARTITIONS): name for name in map(str, range(16 * OFFSETS_PARTITIONS))}
+        assert len(groups) == OFFSETS_PARTITIONS
+        for group in groups.values():
+            commit(broker, group, [1, 2, 3])
+        for group in groups.values():
+            burrow.until_lag(group, [149, 148, 147])
+        broker.restart()
         commit(broker, "billing", [150, 150, 150])
         burrow.until_lag("billing", [0, 0, 0])
-        assert sorted(burrow.ask("/consumer")["consumers"]) == ["billing", "shipping"]
+        assert sorted(burrow.ask("/consumer")["consumers"]) == sorted([*groups.values(), "billing", "shipping"])
