@@ -97,6 +97,11 @@ NIGHTLY: dict[str, str] = {
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster": "transactions: clusters",
     "tests/transactions/test_rounds.py::test_nothing_is_torn_lost_or_doubled_in_a_cluster_by_more_faults": "the same, longer",
     "tests/transactions_against_kafka": "conversations about transactions, compared with Apache Kafka",
+    "tests/ecosystem/test_burrow.py": "Burrow finds the lag of groups",
+    "tests/ecosystem/test_debezium.py": "Debezium's engine writes the changes of a PostgreSQL table, with kills",
+    "tests/ecosystem/test_flink.py": "Flink's job at exactly once, with kills",
+    "tests/ecosystem/test_karapace.py": "Karapace, from a checkout that KARAPACE_SOURCE names, with Avro clients",
+    "tests/ecosystem/test_mirror_maker.py::test_both_ways_between_kafka_and_this_broker": "MirrorMaker 2 from and to Kafka",
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
 }
 """The tests that only `make test-all` runs, named as in `LONG`, and what they are.
