@@ -133,6 +133,27 @@ def test_a_period_is_loaded_into_a_version_of_its_own(load: Command, broker: Bro
     load("verify", "--version", "again")
 
 
+def test_values_are_decoded_and_those_that_cannot_be_are_kept(load: Command, broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    values = [b'{"id": 1, "tags": ["a", "b"]}', b"{", None, b'{"id": "x"}', b'{"id": 5, "more": 1}', b"\xff", b"null"]
+    for value in values:
+        producer.produce("pay", value=value)
+    assert producer.flush(30) == 0
+    said = load("run", "pay", "--value", "json", "--schema", "id bigit", status=1)
+    assert "--schema 'id bigit': Spark does not accept it" in said
+    options = ("--value", "json", "--schema", "id bigint, tags array<string>")
+    assert "4 values could not be decoded" in load("run", "pay", *options)
+    (file,) = load.main.glob("topic=pay/*/*.parquet")
+    rows = pq.read_table(file, partitioning=None).to_pylist()
+    assert [row["value"] for row in rows] == values
+    assert [row["decoded"] for row in rows] == [
+        {"id": 1, "tags": ["a", "b"]}, None, None, None, {"id": 5, "tags": None}, None, None,
+    ]  # fmt: skip
+    assert [row["decode_error"] is not None for row in rows] == [False, True, False, True, False, True, True]
+    load("verify")
+    assert "begun with --value json" in load("run", "pay", status=1)
+
+
 def test_verify_names_what_differs(load: Command, broker: Broker) -> None:
     send(broker.bootstrap_servers, "pay", 1, 20)
     load("run", "pay")
@@ -192,6 +213,8 @@ def test_a_load_over_sasl_ssl(spark: Any, jars: Path, tmp_path: Path) -> None:
         (("pay", "--connector-jars", "/nowhere"), "--connector-jars /nowhere: is no directory with spark-sql-kafka"),
         (("pay", "-b", "127.0.0.1:1"), "cannot connect to 127.0.0.1:1"),
         (("pay", "--out", "s3://bucket/x"), "--out s3://bucket/x: expected a directory"),
+        (("pay", "--value", "json"), "--value json needs --schema"),
+        (("pay", "--schema", "id int"), "--schema needs --value json"),
         (("pay", "--command-config", "/nowhere"), "cannot read the client configuration /nowhere"),
     ],
 )

@@ -2,6 +2,7 @@
 command.
 """
 
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,26 @@ def load() -> None:
     show_default=True,
     help="Commit after about this number of offsets, so that a load that is stopped keeps what it has.",
 )
+@click.option(
+    "--merge-at",
+    type=click.IntRange(0),
+    default=64,
+    show_default=True,
+    help="Merge small files (below 64 MiB) of a topic and date when there are this many; 0: never.",
+)
+@click.option(
+    "--value",
+    "value",
+    type=click.Choice(("raw", "json")),
+    default="raw",
+    show_default=True,
+    help="Also decode values, into the column decoded; the column value stays as it is.",
+)
+@click.option(
+    "--schema",
+    metavar="COLUMNS|FILE",
+    help="With --value json: the columns of the values, such as 'id bigint, name string', or a file with them.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the offsets that would be loaded, and write nothing.")
 @spark_options
 @TIMEOUT_OPTION
@@ -132,20 +153,24 @@ def run_load(servers: str, timeout: float, topics: tuple[str, ...], out: str, na
     from odradek.clients.errors import ClientError
     from odradek.jobs.load import job
     from odradek.jobs.load.commit_log import VersionDirectory, checked_name
+    from odradek.jobs.load.decoding import decoding_of
     from odradek.jobs.load.errors import LoadError
+    from odradek.jobs.load.page import write_page
 
     period = _period(options.pop("from_"), options.pop("to"), name)
     names = tuple(dict.fromkeys(topics))
     try:
         version = VersionDirectory(output_of(out), checked_name(name))
+        decoding = decoding_of(options["value"], options["schema"])
 
         def look() -> "ClusterState":
             with connection_to(servers, timeout) as cluster:
                 return cluster_state(cluster, names, *period)
 
+        say = partial(click.echo, err=True)
         state = look()
         _check_topics(version, state)
-        head = _head(name, state, period)
+        head = _head(name, state, period, decoding.text)
         if options["dry_run"]:
             job.check_version(version, head)
             _show(job.plan_of(version, state))
@@ -156,15 +181,48 @@ def run_load(servers: str, timeout: float, topics: tuple[str, ...], out: str, na
             version,
             look,
             options["max_offsets"],
-            lambda plan: job.spark_writer(version, reader, spark, plan),
-            lambda line: click.echo(line, err=True),
+            lambda plan: job.spark_writer(version, reader, spark, decoding, say, plan),
+            say,
+            options["merge_at"],
         )
+        page = write_page(version)
     except ClientError as error:
         fail_on_cluster(error, servers)
     except LoadError as error:
         fail(error)
     click.echo(f"{outcome.records} records in {outcome.commits} commits: {version.path}")
+    click.echo(f"summary: {page}")
     raise SystemExit(outcome.exit_status)
+
+
+@load.command("merge")
+@OUT_OPTION
+@VERSION_OPTION
+@click.option(
+    "--at-least",
+    type=click.IntRange(2),
+    default=2,
+    show_default=True,
+    help="Merge where a topic and date have this number of small files, or more.",
+)
+def merge(out: str, name: str, at_least: int) -> None:
+    """Merge small files (below 64 MiB) of each topic and date. Readers find each record once, before and after."""
+    check_python()
+    from odradek.jobs.load import job
+    from odradek.jobs.load.commit_log import VersionDirectory, checked_name
+    from odradek.jobs.load.errors import LoadError
+    from odradek.jobs.load.publishing import recover
+    from odradek.jobs.load.summary import summary_of
+
+    try:
+        version = VersionDirectory(output_of(out), checked_name(name))
+        summary_of(version)
+        with version.locked():
+            recover(version)
+            if job.merge_small(version, at_least, click.echo) is None:
+                click.echo(f"{version.path}: no topic and date has {at_least} small files")
+    except LoadError as error:
+        fail(error)
 
 
 @load.command("versions")
@@ -248,12 +306,12 @@ def _check_topics(version: "VersionDirectory", state: "ClusterState") -> None:
         )
 
 
-def _head(name: str, state: "ClusterState", period: tuple[int | None, int | None]) -> "Head":
+def _head(name: str, state: "ClusterState", period: tuple[int | None, int | None], decoding: str) -> "Head":
     from odradek.clock import now_ms
     from odradek.jobs.load.commit_log import Head
     from odradek.jobs.usage_report.times import iso
 
-    return Head(name, state.cluster_id, iso(now_ms()), *period)
+    return Head(name, state.cluster_id, iso(now_ms()), *period, decoding)
 
 
 def spark_and_reader(servers: str, **options: Any) -> "tuple[Reader, SparkOptions]":

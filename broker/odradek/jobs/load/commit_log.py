@@ -161,6 +161,16 @@ class VersionDirectory:
         except OSError as error:
             raise LoadError(f"--out {self.output}: cannot write to this directory: {error.strerror}") from None
 
+    def replace_head(self, head: Head) -> None:
+        """Replace the head of a version that has no commit. Raises LoadError."""
+        temporary = self.log / f".version.json.{os.getpid()}.new"
+        try:
+            put_if_absent(temporary, {"format": FORMAT, **asdict(head)})
+            temporary.rename(self.log / "version.json")
+            sync_directory(self.log)
+        except OSError as error:
+            raise LoadError(f"{self.log}: cannot write to this directory: {error.strerror}") from None
+
     def numbers(self) -> list[int]:
         """The numbers of the commits, ascending. Raises LoadError if one is missing."""
         try:

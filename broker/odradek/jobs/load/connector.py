@@ -47,8 +47,7 @@ def find(reader: str, jars: str | None, settings: Mapping[str, str]) -> tuple[st
     if reader == KAFKA:
         raise LoadError(
             f"--reader kafka: Spark's Kafka connector ({coordinate}) is not here, and {reason}: name the directory of its jars"
-            " with"
-            " --connector-jars, or a repository with --conf spark.jars.repositories=URL, or use --reader python"
+            " with --connector-jars, or a repository with --conf spark.jars.repositories=URL, or use --reader python"
         )
     return _python(f" ({reason}, and --connector-jars names no directory)")
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.jobs.load.decoding import Decoding
 from odradek.jobs.load.offsets import Range
 
 if TYPE_CHECKING:
@@ -87,8 +88,9 @@ def with_hash(frame: "DataFrame") -> "DataFrame":
     return frame.selectExpr("*", f"{CHECKSUM} as {HASH}")
 
 
-def write(frame: "DataFrame", staging: Path) -> "list[Row]":
-    """Write the frame's records to files in `staging`. Returns a row of `files.WRITTEN` for each file."""
+def write(frame: "DataFrame", staging: Path, decoding: Decoding) -> "list[Row]":
+    """Write the frame's records to files in `staging`. Returns a row of `files.WRITTEN` for each file. Raises LoadError."""
     from odradek.jobs.load.files import WRITTEN, write_batches
 
-    return with_hash(frame).mapInArrow(partial(write_batches, str(staging)), WRITTEN).collect()
+    decoded = decoding.applied(with_hash(frame))
+    return decoded.mapInArrow(partial(write_batches, str(staging)), WRITTEN).collect()

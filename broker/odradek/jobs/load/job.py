@@ -8,6 +8,7 @@ in the version's log directory.
 import shutil
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.clock import now_ms
-from odradek.jobs.load import frames
+from odradek.jobs.load import frames, merge
 from odradek.jobs.load.commit_log import (
     LOAD,
     LOG,
@@ -28,6 +29,7 @@ from odradek.jobs.load.commit_log import (
     VersionDirectory,
     sync_directory,
 )
+from odradek.jobs.load.decoding import Decoding
 from odradek.jobs.load.errors import LoadError
 from odradek.jobs.load.offsets import ClusterState, Finding, Place, Plan, Positions, Range, advanced, plan, steps
 from odradek.jobs.load.publishing import publish, recover
@@ -42,6 +44,7 @@ Say = Callable[[str], None]
 SPARK_LOG = "spark.log"
 #: Up to this many offsets Spark starts without compilation, which costs more than it saves.
 LITTLE = 500_000
+_PROGRESS_S = 10.0
 _HASHES = 1 << 64
 
 
@@ -66,11 +69,12 @@ class SparkOptions:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did."""
+    """What a run did. :param files: those that it wrote."""
 
     records: int
     commits: int
     findings: tuple[Finding, ...]
+    files: tuple[DataFile, ...] = ()
 
     @property
     def exit_status(self) -> int:
@@ -87,6 +91,8 @@ def open_version(output: Path, name: str, head: Head) -> VersionDirectory:
     version = VersionDirectory(output, name)
     if not check_version(version, head):
         version.create(head)
+    elif not version.numbers():
+        version.replace_head(head)
     return version
 
 
@@ -105,19 +111,17 @@ def check_version(version: VersionDirectory, head: Head) -> bool:
     if found.cluster_id != head.cluster_id:
         raise LoadError(
             f"{version.path} was loaded from cluster {found.cluster_id}, and this is cluster {head.cluster_id}: use another"
-            " --version"
-            " or --out"
+            " --version or --out"
         )
     for what, before, now in (
         ("--from", found.from_ms, head.from_ms),
         ("--to", found.to_ms, head.to_ms),
         ("--value", found.decoding, head.decoding),
     ):
-        if before != now:
+        if before != now and version.numbers():
             raise LoadError(
                 f"{version.path} was begun with {what} {_shown(before)}, not {_shown(now)}: repeat the options of its first"
-                " run, or use"
-                " another --version"
+                " run, or use another --version"
             )
     return True
 
@@ -142,6 +146,7 @@ def run(
     most: int,
     writer: Callable[[Plan], AbstractContextManager[Writer]],
     say: Say,
+    merge_at: int = 0,
 ) -> Outcome:
     """Load what the cluster has and the version has not.
 
@@ -149,12 +154,15 @@ def run(
     :param writer: makes a context manager that yields a `Writer`; it is entered
         only if there is something to load
     :param say: prints a line of progress
+    :param merge_at: merge small files of directories that have this number of them, or more; 0: merge nothing
     :raises LoadError: the load cannot be done; what was committed before stays loaded
     """
     begun = iso(now_ms())
     with version.locked():
         try:
             outcome = _run(version, look(), most, writer, say)
+            if merge_at and outcome.files and merge.crowded(version, outcome.files, merge_at):
+                merge_small(version, merge_at, say)
         except LoadError as error:
             version.note_run({"started": begun, "ended": iso(now_ms()), "exit_status": 1, "error": str(error)})
             raise
@@ -194,6 +202,7 @@ def _load(
     """Load the ranges of a plan step by step. :param number: of the commit before."""
     positions, findings = planned.positions, planned.findings
     records = loaded = done = 0
+    files: tuple[DataFile, ...] = ()
     for done, step in enumerate(steps(planned.ranges, most), 1):
         begun = time.monotonic()
         positions = advanced(positions, step)
@@ -201,12 +210,26 @@ def _load(
         commit = _load_step(version, commit, step, write)
         findings = ()  # the first commit has them
         records += commit.records
+        files += commit.files
         loaded += sum(part.until - part.start for part in step)
+        undecoded = sum(file.undecoded for file in commit.files)
+        if undecoded:
+            say(
+                f"warning: commit {commit.number}: {undecoded} values could not be decoded; their decode_error says why"
+            )
         say(
             f"commit {commit.number}: {commit.records} records, {sum(file.bytes for file in commit.files)} bytes in"
             f" {len(commit.files)} files, {time.monotonic() - begun:.1f} s; {100 * loaded // planned.offsets} % of the offsets"
         )
-    return Outcome(records, done, planned.findings)
+    return Outcome(records, done, planned.findings, files)
+
+
+def merge_small(version: VersionDirectory, least: int, say: Say) -> Commit | None:
+    """Merge small files of directories that have at least `least` of them; see `merge.merge`. Raises LoadError."""
+    commit = merge.merge(version, least)
+    if commit is not None:
+        say(f"commit {commit.number}: {len(commit.removed)} small files were merged into {len(commit.files)}")
+    return commit
 
 
 def _load_step(version: VersionDirectory, begun: Commit, step: Sequence[Range], write: Writer) -> Commit:
@@ -219,8 +242,7 @@ def _load_step(version: VersionDirectory, begun: Commit, step: Sequence[Range], 
             if not (version.path / file.staging).is_file():
                 raise LoadError(
                     f"{version.path / file.staging} was written by a task and is not there: the directory of --out must be"
-                    " shared by all"
-                    " machines of the Spark cluster"
+                    " shared by all machines of the Spark cluster"
                 )
         sync_directory(staging)
         sync_directory(version.staging)
@@ -312,6 +334,28 @@ def spark_of(version: VersionDirectory, options: SparkOptions, lean: bool) -> "I
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+@contextmanager
+def tasks_told(spark: "SparkSession", say: Say) -> Iterator[None]:
+    """Print how many tasks have ended every `_PROGRESS_S` seconds, in a thread of its own."""
+    ended = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+
+    def tell() -> None:
+        while not ended.wait(_PROGRESS_S):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            for stage in stages:
+                if stage is not None:
+                    say(f"{stage.numCompletedTasks} of {stage.numTasks} tasks ended, {stage.numActiveTasks} run")
+
+    thread = threading.Thread(target=tell, name="load-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def quietly(version: VersionDirectory) -> AbstractContextManager[None]:
     """Redirect what Spark writes to stderr to its log."""
     return stderr_in(version.log / SPARK_LOG)
@@ -319,14 +363,19 @@ def quietly(version: VersionDirectory) -> AbstractContextManager[None]:
 
 @contextmanager
 def spark_writer(
-    version: VersionDirectory, reader: frames.Reader, options: SparkOptions, planned: Plan
+    version: VersionDirectory,
+    reader: frames.Reader,
+    options: SparkOptions,
+    decoding: Decoding,
+    say: Say,
+    planned: Plan,
 ) -> Iterator[Writer]:
     """Start Spark for a plan; yield its `Writer`. Raises LoadError."""
     with spark_of(version, options, planned.offsets <= LITTLE) as spark:
 
         def write(ranges: Sequence[Range], staging: Path) -> Sequence[Any]:
-            with quietly(version):
-                return frames.write(frames.read(spark, reader, ranges), staging)
+            with tasks_told(spark, say), quietly(version):
+                return frames.write(frames.read(spark, reader, ranges), staging, decoding)
 
         yield write
 

@@ -138,8 +138,7 @@ def plan(positions: Positions, state: ClusterState, another: str) -> Plan:
         if known is not None and known.topic_id and topic.topic_id and known.topic_id != topic.topic_id:
             text = (
                 f"topic '{name}' was deleted and created again (its id was {known.topic_id} and is {topic.topic_id}): nothing"
-                " of"
-                f" the new topic was loaded; load it into another version, with {another}"
+                f" of the new topic was loaded; load it into another version, with {another}"
             )
             findings.append(Finding(RECREATED, name, None, text))
             continue
@@ -177,8 +176,7 @@ def _position(
     if bounds.end < before.next:
         text = (
             f"{place} ends at offset {bounds.end}, but {before.next} is the next one to load: the cluster lost records that"
-            " are in"
-            " the output, or the topic was created again; nothing of it was loaded. Load it into another version, with"
+            " are in the output, or the topic was created again; nothing of it was loaded. Load it into another version, with"
             f" {another}"
         )
         return before, [Finding(CUT, *place, text)]

@@ -9,7 +9,6 @@ import ctypes
 import errno
 import os
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 from odradek.jobs.load.commit_log import MERGE, Commit, VersionDirectory, sync_directory
@@ -36,8 +35,7 @@ def publish(version: VersionDirectory, commit: Commit) -> None:
             if not target.exists():
                 raise LoadError(
                     f"{target} of commit {commit.number} is missing, and so is {written}: restore one of them, or load again"
-                    " into"
-                    " another version"
+                    " into another version"
                 ) from None
         changed.add(target.parent)
     for directory in sorted(changed):
@@ -115,11 +113,3 @@ def can_exchange(directory: Path) -> bool:
             if probe.exists():
                 probe.rmdir()
     return True
-
-
-def link_others(source: Path, target: Path, left_out: Iterable[str]) -> None:
-    """Give the files of `source` a second name in `target`, except those named. Raises OSError."""
-    skipped = set(left_out)
-    for file in source.iterdir():
-        if file.name not in skipped:
-            os.link(file, target / file.name)
