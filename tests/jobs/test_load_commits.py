@@ -191,6 +191,13 @@ def test_a_deleted_topic_is_told_and_the_others_are_loaded(tmp_path: Path) -> No
     assert [finding.kind for finding in outcome.findings] == [offsets.DELETED]
 
 
+def test_partitions_that_are_there_no_more_are_told(tmp_path: Path) -> None:
+    run(tmp_path, state({0: 5, 1: 4}))
+    outcome = run(tmp_path, state({0: 6}))
+    assert outcome.records == 1 and outcome.exit_status == 3
+    assert "orders-1 does not exist any more" in outcome.findings[0].text
+
+
 def test_new_partitions_are_loaded_from_their_beginning_and_told_once(tmp_path: Path) -> None:
     run(tmp_path, state({0: 5}))
     outcome = run(tmp_path, state({0: 5, 1: 4, 2: 0}))
@@ -227,7 +234,10 @@ def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
 
 def test_a_second_run_at_the_same_time_is_refused(tmp_path: Path) -> None:
     run(tmp_path, state({0: 1}))
-    with VersionDirectory(tmp_path, "main").locked(), pytest.raises(LoadError, match="another run is writing"):
+    with (
+        VersionDirectory(tmp_path, "main").locked(),
+        pytest.raises(LoadError, match="another command uses this version"),
+    ):
         run(tmp_path, state({0: 5}))
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from odradek.jobs.load.job import SparkOptions
     from odradek.jobs.load.offsets import ClusterState, Plan
 
+_YEAR_10000_MS = 253_402_300_800_000
 OUT_OPTION = click.option(
     "--out",
     metavar="DIR",
@@ -190,6 +191,8 @@ def run_load(servers: str, timeout: float, topics: tuple[str, ...], out: str, na
         fail_on_cluster(error, servers)
     except LoadError as error:
         fail(error)
+    except OSError as error:
+        fail(f"--out {out}: {error.filename or 'a file'}: {error.strerror}; what was committed before is loaded")
     click.echo(f"{outcome.records} records in {outcome.commits} commits: {version.path}")
     click.echo(f"summary: {page}")
     raise SystemExit(outcome.exit_status)
@@ -280,6 +283,8 @@ def _period(from_: str | None, to: str | None, name: str) -> tuple[int | None, i
             bounds.append(None if text is None else time_ms(text, now_ms()))
         except ValueError as error:
             fail(f"{option}: {error}")
+        if bounds[-1] is not None and not 0 <= bounds[-1] < _YEAR_10000_MS:
+            fail(f"{option}: '{text}' is not a time between 1970 and 9999")
     from_ms, to_ms = bounds
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         fail(f"--from {from_} is not before --to {to}: expected a period that ends after it begins")

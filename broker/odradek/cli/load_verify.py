@@ -57,9 +57,11 @@ def verify(
             state, compacted = _broker(servers, timeout, summary)
         reader, spark = spark_and_reader(servers, **options)
         differing = 0
-        for difference in _differences(version, summary, state, compacted, reader, spark, tables):
-            click.echo(difference)
-            differing += 1
+        with version.locked():
+            summary = summary_of(version)
+            for difference in _differences(version, summary, state, compacted, reader, spark, tables):
+                click.echo(difference)
+                differing += 1
     except ClientError as error:
         fail_on_cluster(error, servers)
     except LoadError as error:

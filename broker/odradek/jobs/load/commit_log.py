@@ -228,12 +228,18 @@ class VersionDirectory:
         """Hold the lock of the version; the kernel releases it when the process dies. Raises LoadError if another run has
         it.
         """
-        descriptor = os.open(self.log / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        path = self.log / ".lock"
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise LoadError(
+                f"{path}: cannot be opened: {error.strerror}; run as a user who may write to this directory"
+            ) from None
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise LoadError(f"{self.path}: another run is writing to this version; wait until it ends") from None
+                raise LoadError(f"{self.path}: another command uses this version; wait until it ends") from None
             yield
         finally:
             os.close(descriptor)

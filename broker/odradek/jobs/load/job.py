@@ -389,7 +389,7 @@ def _translated(error: BaseException, log: Path) -> LoadError:
 
 
 #: How exceptions of the load's own code begin in the text of Spark's Python workers.
-_MARKS = ("RuntimeError: ", f"{LoadError.__module__}.{LoadError.__qualname__}: ")
+_MARKS = ("RuntimeError: ", "OSError: ", f"{LoadError.__module__}.{LoadError.__qualname__}: ")
 
 
 def _cause(text: str) -> str:

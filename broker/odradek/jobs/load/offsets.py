@@ -143,6 +143,9 @@ def plan(positions: Positions, state: ClusterState, another: str) -> Plan:
             findings.append(Finding(RECREATED, name, None, text))
             continue
         partitions: dict[int, Position] = {} if known is None else dict(known.partitions)
+        for number in sorted(set(partitions) - set(topic.partitions)):
+            text = f"{Place(name, number)} does not exist any more: the topic was created again with fewer partitions"
+            findings.append(Finding(DELETED, name, number, text))
         for number, bounds in sorted(topic.partitions.items()):
             place = Place(name, number)
             position, found = _position(place, partitions.get(number), bounds, known is not None, another)

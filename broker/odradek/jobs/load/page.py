@@ -74,6 +74,16 @@ def _number(value: int) -> Cell:
     return Cell(count(value), value)
 
 
+def _time(at_ms: int | None) -> str:
+    """A timestamp of a record as text; producers may send any number."""
+    if at_ms is None:
+        return ""
+    try:
+        return iso(at_ms)
+    except OverflowError:  # after year 9999, or before year 1
+        return f"{at_ms} ms"
+
+
 def _topics(summary: Summary) -> Section:
     records: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
@@ -98,15 +108,15 @@ def _partitions(summary: Summary) -> Section:
     rows = []
     for place, part in sorted(summary.partitions.items()):
         position = summary.positions[place.topic].partitions[place.partition]
-        times = [None if ms is None else iso(ms) for ms in (part.first_timestamp_ms, part.last_timestamp_ms)]
+        times = [_time(ms) for ms in (part.first_timestamp_ms, part.last_timestamp_ms)]
         rows.append(
             (
                 name_cell(str(place)),
                 _number(part.records),
                 Cell(str(part.start), part.start),
                 Cell(str(position.next), position.next),
-                time_cell(times[0] or ""),
-                time_cell(times[1] or ""),
+                time_cell(times[0]),
+                time_cell(times[1]),
                 name_cell(f"{part.checksum:016x}"),
             )
         )

@@ -61,7 +61,9 @@ def differences_in_directory(version: VersionDirectory, summary: Summary) -> Ite
         try:
             size = (version.path / path).stat().st_size
         except FileNotFoundError:
-            yield f"{path} is missing: {file.records} records"
+            there = (version.path / file.staging).is_file()
+            why = "; the run that wrote it died, and the next run puts it in place" if there else ""
+            yield f"{path} is missing: {file.records} records{why}"
             continue
         if size != file.bytes:
             yield f"{path} has {size} bytes, and had {file.bytes} when it was written"
