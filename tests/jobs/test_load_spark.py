@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from pyspark.sql import SparkSession
 from odradek.cli.main import main
 from odradek.clients.cluster import Cluster
 from odradek.clients.topics import delete_records
+from odradek.jobs.usage_report.table_files import SCHEMAS
+from odradek.jobs.usage_report.times import HOUR_MS
 from odradek.testing import Broker
 from tests import toolchains
 from tests.clients.secured import secured_broker
@@ -53,7 +56,8 @@ def spark(jars: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    with Broker(topics={"orders": 3, "pay": 1}, directory=tmp_path / "broker") as started:
+    forever = {"log.retention.ms": "-1"}  # some records have timestamps of years ago
+    with Broker(forever, {"orders": 3, "pay": 1}, directory=tmp_path / "broker") as started:
         yield started
 
 
@@ -97,7 +101,7 @@ def test_every_committed_record_is_loaded_once(load: Command, broker: Broker) ->
 
 
 def test_records_are_in_the_directories_of_their_dates(load: Command, broker: Broker) -> None:
-    config = ("-c", "message.timestamp.after.max.ms=9223372036854775807", "-c", "retention.ms=-1")
+    config = ("-c", "message.timestamp.after.max.ms=9223372036854775807")
     created = CliRunner().invoke(main, ["topic", "create", "dated", *config, "-b", broker.bootstrap_servers])
     assert created.exit_code == 0, created.output
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -169,6 +173,28 @@ def test_verify_names_what_differs(load: Command, broker: Broker) -> None:
     assert "pay-0: 1 records: differ at offsets 3\n" in said
     assert "pay-0: 2 records: only the broker has offsets 18, 19\n" in said
     assert "differences" in load("verify", "--files-only", status=1)
+
+
+def test_verify_compares_with_the_usage_report(load: Command, broker: Broker, tmp_path: Path) -> None:
+    begin = 1_700_000_000_000 // HOUR_MS * HOUR_MS
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(40):  # ten records an hour; the first and the last hour may not be complete
+        producer.produce("pay", value=f"{number}", timestamp=begin + number * HOUR_MS // 10)
+    assert producer.flush(30) == 0
+    load("run", "pay")
+    for counted, said in ((10, "20 records loaded of 2 whole hours, 20 counted by the broker: equal"),
+                          (11, "20 records loaded of 2 whole hours, 22 counted by the broker: -2")):  # fmt: skip
+        report = tmp_path / f"report-{counted}"
+        hours = [datetime.fromtimestamp((begin + number * HOUR_MS) / 1000, UTC) for number in range(4)]
+        traffic = [{"hour": hour, "topic": "pay", "api": "Produce", "records_in": counted} for hour in hours]
+        traffic += [{"hour": hour, "topic": "pay", "api": "Fetch", "records_out": 99} for hour in hours]
+        covered = [{"hour": hour, "source": "spool", "covered_ms": HOUR_MS} for hour in hours]
+        for name, rows in (("traffic_hourly", traffic), ("coverage_hourly", covered)):
+            directory = report / "tables" / name / "day=2023-11-14"
+            directory.mkdir(parents=True)
+            pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMAS[name]), directory / "part-0.parquet")
+        assert f"pay: {said}\n" in load("verify", "--files-only", "--usage", report)
+    assert "has no tables/traffic_hourly" in load("verify", "--usage", tmp_path, status=1)
 
 
 def test_deleted_records_and_a_new_topic_of_the_same_name_end_with_status_3(load: Command, broker: Broker) -> None:
