@@ -191,6 +191,19 @@ def test_a_deleted_topic_is_told_and_the_others_are_loaded(tmp_path: Path) -> No
     assert [finding.kind for finding in outcome.findings] == [offsets.DELETED]
 
 
+def test_records_behind_an_open_transaction_are_told_and_no_commit_keeps_it(tmp_path: Path) -> None:
+    now = ClusterState(CLUSTER, {"orders": TopicState(None, {0: Bounds(0, 5, high_watermark=8)})})
+    for records in (5, 0):
+        said: list[str] = []
+        outcome = run(tmp_path, now, said=said)
+        assert (outcome.records, outcome.exit_status) == (records, 0)
+        assert (
+            said[0]
+            == "orders-0: 3 offsets from 5 on are behind a transaction that has not ended; a later run loads them"
+        )
+    assert VersionDirectory(tmp_path, "main").commit(1).findings == ()
+
+
 def test_partitions_that_are_there_no_more_are_told(tmp_path: Path) -> None:
     run(tmp_path, state({0: 5, 1: 4}))
     outcome = run(tmp_path, state({0: 6}))
@@ -217,6 +230,18 @@ def test_a_period_ends_where_its_first_run_found_its_end(tmp_path: Path) -> None
     assert visible(tmp_path) == Counter(f"0 {offset}" for offset in range(3, 8))
     with pytest.raises(LoadError, match="--to 1970-01-01T00:00:00Z, not unset"):
         run(tmp_path, within(3, 8, 20), head=Head("main", CLUSTER, "now", 10))
+
+
+def test_a_period_whose_end_is_behind_an_open_transaction_is_completed_later(tmp_path: Path) -> None:
+    head = Head("main", CLUSTER, "now", 10, 20)
+
+    def until(end: int) -> ClusterState:
+        return ClusterState(CLUSTER, {"orders": TopicState(None, {0: Bounds(0, end, 3, 9, 12)})})
+
+    for end, records, kinds in ((2, 0, [offsets.HELD]), (5, 2, [offsets.HELD]), (12, 4, []), (12, 0, [])):
+        outcome = run(tmp_path, until(end), head=head)
+        assert outcome.records == records and [finding.kind for finding in outcome.findings] == kinds
+    assert visible(tmp_path) == Counter(f"0 {offset}" for offset in range(3, 9))
 
 
 def test_another_cluster_is_refused(tmp_path: Path) -> None:

@@ -40,12 +40,15 @@ def cluster_state(
                 f"partition {partition.topic}-{partition.number} has no leader: start the brokers of its replicas, then repeat"
             )
     earliest = _offsets(cluster, partitions, EARLIEST)
+    high = _offsets(
+        cluster, partitions, LATEST, committed_only=False
+    )  # before the ends: only a transaction is between them
     ends = _offsets(cluster, partitions, LATEST)
-    starts = None if from_ms is None else _offsets(cluster, partitions, from_ms)
-    stops = None if to_ms is None else _offsets(cluster, partitions, to_ms)
+    starts = None if from_ms is None else _offsets(cluster, partitions, from_ms, committed_only=False)
+    stops = None if to_ms is None else _offsets(cluster, partitions, to_ms, committed_only=False)
     return ClusterState(
         view.cluster_id or "",
-        {topic.name: _topic(topic, earliest, ends, starts, stops) for topic in found},
+        {topic.name: _topic(topic, earliest, ends, starts, stops, high) for topic in found},
         tuple(name for name in topics if name not in view.topics),
     )
 
@@ -56,22 +59,27 @@ def _topic(
     ends: Mapping[tuple[str, int], int],
     starts: Mapping[tuple[str, int], int] | None,
     stops: Mapping[tuple[str, int], int] | None,
+    high: Mapping[tuple[str, int], int],
 ) -> TopicState:
     def at(offsets: Mapping[tuple[str, int], int] | None, place: tuple[str, int]) -> int | None:
         if offsets is None:
             return None
-        return ends[place] if offsets[place] < 0 else min(offsets[place], ends[place])
+        return max(high[place], ends[place]) if offsets[place] < 0 else offsets[place]
 
     partitions = {}
     for partition in topic.partitions:
         place = (topic.name, partition.number)
-        partitions[partition.number] = Bounds(earliest[place], ends[place], at(starts, place), at(stops, place))
+        partitions[partition.number] = Bounds(
+            earliest[place], ends[place], at(starts, place), at(stops, place), high[place]
+        )
     return TopicState(None if topic.topic_id == _NO_ID else topic.topic_id.hex(), partitions)
 
 
-def _offsets(cluster: "Cluster", partitions: "Sequence[Partition]", time_ms: int) -> dict[tuple[str, int], int]:
-    """Offsets by time that lie before the last stable offset; -1 for a partition without a record of that time or later."""
-    listed: dict[tuple[str, int], ListedOffset] = list_offsets(cluster, partitions, time_ms, committed_only=True)
+def _offsets(
+    cluster: "Cluster", partitions: "Sequence[Partition]", time_ms: int, committed_only: bool = True
+) -> dict[tuple[str, int], int]:
+    """Offsets by time, before the last stable offset or the high watermark; -1 for a partition without such a record."""
+    listed: dict[tuple[str, int], ListedOffset] = list_offsets(cluster, partitions, time_ms, committed_only)
     for partition in partitions:
         place = (partition.topic, partition.number)
         if place not in listed:

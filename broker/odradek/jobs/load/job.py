@@ -191,16 +191,16 @@ def _run(
     if planned.positions == before:
         return Outcome(0, 0, planned.findings)
     now = iso(now_ms())
-    found = planned.findings
+    found = planned.lasting_findings
     version.append(Commit(number + 1, LOAD, state.cluster_id, now, now, planned.positions, findings=found))
-    return Outcome(0, 1, found)
+    return Outcome(0, 1, planned.findings)
 
 
 def _load(
     version: VersionDirectory, cluster_id: str, planned: Plan, most: int, number: int, write: Writer, say: Say
 ) -> Outcome:
     """Load the ranges of a plan step by step. :param number: of the commit before."""
-    positions, findings = planned.positions, planned.findings
+    positions, findings = planned.positions, planned.lasting_findings
     records = loaded = done = 0
     files: tuple[DataFile, ...] = ()
     for done, step in enumerate(steps(planned.ranges, most), 1):

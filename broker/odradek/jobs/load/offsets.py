@@ -41,12 +41,19 @@ class Bounds:
     :param earliest: the log start offset. :param end: the last stable offset: transactions before it have ended.
     :param from_offset: the first offset of the wanted period; None if the load has no start in time.
     :param to_offset: the offset after the wanted period; None if the load has no end in time.
+    :param high_watermark: None if it is not known.
     """
 
     earliest: int
     end: int
     from_offset: int | None = None
     to_offset: int | None = None
+    high_watermark: int | None = None
+
+    @property
+    def log_end(self) -> int:
+        """Where the records end for readers who do not care about transactions."""
+        return self.end if self.high_watermark is None else max(self.end, self.high_watermark)
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,8 @@ class TopicPositions:
 Positions = Mapping[str, TopicPositions]
 
 GONE, DELETED, RECREATED, CUT, ADDED, LATE = "gone", "deleted", "recreated", "cut", "partitions-added", "begins-late"
+#: A finding of the moment, which no commit keeps.
+HELD = "held-back"
 #: The findings after which the output does not have all that was asked for: the run ends with exit status 3.
 LOSSES = frozenset((GONE, DELETED, RECREATED, CUT))
 
@@ -114,6 +123,11 @@ class Plan:
     ranges: tuple[Range, ...]
     positions: Positions
     findings: tuple[Finding, ...] = field(default=())
+
+    @property
+    def lasting_findings(self) -> tuple[Finding, ...]:
+        """The findings that the commit keeps."""
+        return tuple(finding for finding in self.findings if finding.kind != HELD)
 
     @property
     def offsets(self) -> int:
@@ -152,6 +166,12 @@ def plan(positions: Positions, state: ClusterState, another: str) -> Plan:
             findings += found
             partitions[number] = position
             until = bounds.end if position.end is None else min(bounds.end, position.end)
+            wanted = bounds.log_end if position.end is None else min(bounds.log_end, position.end)
+            stop = max(until, position.next)
+            if wanted > stop:
+                held = f"{wanted - stop} offsets from {stop} on"
+                text = f"{place}: {held} are behind a transaction that has not ended; a later run loads them"
+                findings.append(Finding(HELD, *place, text))
             if position.next < until:
                 ranges.append(Range(name, number, position.next, until))
         after[name] = TopicPositions(topic.topic_id or (known.topic_id if known else None), partitions)
@@ -176,9 +196,9 @@ def _position(
     complete = before.end is not None and before.next >= before.end
     if complete:
         return before, []
-    if bounds.end < before.next:
+    if bounds.log_end < before.next:
         text = (
-            f"{place} ends at offset {bounds.end}, but {before.next} is the next one to load: the cluster lost records that"
+            f"{place} ends at offset {bounds.log_end}, but {before.next} is the next one to load: the cluster lost records that"
             " are in the output, or the topic was created again; nothing of it was loaded. Load it into another version, with"
             f" {another}"
         )
