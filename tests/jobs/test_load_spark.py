@@ -19,6 +19,8 @@ from pyspark.sql import SparkSession
 from odradek.cli.main import main
 from odradek.clients.cluster import Cluster
 from odradek.clients.topics import delete_records
+from odradek.jobs.load.commit_log import VersionDirectory
+from odradek.jobs.load.summary import summary_of
 from odradek.jobs.usage_report.table_files import SCHEMAS
 from odradek.jobs.usage_report.times import HOUR_MS
 from odradek.testing import Broker
@@ -73,7 +75,7 @@ class Command:
         """Run a subcommand; return its output. Without --reader it reads with Spark's connector."""
         words = ["load", name, *map(str, arguments), "--out", str(self.out)]
         options = self._options[:2] if "python" in arguments else self._options
-        done = CliRunner().invoke(main, [*words, *([] if name == "versions" else options)])
+        done = CliRunner().invoke(main, [*words, *([] if name in ("versions", "merge") else options)])
         assert done.exit_code == status, f"{done.output}\n{done.exception!r}"
         return done.output
 
@@ -93,10 +95,14 @@ def test_every_committed_record_is_loaded_once(load: Command, broker: Broker) ->
     assert "130 records" in load("run", "orders", "pay", "--max-offsets", 60)
     wanted = in_topic(servers, "orders", 3) + in_topic(servers, "pay", 1)
     assert in_files(load.main) == sorted(wanted) and len(wanted) == 875
+    assert "small files were merged" in load("merge")
+    assert in_files(load.main) == sorted(wanted)
+    assert "875 records of 4 partitions agree with its commits and the broker" in load("verify")
     # the other reader: the same records with the same checksums
     load("run", "orders", "pay", "--reader", "python", "--version", "other", "--min-partitions", 6)
     assert in_files(load.out / "version=other") == sorted(wanted)
-    assert "875 records of 4 partitions agree with its commits and the broker" in load("verify", "--version", "other")
+    both = [summary_of(VersionDirectory(load.out, name)).partitions for name in ("main", "other")]
+    assert both[0] == both[1]
     assert "875" in load("versions") and "other" in load("versions", "--json")
 
 
