@@ -13,7 +13,8 @@ from odradek.config import load
 from tests import toolchains
 
 UNITS = toolchains.REPOSITORY / "deploy" / "systemd"
-SERVICES = ("odradek.service", "odradek-report.service", "odradek-mirror@.service")
+SERVICES = ("odradek.service", "odradek-report.service", "odradek-mirror@.service", "odradek-load@.service")
+TIMERS = ("odradek-report.timer", "odradek-load@.timer")
 MOST_EXPOSED = 20
 """Maximum exposure level of systemd in tenths: 2.0 of 10."""
 
@@ -35,7 +36,7 @@ def install(root: Path, *options: str) -> Path:
     return root
 
 
-@pytest.mark.parametrize("unit", [*SERVICES, "odradek-report.timer"])
+@pytest.mark.parametrize("unit", [*SERVICES, *TIMERS])
 def test_systemd_accepts_a_unit(unit: str, tmp_path: Path) -> None:
     """Replace the command of a unit, which need not be installed here; everything else is unchanged."""
     for path in (*UNITS.glob("*.service"), *UNITS.glob("*.timer")):
@@ -59,7 +60,7 @@ def test_a_service_is_shut_in(unit: str) -> None:
 
 def test_the_installer_puts_everything_where_the_units_look_for_it(root: Path) -> None:
     units = root / "usr/lib/systemd/system"
-    assert {path.name for path in units.iterdir()} == {*SERVICES, "odradek-report.timer"}
+    assert {path.name for path in units.iterdir()} == {*SERVICES, *TIMERS}
     (start,) = re.findall("(?m)^ExecStart=(.*)", (units / "odradek.service").read_text())
     executable, configuration = start.split()[0], start.split()[-1]
     assert executable == "/opt/odradek/venv/bin/odradek"
@@ -83,7 +84,8 @@ def test_an_existing_configuration_is_kept(tmp_path: Path) -> None:
     mine.write_text("log.dirs=/mine\n")
     install(tmp_path, "--units-only")
     assert mine.read_text() == "log.dirs=/mine\n"
-    assert not (tmp_path / "usr/lib/systemd/system/odradek-report.timer").exists()
+    for timer in TIMERS:
+        assert not (tmp_path / "usr/lib/systemd/system" / timer).exists()
 
 
 def test_errors_of_the_installer_are_one_line(tmp_path: Path) -> None:

@@ -145,12 +145,18 @@ def connection_to(servers: str, timeout: float) -> "Cluster":
     return Cluster(servers, timeout, on_silence=warn, security=command_security())
 
 
+def command_config_file() -> str | None:
+    """The file that the command's --command-config names, for a program that reads it itself."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_SECURITY)
+
+
 def command_security() -> "ClientSecurity":
     """The security settings of the command's --command-config. Raises ClientError."""
     from odradek.clients.security import PLAIN, ClientSecurity
 
     context = click.get_current_context(silent=True)
-    path = None if context is None else context.meta.get(_SECURITY)
+    path = command_config_file()
     if context is None or path is None:
         return PLAIN
     security = ClientSecurity.from_file(path)

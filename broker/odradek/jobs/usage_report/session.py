@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,7 +90,10 @@ def tune(session: "SparkSession", lean: bool) -> None:
 
 
 @contextmanager
-def spark_session(master: str | None, log: Path, scratch: Path, memory: str, lean: bool) -> Iterator["SparkSession"]:
+def spark_session(
+    master: str | None, log: Path, scratch: Path, memory: str, lean: bool, app: str = "odradek usage report",
+    more: Mapping[str, str] | None = None,
+) -> Iterator["SparkSession"]:  # fmt: skip
     """Yield a session for the job; it is stopped afterwards if it was started here.
 
     :param lean: there is little data: start faster, with less compilation
@@ -98,6 +101,7 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str, lea
     :param log: the file for Spark's messages
     :param scratch: a directory for shuffles and spills, removed by the caller
     :param memory: heap size of the driver, as Java writes it; with a local master all of Spark's heap
+    :param app: the name of the application in Spark. :param more: further settings of a session that is started here
     :raises ReportError: PySpark or Java is missing, or Spark does not start
     """
     try:
@@ -118,7 +122,7 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str, lea
     if chosen.startswith("local"):
         # Otherwise Spark looks up the name of the machine, and does not start if it has no address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.appName("odradek usage report").master(chosen)
+    builder = SparkSession.builder.appName(app).master(chosen)
     for key, value in {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -132,6 +136,7 @@ def spark_session(master: str | None, log: Path, scratch: Path, memory: str, lea
         # time for Python and Java to connect to each other; Spark's default of 15 s is too short on a loaded machine
         "spark.python.authenticate.socketTimeout": "300s",
         **({"spark.driver.host": "127.0.0.1"} if chosen.startswith("local") else {}),
+        **(more or {}),
     }.items():
         builder = builder.config(key, value)
     with stderr_in(log), started_in(scratch):

@@ -1,0 +1,350 @@
+"""``odradek load``: run, versions, verify. Checks the options, asks the brokers, and runs the Spark job in the process of the
+command.
+"""
+
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from odradek.cli.failure import fail
+from odradek.cli.lazy import LazyGroup
+from odradek.cli.options import (
+    BOOTSTRAP_OPTION,
+    JSON_OPTION,
+    TIMEOUT_OPTION,
+    TOPICS_ARGUMENT,
+    command_config_file,
+    command_security,
+    complete_paths,
+    connection_to,
+    fail_on_cluster,
+    key_values,
+)
+
+if TYPE_CHECKING:
+    from odradek.jobs.load.commit_log import Head, VersionDirectory
+    from odradek.jobs.load.frames import Reader
+    from odradek.jobs.load.job import SparkOptions
+    from odradek.jobs.load.offsets import ClusterState, Plan
+
+_YEAR_10000_MS = 253_402_300_800_000
+OUT_OPTION = click.option(
+    "--out",
+    metavar="DIR",
+    required=True,
+    shell_complete=complete_paths,
+    help="Directory of the output, with its versions.",
+)
+VERSION_OPTION = click.option(
+    "--version", "name", metavar="NAME", default="main", show_default=True, help="Version of the output."
+)
+SPARK_OPTIONS = (
+    click.option("--master", metavar="URL", help="URL of the Spark master.  [default: local[*,4]]"),
+    click.option("--memory", metavar="SIZE", default="1g", show_default=True, help="Heap size of Spark's driver."),
+    click.option(
+        "--reader",
+        type=click.Choice(("auto", "kafka", "python")),
+        default="auto",
+        show_default=True,
+        help="Read with Spark's Kafka connector, or with confluent-kafka in Spark's Python workers; auto takes the connector"
+        " if it is here or Maven Central can be reached.",
+    ),
+    click.option(
+        "--connector-jars",
+        metavar="DIR",
+        shell_complete=complete_paths,
+        help="Directory with the jars of Spark's Kafka connector and of what it needs.",
+    ),
+    click.option(
+        "--conf",
+        "spark_settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=key_values,
+        help="A setting of Spark. Repeatable.",
+    ),
+    click.option(
+        "--min-partitions",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Least number of tasks that read; 0: one for each partition of the topics.",
+    ),
+)
+
+
+def spark_options(command: Any) -> Any:
+    """Add the options about Spark."""
+    for option in reversed(SPARK_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "verify": ("odradek.cli.load_verify:verify", "Compare the files with their commits and with the broker."),
+    },
+)
+def load() -> None:
+    """Load topics into Parquet files with Spark, each record once.
+
+    \b
+      odradek load run orders payments --out /srv/loads           # what is new since the last run
+      odradek load run orders --out /srv/loads --from 2026-11-01T00:00Z --to 2026-11-08T00:00Z --version week-45
+    """
+
+
+@load.command("run")
+@TOPICS_ARGUMENT
+@OUT_OPTION
+@VERSION_OPTION
+@click.option(
+    "--from",
+    "from_",
+    metavar="TIME",
+    help="Load records from each partition's first record of this time or later: 2026-01-31T12:00Z, -1h or ms since 1970. Needs"
+    " --version.",
+)
+@click.option(
+    "--to", metavar="TIME", help="Load up to each partition's first record of this time or later. Needs --version."
+)
+@click.option(
+    "--max-offsets",
+    type=click.IntRange(1),
+    default=5_000_000,
+    show_default=True,
+    help="Commit after about this number of offsets, so that a load that is stopped keeps what it has.",
+)
+@click.option(
+    "--merge-at",
+    type=click.IntRange(0),
+    default=64,
+    show_default=True,
+    help="Merge small files (below 64 MiB) of a topic and date when there are this many; 0: never.",
+)
+@click.option(
+    "--value",
+    "value",
+    type=click.Choice(("raw", "json")),
+    default="raw",
+    show_default=True,
+    help="Also decode values, into the column decoded; the column value stays as it is.",
+)
+@click.option(
+    "--schema",
+    metavar="COLUMNS|FILE",
+    help="With --value json: the columns of the values, such as 'id bigint, name string', or a file with them.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the offsets that would be loaded, and write nothing.")
+@spark_options
+@TIMEOUT_OPTION
+@BOOTSTRAP_OPTION
+def run_load(servers: str, timeout: float, topics: tuple[str, ...], out: str, name: str, **options: Any) -> None:
+    """Load what is new in the topics. A run that was killed is repeated with the same command.
+
+    Exit code 3 if the run loaded what there is, but records were deleted before they were loaded, or a topic was deleted or
+    created again: the output and --out/version=NAME/_odradek_load/runs.jsonl say which.
+    """
+    check_python()
+    from odradek.cli.load_source import cluster_state
+    from odradek.clients.errors import ClientError
+    from odradek.jobs.load import job
+    from odradek.jobs.load.commit_log import VersionDirectory, checked_name
+    from odradek.jobs.load.decoding import decoding_of
+    from odradek.jobs.load.errors import LoadError
+    from odradek.jobs.load.page import write_page
+
+    period = _period(options.pop("from_"), options.pop("to"), name)
+    names = tuple(dict.fromkeys(topics))
+    try:
+        version = VersionDirectory(output_of(out), checked_name(name))
+        decoding = decoding_of(options["value"], options["schema"])
+
+        def look() -> "ClusterState":
+            with connection_to(servers, timeout) as cluster:
+                return cluster_state(cluster, names, *period)
+
+        say = partial(click.echo, err=True)
+        state = look()
+        _check_topics(version, state)
+        head = _head(name, state, period, decoding.text)
+        if options["dry_run"]:
+            job.check_version(version, head)
+            _show(job.plan_of(version, state))
+            return
+        reader, spark = spark_and_reader(servers, **options)
+        version = job.open_version(version.output, name, head)
+        outcome = job.run(
+            version,
+            look,
+            options["max_offsets"],
+            lambda plan: job.spark_writer(version, reader, spark, decoding, say, plan),
+            say,
+            options["merge_at"],
+        )
+        page = write_page(version)
+    except ClientError as error:
+        fail_on_cluster(error, servers)
+    except LoadError as error:
+        fail(error)
+    except OSError as error:
+        fail(f"--out {out}: {error.filename or 'a file'}: {error.strerror}; what was committed before is loaded")
+    click.echo(f"{outcome.records} records in {outcome.commits} commits: {version.path}")
+    click.echo(f"summary: {page}")
+    raise SystemExit(outcome.exit_status)
+
+
+@load.command("merge")
+@OUT_OPTION
+@VERSION_OPTION
+@click.option(
+    "--at-least",
+    type=click.IntRange(2),
+    default=2,
+    show_default=True,
+    help="Merge where a topic and date have this number of small files, or more.",
+)
+def merge(out: str, name: str, at_least: int) -> None:
+    """Merge small files (below 64 MiB) of each topic and date. Readers find each record once, before and after."""
+    check_python()
+    from odradek.jobs.load import job
+    from odradek.jobs.load.commit_log import VersionDirectory, checked_name
+    from odradek.jobs.load.errors import LoadError
+    from odradek.jobs.load.publishing import recover
+    from odradek.jobs.load.summary import summary_of
+
+    try:
+        version = VersionDirectory(output_of(out), checked_name(name))
+        summary_of(version)
+        with version.locked():
+            recover(version)
+            if job.merge_small(version, at_least, click.echo) is None:
+                click.echo(f"{version.path}: no topic and date has {at_least} small files")
+    except LoadError as error:
+        fail(error)
+
+
+@load.command("versions")
+@OUT_OPTION
+@JSON_OPTION
+def versions(out: str, as_json: bool) -> None:
+    """List the versions of an output, with what each has."""
+    from odradek.cli.output import echo_json, print_table
+    from odradek.jobs.load.commit_log import versions as find
+    from odradek.jobs.load.errors import LoadError
+    from odradek.jobs.load.summary import TITLES, summary_of
+
+    try:
+        found = [summary_of(version) for version in find(output_of(out))]
+    except LoadError as error:
+        fail(error)
+    if as_json:
+        echo_json([summary.document() for summary in found])
+        return
+    empty = f"--out {out}: has no version of `odradek load`; `odradek load run` creates one"
+    rows = [summary.row() for summary in found]
+    print_table(TITLES, rows, empty)
+
+
+def check_python() -> None:
+    """End the command if a package of the job is missing."""
+    for package in ("pyspark", "pyarrow", "numpy", "pandas"):
+        if find_spec(package) is None:
+            from odradek.jobs.load.errors import INSTALL
+
+            fail(f"the Python package {package} is missing: {INSTALL}")
+
+
+def output_of(out: str) -> Path:
+    """The directory of --out. Raises LoadError if it is none."""
+    from odradek.jobs.load.errors import LoadError
+
+    if "://" in out:
+        raise LoadError(
+            f"--out {out}: expected a directory of a file system, which all machines of a Spark cluster share"
+        )
+    path = Path(out).absolute()
+    if path.exists() and not path.is_dir():
+        raise LoadError(f"--out {out}: is a file; expected a directory")
+    return path
+
+
+def _period(from_: str | None, to: str | None, name: str) -> tuple[int | None, int | None]:
+    from odradek.cli.values import time_ms
+    from odradek.clock import now_ms
+
+    bounds: list[int | None] = []
+    for option, text in (("--from", from_), ("--to", to)):
+        try:
+            bounds.append(None if text is None else time_ms(text, now_ms()))
+        except ValueError as error:
+            fail(f"{option}: {error}")
+        if bounds[-1] is not None and not 0 <= bounds[-1] < _YEAR_10000_MS:
+            fail(f"{option}: '{text}' is not a time between 1970 and 9999")
+    from_ms, to_ms = bounds
+    if from_ms is not None and to_ms is not None and from_ms >= to_ms:
+        fail(f"--from {from_} is not before --to {to}: expected a period that ends after it begins")
+    if to_ms is not None and to_ms > now_ms():
+        fail(
+            f"--to {to} is in the future: expected a period that has ended, or no --to to load up to now, and more later"
+        )
+    if (from_ms is not None or to_ms is not None) and name == "main":
+        fail("--from and --to load a period into a version of its own: name it with --version NAME, other than main")
+    return from_ms, to_ms
+
+
+def _check_topics(version: "VersionDirectory", state: "ClusterState") -> None:
+    """Refuse topics that neither the cluster nor the version knows. Raises LoadError."""
+    from odradek.jobs.load.errors import LoadError
+
+    newest = version.newest()
+    unknown = [name for name in state.missing if newest is None or name not in newest.positions]
+    if unknown:
+        raise LoadError(
+            f"topic '{unknown[0]}' does not exist in cluster {state.cluster_id}, and was never loaded into version"
+            f" {version.name};"
+            " `odradek topic list` shows all topics"
+        )
+
+
+def _head(name: str, state: "ClusterState", period: tuple[int | None, int | None], decoding: str) -> "Head":
+    from odradek.clock import now_ms
+    from odradek.jobs.load.commit_log import Head
+    from odradek.jobs.usage_report.times import iso
+
+    return Head(name, state.cluster_id, iso(now_ms()), *period, decoding)
+
+
+def spark_and_reader(servers: str, **options: Any) -> "tuple[Reader, SparkOptions]":
+    """How Spark reads and runs, from the options of `spark_options`. Raises LoadError, ClientError."""
+    from odradek.cli.load_source import java_settings, library_settings
+    from odradek.clients.cluster import parse_servers
+    from odradek.jobs.load import connector
+    from odradek.jobs.load.frames import KAFKA, Reader
+    from odradek.jobs.load.job import SparkOptions
+    from odradek.jobs.usage_report.errors import ReportError
+    from odradek.jobs.usage_report.session import check_java
+
+    try:
+        check_java()
+    except ReportError as error:
+        fail(error)
+    kind, found = connector.find(options["reader"], options["connector_jars"], options["spark_settings"])
+    client = java_settings(command_config_file()) if kind == KAFKA else library_settings(command_security())
+    addresses = ",".join(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in parse_servers(servers)
+    )
+    reader = Reader(addresses, kind, client, options["min_partitions"])
+    return reader, SparkOptions(options["master"], options["memory"], {**options["spark_settings"], **found})
+
+
+def _show(plan: "Plan") -> None:
+    for finding in plan.findings:
+        click.echo(finding.text, err=True)
+    for part in plan.ranges:
+        click.echo(f"{part.place}: offsets {part.start} to {part.until - 1}")
+    click.echo(f"{plan.offsets} offsets of {len(plan.ranges)} partitions")

@@ -1,0 +1,114 @@
+"""Asks the brokers what `odradek load` needs to know before it starts Spark: partitions, topic ids, first and last offsets.
+
+Runs in the process of the command.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.clients.errors import ClientError, RefusedError
+from odradek.clients.topics import EARLIEST, LATEST, ListedOffset, list_offsets
+from odradek.config import properties, providers
+from odradek.config.errors import ConfigError
+from odradek.jobs.load.offsets import Bounds, ClusterState, TopicState
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.clients.cluster import Cluster, Partition, TopicInfo
+    from odradek.clients.security import ClientSecurity
+
+_NO_ID = bytes(16)
+#: Kafka's settings that only brokers and Odradek's own client know.
+_OWN = ("metrics.listener",)
+
+
+def cluster_state(
+    cluster: "Cluster", topics: Sequence[str], from_ms: int | None = None, to_ms: int | None = None
+) -> ClusterState:
+    """What the cluster has of the topics now.
+
+    :param from_ms, to_ms: also look up the first offset of these times or later
+    :raises ClientError: a broker does not answer, denies a topic, or a partition has no leader
+    """
+    view = cluster.metadata(topics)
+    found = [view.topics[name] for name in topics if name in view.topics]
+    partitions = [partition for topic in found for partition in topic.partitions]
+    for partition in partitions:
+        if partition.leader < 0:
+            raise ClientError(
+                f"partition {partition.topic}-{partition.number} has no leader: start the brokers of its replicas, then repeat"
+            )
+    earliest = _offsets(cluster, partitions, EARLIEST)
+    high = _offsets(
+        cluster, partitions, LATEST, committed_only=False
+    )  # before the ends: only a transaction is between them
+    ends = _offsets(cluster, partitions, LATEST)
+    starts = None if from_ms is None else _offsets(cluster, partitions, from_ms, committed_only=False)
+    stops = None if to_ms is None else _offsets(cluster, partitions, to_ms, committed_only=False)
+    return ClusterState(
+        view.cluster_id or "",
+        {topic.name: _topic(topic, earliest, ends, starts, stops, high) for topic in found},
+        tuple(name for name in topics if name not in view.topics),
+    )
+
+
+def _topic(
+    topic: "TopicInfo",
+    earliest: Mapping[tuple[str, int], int],
+    ends: Mapping[tuple[str, int], int],
+    starts: Mapping[tuple[str, int], int] | None,
+    stops: Mapping[tuple[str, int], int] | None,
+    high: Mapping[tuple[str, int], int],
+) -> TopicState:
+    def at(offsets: Mapping[tuple[str, int], int] | None, place: tuple[str, int]) -> int | None:
+        if offsets is None:
+            return None
+        return max(high[place], ends[place]) if offsets[place] < 0 else offsets[place]
+
+    partitions = {}
+    for partition in topic.partitions:
+        place = (topic.name, partition.number)
+        partitions[partition.number] = Bounds(
+            earliest[place], ends[place], at(starts, place), at(stops, place), high[place]
+        )
+    return TopicState(None if topic.topic_id == _NO_ID else topic.topic_id.hex(), partitions)
+
+
+def _offsets(
+    cluster: "Cluster", partitions: "Sequence[Partition]", time_ms: int, committed_only: bool = True
+) -> dict[tuple[str, int], int]:
+    """Offsets by time, before the last stable offset or the high watermark; -1 for a partition without such a record."""
+    listed: dict[tuple[str, int], ListedOffset] = list_offsets(cluster, partitions, time_ms, committed_only)
+    for partition in partitions:
+        place = (partition.topic, partition.number)
+        if place not in listed:
+            raise ClientError(f"the leader of {place[0]}-{place[1]} did not answer for it; repeat the command")
+        if listed[place].error != ErrorCode.NONE:
+            raise RefusedError(listed[place].error, what=f"{place[0]}-{place[1]}")
+    return {place: offset.offset for place, offset in listed.items()}
+
+
+def java_settings(path: str | None) -> dict[str, str]:
+    """The keys of a --command-config for Kafka's Java client, with the values that providers supply. Raises ClientError."""
+    if path is None:
+        return {}
+    try:
+        text = properties.decode(Path(path).read_bytes())
+        entries = [(entry.name, entry.value, f"{path}:{entry.line}") for entry in properties.parse(text, path)]
+        resolved = providers.resolved(entries)
+    except OSError as error:
+        raise ClientError(f"cannot read the client configuration {path}: {error.strerror}") from None
+    except ConfigError as error:
+        raise ClientError(f"{path}: {error}") from None
+    return {name: value.strip() for name, value, _ in resolved if not name.startswith(_OWN)}
+
+
+def library_settings(security: "ClientSecurity") -> dict[str, str]:
+    """The settings for librdkafka in Spark's Python workers. Raises ClientError for a login that needs a callback here."""
+    settings = security.librdkafka()
+    if "oauth_cb" in settings:
+        raise ClientError(
+            "--reader python cannot log in with OAUTHBEARER: use --reader kafka, or another sasl.mechanism in --command-config"
+        )
+    return {name: str(value) for name, value in settings.items()}

@@ -1,0 +1,11 @@
+"""The error that ends a load: one line that says what is wrong and what would be right."""
+
+from odradek.jobs.usage_report.errors import INSTALL as INSTALL  # the same packages
+
+
+class LoadError(Exception):
+    """The load cannot be done; the message is for the user who started it."""
+
+
+class LostRaceError(LoadError):
+    """Another run wrote the commit first; this run's files are no part of the output."""

@@ -1,0 +1,189 @@
+"""Writes the records of a task to Parquet files, and counts them in the same pass. Runs in Spark's Python workers.
+
+A task has a range of offsets of one partition. It writes one file for each date into the staging directory of its step, under
+names that no other attempt uses, flushes them to the disk, and returns a row for each. Spark returns the rows of exactly one
+successful attempt of each task: the files of the others are in no commit.
+"""
+
+import os
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+HASH = "hash"
+ERROR = "decode_error"
+#: The name of a date that a directory cannot have: of timestamps before year 1 or after year 9999.
+NO_DATE = "__HIVE_DEFAULT_PARTITION__"
+_MICROSECONDS_A_DAY = 86_400_000_000
+_FIRST_DAY, _LAST_DAY = (int(np.datetime64(day, "D").astype(np.int64)) for day in ("0001-01-01", "9999-12-31"))
+_OPEN_FILES = 16
+_BUFFER_BYTES = 64 << 20
+_FILE_BYTES = 1 << 30
+_HASHES = 1 << 64
+
+#: The row that a task returns for each file; `checksum` is signed.
+WRITTEN = (
+    "topic string, partition int, date string, file string, bytes bigint, records bigint, undecoded bigint, first_offset"
+    " bigint,"
+    " last_offset bigint, first_timestamp_ms bigint, last_timestamp_ms bigint, checksum bigint"
+)
+_WRITTEN_SCHEMA = pa.schema([
+    ("topic", pa.string()), ("partition", pa.int32()), ("date", pa.string()), ("file", pa.string()),
+    *((name, pa.int64()) for name in (
+        "bytes", "records", "undecoded", "first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms", "checksum",
+    )),
+])  # fmt: skip
+
+
+@dataclass
+class _Counts:
+    """What is in a file."""
+
+    records: int = 0
+    undecoded: int = 0
+    first_offset: int = 0
+    last_offset: int = 0
+    first_timestamp_ms: int = 0
+    last_timestamp_ms: int = 0
+    checksum: int = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count a batch with the columns offset, timestamp, hash, and decode_error if values are decoded."""
+        offsets = pc.min_max(batch.column("offset")).as_py()
+        times = pc.min_max(batch.column("timestamp").cast(pa.int64())).as_py()
+        first_ms, last_ms = times["min"] // 1000, times["max"] // 1000
+        if not self.records:
+            self.first_offset, self.first_timestamp_ms, self.last_timestamp_ms = offsets["min"], first_ms, last_ms
+        self.first_timestamp_ms = min(self.first_timestamp_ms, first_ms)
+        self.last_timestamp_ms = max(self.last_timestamp_ms, last_ms)
+        self.last_offset = offsets["max"]
+        hashes = batch.column(HASH).to_numpy(zero_copy_only=False).view(np.uint64)
+        self.checksum = (self.checksum + int(hashes.sum(dtype=np.uint64))) % _HASHES
+        self.records += batch.num_rows
+        if ERROR in batch.schema.names:
+            self.undecoded += batch.num_rows - batch.column(ERROR).null_count
+
+
+class _OpenFile:
+    """A file that is being written: batches are kept until there are enough of them for a row group."""
+
+    def __init__(self, staging: Path) -> None:
+        self.path = staging / f"{uuid.uuid4().hex}.parquet"
+        self.counts = _Counts()
+        self.buffered = 0
+        self._batches: list[pa.RecordBatch] = []
+        self._file: BinaryIO | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.counts.add(batch)
+        self._batches.append(batch)
+        self.buffered += batch.nbytes
+
+    def flush(self) -> None:
+        """Write what is kept as a row group."""
+        if not self._batches:
+            return
+        table = pa.Table.from_batches(self._batches).drop_columns(["topic", HASH])
+        if self._writer is None or self._file is None:
+            self._file = open(self.path, "xb")  # noqa: SIM115 - `close` closes it
+            self._writer = pq.ParquetWriter(self._file, table.schema, compression="zstd")
+        self._writer.write_table(table)
+        self._batches, self.buffered = [], 0
+
+    @property
+    def size(self) -> int:
+        """The bytes written so far."""
+        return 0 if self._file is None else self._file.tell()
+
+    def close(self) -> int:
+        """Flush the file to the disk; return its size in bytes."""
+        self.flush()
+        assert self._writer is not None and self._file is not None
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        size = self._file.tell()
+        self._file.close()
+        return size
+
+
+def write_batches(staging: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the records of a task.
+
+    :param batches: with the columns of `frames.read`, in the order of offsets
+    :returns: one batch with a row of `WRITTEN` for each file
+    :raises RuntimeError: the offsets do not ascend, so that a record may be there twice
+    """
+    directory = Path(staging)
+    open_files: OrderedDict[tuple[str, int, str], _OpenFile] = OrderedDict()
+    rows: list[dict[str, Any]] = []
+    last: dict[tuple[str, int], int] = {}
+
+    def close(key: tuple[str, int, str]) -> None:
+        file = open_files.pop(key)
+        topic, partition, date = key
+        size = file.close()
+        signed = file.counts.checksum - (_HASHES if file.counts.checksum >= _HASHES // 2 else 0)
+        row = {"topic": topic, "partition": partition, "date": date, "file": file.path.name, "bytes": size}
+        rows.append({**row, **vars(file.counts), "checksum": signed})
+
+    for batch in batches:
+        _check_order(last, batch)
+        for key, part in _by_place_and_date(batch):
+            if key not in open_files:
+                if len(open_files) >= _OPEN_FILES:
+                    close(next(iter(open_files)))
+                open_files[key] = _OpenFile(directory)
+            open_files.move_to_end(key)
+            open_files[key].add(part)
+        if sum(file.buffered for file in open_files.values()) >= _BUFFER_BYTES:
+            for file in open_files.values():
+                file.flush()
+        for key in [key for key, file in open_files.items() if file.size >= _FILE_BYTES]:
+            close(key)
+    for key in list(open_files):
+        close(key)
+    yield pa.RecordBatch.from_pylist(rows, schema=_WRITTEN_SCHEMA)
+
+
+def _check_order(last: dict[tuple[str, int], int], batch: pa.RecordBatch) -> None:
+    offsets = batch.column("offset").to_numpy()
+    topics, partitions = batch.column("topic").dictionary_encode(), batch.column("partition").to_numpy()
+    for code, topic in enumerate(topics.dictionary.to_pylist()):
+        for partition in np.unique(partitions):
+            chosen = (topics.indices.to_numpy() == code) & (partitions == partition)
+            place = (topic, int(partition))
+            ascending = np.concatenate(([last.get(place, -1)], offsets[chosen]))
+            if (np.diff(ascending) <= 0).any():
+                raise RuntimeError(f"{topic}-{partition}: the offsets after {ascending[0]} do not ascend")
+            last[place] = int(ascending[-1])
+
+
+def _by_place_and_date(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int, str], pa.RecordBatch]]:
+    """The rows of a batch by topic, partition and date (UTC), in their order."""
+    if not batch.num_rows:
+        return
+    days = batch.column("timestamp").cast(pa.int64()).to_numpy() // _MICROSECONDS_A_DAY
+    partitions = batch.column("partition").to_numpy()
+    topics = batch.column("topic").dictionary_encode()
+    codes = topics.indices.to_numpy()
+    keys = np.stack((codes, partitions, days), axis=1)
+    found = keys[:1] if (keys == keys[0]).all() else np.unique(keys, axis=0)
+    for code, partition, day in found:
+        chosen = (keys == (code, partition, day)).all(axis=1)
+        part = batch if len(found) == 1 else batch.filter(pa.array(chosen))
+        yield (topics.dictionary[int(code)].as_py(), int(partition), date_of(int(day))), part
+
+
+def date_of(day: int) -> str:
+    """The name of a day's directory. :param day: since 1970."""
+    return str(np.datetime64(day, "D")) if _FIRST_DAY <= day <= _LAST_DAY else NO_DATE

@@ -1,0 +1,115 @@
+"""Moves the files of a commit to where readers find them, after the commit was written. Repeatable: what is done is not done
+again.
+
+The order of a step is: write files in staging and flush them; write the commit; publish. Whatever is in staging and in no
+commit was left by a run that died, and is removed by the next run. Runs in the driver, which holds the lock of the version.
+"""
+
+import ctypes
+import errno
+import os
+import shutil
+from pathlib import Path
+
+from odradek.jobs.load.commit_log import MERGE, Commit, VersionDirectory, sync_directory
+from odradek.jobs.load.errors import LoadError
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+def publish(version: VersionDirectory, commit: Commit) -> None:
+    """Put the files of a commit in place, and remove those that it replaced.
+
+    :raises LoadError: a file is neither in staging nor in its place
+    """
+    if commit.kind == MERGE:
+        _publish_merge(version, commit)
+        return
+    changed: set[Path] = set()
+    for file in commit.files:
+        written, target = version.path / file.staging, version.path / file.path
+        _make_directories(version.path, target.parent)
+        try:
+            written.rename(target)
+        except FileNotFoundError:
+            if not target.exists():
+                raise LoadError(
+                    f"{target} of commit {commit.number} is missing, and so is {written}: restore one of them, or load again"
+                    " into another version"
+                ) from None
+        changed.add(target.parent)
+    for directory in sorted(changed):
+        sync_directory(directory)
+
+
+def recover(version: VersionDirectory) -> Commit | None:
+    """Finish what a run that died had committed, and remove what it had not. Returns the newest commit. Raises LoadError."""
+    newest = version.newest()
+    if newest is not None:
+        publish(version, newest)
+    version.staging.mkdir(exist_ok=True)
+    for left in version.staging.iterdir():
+        shutil.rmtree(
+            left, ignore_errors=True
+        )  # a task of the dead run may write for some seconds; the next run removes the rest
+    for left in version.commits.glob(".*.json.*"):
+        left.unlink()
+    return newest
+
+
+def _make_directories(top: Path, path: Path) -> None:
+    missing = []
+    while path != top and not path.exists():
+        missing.append(path)
+        path = path.parent
+    for directory in reversed(missing):
+        directory.mkdir(exist_ok=True)
+        sync_directory(directory.parent)
+
+
+def _publish_merge(version: VersionDirectory, commit: Commit) -> None:
+    """Exchange each directory with the one in staging that has the merged file: readers see the old files or the new ones."""
+    merged: dict[str, list[str]] = {}
+    staged: dict[str, Path] = {}
+    for file in commit.files:
+        directory, _, name = file.path.rpartition("/")
+        merged.setdefault(directory, []).append(name)
+        staged[directory] = (version.path / file.staging).parent
+    for directory, names in sorted(merged.items()):
+        target = version.path / directory
+        if not all((target / name).exists() for name in names):
+            exchange(staged[directory], target)
+            sync_directory(target)
+            sync_directory(target.parent)
+        if staged[directory].exists():
+            shutil.rmtree(
+                staged[directory]
+            )  # it has the files that were replaced, and second names of those that were not
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Exchange two directories in one step. Raises LoadError if the file system cannot do it."""
+    library = ctypes.CDLL(None, use_errno=True)
+    rename = getattr(library, "renameat2", None)
+    number = errno.ENOSYS
+    if rename is not None:
+        if rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+            return
+        number = ctypes.get_errno()
+    raise LoadError(f"{other}: its merged files cannot be put in place: {os.strerror(number)}")
+
+
+def can_exchange(directory: Path) -> bool:
+    """Whether the file system of `directory` can exchange two directories in one step."""
+    probes = [directory / f".probe-{os.getpid()}-{letter}" for letter in "ab"]
+    try:
+        for probe in probes:
+            probe.mkdir()
+        exchange(*probes)
+    except LoadError:
+        return False
+    finally:
+        for probe in probes:
+            if probe.exists():
+                probe.rmdir()
+    return True

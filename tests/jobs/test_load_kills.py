@@ -1,0 +1,42 @@
+"""Loads that are killed with all that they started, and loads whose tasks are killed: each record is there once at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.testing import Broker
+from tests import toolchains
+from tests.jobs.killed_loads import MOMENTS, TASK, KilledLoads
+
+pytestmark = [pytest.mark.xdist_group("load_kills"), pytest.mark.timeout(3600), pytest.mark.java]
+
+ROUNDS = int(os.environ.get("ODRADEK_LOAD_ROUNDS", "50"))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with Broker(topics={"orders": 3, "pay": 2}, directory=tmp_path / "broker") as started:
+        yield started
+
+
+def test_killed_loads_are_repeated_and_leave_each_record_once(broker: Broker, tmp_path: Path) -> None:
+    loads = KilledLoads(broker, toolchains.spark_kafka_jars(), tmp_path, 16)
+    for moment in ("a file is written", "a commit is written", TASK):
+        loads.round(moment)
+    loads.finish()
+    assert sum(loads.killed.values()) >= 3, loads.killed
+
+
+def test_loads_are_killed_at_all_moments_fifty_times(broker: Broker, tmp_path: Path) -> None:
+    seed = int(os.environ.get("ODRADEK_LOAD_SEED", "1"))
+    loads = KilledLoads(broker, toolchains.spark_kafka_jars(), tmp_path, seed)
+    moments = [*MOMENTS, TASK]
+    for number in range(ROUNDS):
+        loads.round(moments[number % len(moments)])
+    loads.finish()
+    assert sum(loads.killed.values()) >= ROUNDS * 9 // 10, loads.killed
+    print(loads.killed)

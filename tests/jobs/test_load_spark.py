@@ -1,0 +1,259 @@
+"""``odradek load`` with Spark and a broker: every committed record once, as another client reads it; what `verify` finds."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from odradek.cli.main import main
+from odradek.clients.cluster import Cluster
+from odradek.clients.topics import delete_records
+from odradek.jobs.load.commit_log import VersionDirectory
+from odradek.jobs.load.summary import summary_of
+from odradek.jobs.usage_report.table_files import SCHEMAS
+from odradek.jobs.usage_report.times import HOUR_MS
+from odradek.testing import Broker
+from tests import toolchains
+from tests.clients.secured import secured_broker
+from tests.jobs.loaded_topics import in_files, in_topic, send, send_transactions
+
+pytestmark = [pytest.mark.xdist_group("load"), pytest.mark.timeout(900), pytest.mark.java]
+
+
+@pytest.fixture(scope="module")
+def jars() -> Path:
+    return toolchains.spark_kafka_jars()
+
+
+@pytest.fixture(scope="module")
+def spark(jars: Path) -> Iterator[Any]:
+    """A session of one JVM, which the command uses instead of starting its own."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", ",".join(map(str, jars.glob("*.jar"))))
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "512m")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.python.authenticate.socketTimeout", "300s")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    forever = {"log.retention.ms": "-1"}  # some records have timestamps of years ago
+    with Broker(forever, {"orders": 3, "pay": 1}, directory=tmp_path / "broker") as started:
+        yield started
+
+
+class Command:
+    """Runs `odradek load` in this process, with its session."""
+
+    def __init__(self, servers: str, jars: Path, out: Path) -> None:
+        self.out = out
+        self.main = out / "version=main"
+        self._options = ["-b", servers, "--connector-jars", str(jars)]
+
+    def __call__(self, name: str, *arguments: object, status: int = 0) -> str:
+        """Run a subcommand; return its output. Without --reader it reads with Spark's connector."""
+        words = ["load", name, *map(str, arguments), "--out", str(self.out)]
+        options = self._options[:2] if "python" in arguments else self._options
+        done = CliRunner().invoke(main, [*words, *([] if name in ("versions", "merge") else options)])
+        assert done.exit_code == status, f"{done.output}\n{done.exception!r}"
+        return done.output
+
+
+@pytest.fixture
+def load(broker: Broker, spark: Any, jars: Path, tmp_path: Path) -> Command:
+    return Command(broker.bootstrap_servers, jars, tmp_path / "out")
+
+
+def test_every_committed_record_is_loaded_once(load: Command, broker: Broker) -> None:
+    servers = broker.bootstrap_servers
+    send(servers, "orders", 0, 700, **{"compression.type": "zstd"})
+    send_transactions(servers, "pay", 0, 45)
+    assert "745 records in 1 commits" in load("run", "orders", "pay")
+    send_transactions(servers, "orders", 1000, 30)
+    send(servers, "orders", 2000, 100)
+    assert "130 records" in load("run", "orders", "pay", "--max-offsets", 60)
+    wanted = in_topic(servers, "orders", 3) + in_topic(servers, "pay", 1)
+    assert in_files(load.main) == sorted(wanted) and len(wanted) == 875
+    assert "small files were merged" in load("merge")
+    assert in_files(load.main) == sorted(wanted)
+    assert "875 records of 4 partitions agree with its commits and the broker" in load("verify")
+    # the other reader: the same records with the same checksums
+    load("run", "orders", "pay", "--reader", "python", "--version", "other", "--min-partitions", 6)
+    assert in_files(load.out / "version=other") == sorted(wanted)
+    both = [summary_of(VersionDirectory(load.out, name)).partitions for name in ("main", "other")]
+    assert both[0] == both[1]
+    assert "875" in load("versions") and "other" in load("versions", "--json")
+
+
+def test_records_are_in_the_directories_of_their_dates(load: Command, broker: Broker) -> None:
+    config = ("-c", "message.timestamp.after.max.ms=9223372036854775807")
+    created = CliRunner().invoke(main, ["topic", "create", "dated", *config, "-b", broker.bootstrap_servers])
+    assert created.exit_code == 0, created.output
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    times = [1_767_225_599_999, 1_767_225_600_000, 1, 253_402_300_800_000]  # 2025-12-31, 2026-01-01, 1970, year 10000
+    for at_ms in times:
+        producer.produce("dated", value=b"x", timestamp=at_ms)
+    assert producer.flush(30) == 0
+    load("run", "dated")
+    names = sorted(path.name for path in (load.main / "topic=dated").iterdir())
+    assert names == ["date=1970-01-01", "date=2025-12-31", "date=2026-01-01", "date=__HIVE_DEFAULT_PARTITION__"]
+    table = pa.concat_tables(
+        pq.read_table(path, partitioning=None) for path in load.main.glob("topic=dated/*/*.parquet")
+    )
+    assert sorted(table["timestamp"].cast(pa.int64()).to_pylist()) == sorted(at_ms * 1000 for at_ms in times)
+    load("verify")
+
+
+def test_a_period_is_loaded_into_a_version_of_its_own(load: Command, broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(100):
+        producer.produce("orders", partition=number % 3, value=f"{number}", timestamp=1_700_000_000_000 + number * 1000)
+    assert producer.flush(30) == 0
+    load("run", "orders")
+    before = {path: path.stat().st_mtime_ns for path in load.main.rglob("*")}
+    period = ("--from", 1_700_000_020_000, "--to", 1_700_000_050_000, "--version", "again")
+    for loaded in (30, 0):
+        assert f"{loaded} records" in load("run", "orders", *period)
+    values = sorted(int(record.value or b"") for record in in_files(load.out / "version=again"))
+    assert values == list(range(20, 50))
+    assert {path: path.stat().st_mtime_ns for path in load.main.rglob("*")} == before
+    assert "begun with --from" in load("run", "orders", "--version", "again", status=1)
+    load("verify", "--version", "again")
+
+
+def test_values_are_decoded_and_those_that_cannot_be_are_kept(load: Command, broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    values = [b'{"id": 1, "tags": ["a", "b"]}', b"{", None, b'{"id": "x"}', b'{"id": 5, "more": 1}', b"\xff", b"null"]
+    for value in values:
+        producer.produce("pay", value=value)
+    assert producer.flush(30) == 0
+    said = load("run", "pay", "--value", "json", "--schema", "id bigit", status=1)
+    assert "--schema 'id bigit': Spark does not accept it" in said
+    options = ("--value", "json", "--schema", "id bigint, tags array<string>")
+    assert "4 values could not be decoded" in load("run", "pay", *options)
+    (file,) = load.main.glob("topic=pay/*/*.parquet")
+    rows = pq.read_table(file, partitioning=None).to_pylist()
+    assert [row["value"] for row in rows] == values
+    assert [row["decoded"] for row in rows] == [
+        {"id": 1, "tags": ["a", "b"]}, None, None, None, {"id": 5, "tags": None}, None, None,
+    ]  # fmt: skip
+    assert [row["decode_error"] is not None for row in rows] == [False, True, False, True, False, True, True]
+    load("verify")
+    assert "begun with --value json" in load("run", "pay", status=1)
+
+
+def test_verify_names_what_differs(load: Command, broker: Broker) -> None:
+    send(broker.bootstrap_servers, "pay", 1, 20)
+    load("run", "pay")
+    (file,) = load.main.glob("topic=pay/*/*.parquet")
+    table = pq.read_table(file, partitioning=None)
+    values = table["value"].to_pylist()
+    values[3] = b"other"
+    column = table.schema.get_field_index("value")
+    pq.write_table(table.set_column(column, "value", pa.array(values, pa.binary())).slice(0, 18), file)
+    file.with_name("mine.parquet").write_bytes(file.read_bytes())
+    said = load("verify", status=1)
+    assert "mine.parquet is in no commit" in said
+    assert "pay-0: the files have 18 records at offsets 0 to 17, the commits 20 records at offsets 0 to 19" in said
+    assert "pay-0: 1 records: differ at offsets 3\n" in said
+    assert "pay-0: 2 records: only the broker has offsets 18, 19\n" in said
+    assert "differences" in load("verify", "--files-only", status=1)
+
+
+def test_verify_compares_with_the_usage_report(load: Command, broker: Broker, tmp_path: Path) -> None:
+    begin = 1_700_000_000_000 // HOUR_MS * HOUR_MS
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(40):  # ten records an hour; the first and the last hour may not be complete
+        producer.produce("pay", value=f"{number}", timestamp=begin + number * HOUR_MS // 10)
+    assert producer.flush(30) == 0
+    load("run", "pay")
+    for counted, said in ((10, "20 records loaded of 2 whole hours, 20 counted by the broker: equal"),
+                          (11, "20 records loaded of 2 whole hours, 22 counted by the broker: -2")):  # fmt: skip
+        report = tmp_path / f"report-{counted}"
+        hours = [datetime.fromtimestamp((begin + number * HOUR_MS) / 1000, UTC) for number in range(4)]
+        traffic = [{"hour": hour, "topic": "pay", "api": "Produce", "records_in": counted} for hour in hours]
+        traffic += [{"hour": hour, "topic": "pay", "api": "Fetch", "records_out": 99} for hour in hours]
+        covered = [{"hour": hour, "source": "spool", "covered_ms": HOUR_MS} for hour in hours]
+        for name, rows in (("traffic_hourly", traffic), ("coverage_hourly", covered)):
+            directory = report / "tables" / name / "day=2023-11-14"
+            directory.mkdir(parents=True)
+            pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMAS[name]), directory / "part-0.parquet")
+        assert f"pay: {said}\n" in load("verify", "--files-only", "--usage", report)
+    assert "has no tables/traffic_hourly" in load("verify", "--usage", tmp_path, status=1)
+
+
+def test_deleted_records_and_a_new_topic_of_the_same_name_end_with_status_3(load: Command, broker: Broker) -> None:
+    send(broker.bootstrap_servers, "pay", 0, 10)
+    load("run", "pay")
+    send(broker.bootstrap_servers, "pay", 10, 20)
+    with Cluster(broker.bootstrap_servers) as cluster:
+        delete_records(cluster, {("pay", 0): 17})
+    assert "pay-0: offsets 10 to 16 were deleted before they were loaded" in load("run", "pay", status=3)
+    assert [record.offset for record in in_files(load.main)] == [*range(10), *range(17, 30)]
+    assert "pay-0: the broker has deleted offsets 0 to 9" in load("verify")
+    for arguments in (("topic", "delete", "pay", "--yes"), ("topic", "create", "pay")):
+        assert CliRunner().invoke(main, [*arguments, "-b", broker.bootstrap_servers]).exit_code == 0
+    send(broker.bootstrap_servers, "pay", 0, 50)
+    said = load("run", "pay", status=3)
+    assert "topic 'pay' was deleted and created again" in said and len(in_files(load.main)) == 23
+    assert "50 records" in load("run", "pay", "--version", "second")
+
+
+def test_a_load_over_sasl_ssl(spark: Any, jars: Path, tmp_path: Path) -> None:
+    with secured_broker(tmp_path, secured=2) as secured:
+        send(secured.servers, "secured", 0, 100, **secured.librdkafka_settings())
+        config = secured.java_properties(tmp_path / "client.properties")
+        load = Command(secured.servers, jars, tmp_path / "out")
+        load("run", "secured", "--command-config", config)
+        load("run", "secured", "--command-config", config, "--reader", "python", "--version", "python")
+        wanted = in_topic(secured.servers, "secured", 2, **secured.librdkafka_settings())
+        assert in_files(load.main) == in_files(load.out / "version=python") == wanted
+        load("verify", "--command-config", config)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nowhere",), "topic 'nowhere' does not exist in cluster"),
+        (("pay", "--from", "yesterday"), "--from: 'yesterday' is not a time"),
+        (("pay", "--from", "-1h", "--to", "-2h"), "expected a period that ends after it begins"),
+        (("pay", "--to", "2999-01-01"), "--to 2999-01-01 is in the future"),
+        (("pay", "--from", "99999999999999999"), "is not a time between 1970 and 9999"),
+        (("pay", "--from", "-1h"), "name it with --version NAME"),
+        (("pay", "--version", "../x"), "--version '../x': expected"),
+        (("pay", "--connector-jars", "/nowhere"), "--connector-jars /nowhere: is no directory with spark-sql-kafka"),
+        (("pay", "-b", "127.0.0.1:1"), "cannot connect to 127.0.0.1:1"),
+        (("pay", "--out", "s3://bucket/x"), "--out s3://bucket/x: expected a directory"),
+        (("pay", "--value", "json"), "--value json needs --schema"),
+        (("pay", "--schema", "id int"), "--schema needs --value json"),
+        (("pay", "--command-config", "/nowhere"), "cannot read the client configuration /nowhere"),
+    ],
+)
+def test_bad_input_is_one_line_and_creates_nothing(
+    broker: Broker, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    options = ["-b", broker.bootstrap_servers, "--out", str(tmp_path / "out"), "--connector-jars", "/nowhere"]
+    done = CliRunner().invoke(main, ["load", "run", *options, *arguments])
+    assert done.exit_code == 1 and said in done.output, done.output
+    assert done.output.count("\n") == 1 and not (tmp_path / "out").exists()
