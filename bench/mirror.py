@@ -80,10 +80,10 @@ def batch_of(size: int, codec: int) -> tuple[bytes, int]:
     return build_batch(records, codec=codec), count
 
 
-def fill(servers: str, partitions: int, total: int, batch: bytes, records: int) -> int:
+def fill(servers: str, partitions: int, total: int, batch: bytes, records: int, topic: str = TOPIC) -> int:
     """Write the batch until the topic has `total` bytes; return how many records each partition has."""
     each = max(1, total // partitions // len(batch))
-    routes = [Route((TOPIC, number), (TOPIC, number)) for number in range(partitions)]
+    routes = [Route((topic, number), (topic, number)) for number in range(partitions)]
     with Cluster(servers) as data, Cluster(servers) as control:
         options = LaneOptions(exactly_once=False)
         writer = TargetWriter(data, Commits(control, "", "fill", options, NO_PRODUCER), "", options)
