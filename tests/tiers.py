@@ -50,6 +50,7 @@ NIGHTLY: dict[str, str] = {
     "tests/quotas/test_measured_rates.py": "rates of clients over half a minute, also of Kafka's performance tools",
     "tests/tls/test_half_open_handshakes.py": "thousands of half-open TLS handshakes",
     "tests/cli/test_transactions.py": "the commands of transactions with this broker and with Apache Kafka",
+    "tests/mirror/test_killed_brokers.py": "a lane in a cluster whose brokers are killed",
     "tests/mirror/test_killed_lanes.py::test_killed_lanes_are_taken_over_a_hundred_times": "100 rounds of kills",
     "tests/clients/test_librdkafka.py": "librdkafka's own tests of transactions, which are compiled",
     "tests/clients/test_librdkafka_security.py": "librdkafka's own tests of TLS, logins and ACLs, which are compiled",
