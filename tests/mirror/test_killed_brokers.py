@@ -1,5 +1,5 @@
-"""Brokers of the cluster that is source and target are killed while a lane runs: leaders and coordinators move, and every record
-is copied once.
+"""Brokers of the cluster that is source and target are killed while a lane runs: leaders and coordinators move, and every
+record is copied once.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ SETTINGS = {
 pytestmark = pytest.mark.xdist_group("mirror-killed-brokers")
 
 
+def _wait_for_more(watcher: Watcher, records: int) -> None:
+    watcher.wait(lambda: sum(batch[4] for batch in watcher.batches) > records, "more records are moved")
+
+
 def test_leaders_and_coordinators_that_move_lose_and_repeat_no_record(tmp_path: Path) -> None:
     with Peers(tmp_path) as peers, start_brokers(tmp_path, peers.connect, SETTINGS) as cluster:
         servers = ",".join(cluster.servers())
@@ -39,7 +43,7 @@ def test_leaders_and_coordinators_that_move_lose_and_repeat_no_record(tmp_path: 
         with running(servers, servers, routes, LaneOptions(fetch_wait_ms=100, request_timeout_s=10), watcher):
             for broker_id in IDS:
                 write(made, "t", PARTITIONS, range(written, written + RECORDS))
-                watcher.wait(lambda: sum(batch[4] for batch in watcher.batches) > written, "records are moved")
+                _wait_for_more(watcher, written)
                 cluster.brokers[broker_id].kill_group()
                 write(made, "t", PARTITIONS, range(written + RECORDS, written + 2 * RECORDS))
                 cluster.brokers[broker_id].start()
