@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,8 @@ from tests.mirror.lanes import GROUP, Watcher, records_of, routes_of, running, w
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NUMBERS = itertools.count()
+BEGAN_MS = int(time.time() * 1000) - 3_600_000
+"""Time of the first record: young, so that no retention deletes it."""
 OF_0_10_0 = {1: (0, 2), 2: (0, 0), 3: (0, 1), 18: (0, 0)}
 """The versions of Fetch, ListOffsets, Metadata and ApiVersions that Kafka 0.10.0 serves."""
 
@@ -73,7 +76,7 @@ def write(made: Producer, topic: str, partitions: int, numbers: range) -> None:
             b"value %d " % number * (1 + number % 30),
             None if number % 5 == 0 else b"key %d" % number,
             number % partitions,
-            timestamp=1_600_000_000_000 + number,
+            timestamp=BEGAN_MS + number,
             headers=[("h", b"%d" % number), ("n", None)] if number % 3 == 0 else None,
         )
     made.flush()
@@ -310,9 +313,7 @@ def test_a_source_of_kafka_0_10_gives_messages_of_the_old_format(pair: Pair, cod
     (route,) = routes_of(pair.source, [topic])
     made = producer(pair.source, **{"compression.type": codec, "linger.ms": 20})
     for number in range(400):
-        made.produce(
-            topic, b"value %d " % number * 9, None if number % 3 else b"k", timestamp=1_600_000_000_000 + number
-        )
+        made.produce(topic, b"value %d " % number * 9, None if number % 3 else b"k", timestamp=BEGAN_MS + number)
     made.flush()
     made.produce(topic, b"x" * 900_000)  # larger than what is fetched of a partition
     made.flush()

@@ -389,8 +389,8 @@ class Lane:
         session.dirty.clear()
         session.records = False
         self._retry_s = FIRST_RETRY_S
-        self._absent_since.clear()
         for batch in written:
+            self._absent_since.pop(batch.route.target, None)
             self._observer.moved(
                 batch.route,
                 batch.source_offset,
