@@ -142,3 +142,20 @@ def test_without_transactions_kafka_takes_the_records_too(sides: dict[str, str])
     routes = routes_of(sides["ours"], ["plain"])
     mirror(sides["ours"], sides["kafka"], routes, exactly_once=False)
     assert records_of(sides["kafka"], ("a.plain", 0)) == records_of(sides["ours"], ("plain", 0))
+
+
+def test_many_batches_of_one_record_do_not_block_kafka(sides: dict[str, str]) -> None:
+    create(sides["ours"], "small")
+    create(sides["kafka"], "a.small")
+    made = producer(sides["ours"], **{"batch.num.messages": 1, "linger.ms": 0, "queue.buffering.max.messages": 0})
+    for number in range(30_000):
+        made.produce("small", b"%d" % number)
+    made.flush()
+    routes = routes_of(sides["ours"], ["small"])
+    watcher = Watcher()
+    options = LaneOptions(fetch_wait_ms=100, partition_fetch_bytes=16 << 20, fetch_max_bytes=16 << 20)
+    with running(sides["ours"], sides["kafka"], routes, options, watcher):
+        wait_until_moved(watcher, sides["ours"], sides["kafka"], routes)
+    assert not watcher.failures
+    assert len(watcher.batches) > 20_000
+    assert [seen.value for seen in records_of(sides["kafka"], ("a.small", 0))] == [b"%d" % at for at in range(30_000)]

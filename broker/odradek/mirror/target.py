@@ -2,7 +2,8 @@
 
 Used in the thread of one lane. A writer lives for one session: after its first error it is not used again, so that nothing is
 sent twice and nothing has to be deduplicated. Requests are pipelined: the batches of one partition, one in each request, as the
-protocol has it; nothing waits for the answers before `commit`.
+protocol has it. Up to IN_FLIGHT batches wait for their answers; if there are more, answers are received before more are sent,
+because a broker that cannot send its answers reads no requests either.
 """
 
 import struct
@@ -25,6 +26,9 @@ from odradek.protocol.schemas import produce
 OLDEST, NEWEST = 3, 8
 """Versions of Produce: 3 is the first with batches of format v2, 8 the last that is not flexible."""
 REQUEST_BYTES = 4 << 20
+IN_FLIGHT = 256
+"""Batches without an answer on a connection. Their answers (some 60 bytes, at most 300 each) fit into the buffers of the two
+sockets, so that sending cannot block for ever."""
 LAST_SEQUENCE = (1 << 31) - 1
 REFUSALS = {
     ErrorCode.MESSAGE_TOO_LARGE: False,
@@ -200,11 +204,17 @@ class TargetWriter:
         if self._commits.producer.producer_id < 0:
             self._send_one_by_one(connection, version, queues)
             return
-        bodies = []
-        while chosen := _next_request(queues):
-            bodies.append(self._body(chosen))
-            self._note(requests, chosen)
-        connection.send_parts(produce.SCHEMA, version, bodies)
+        waiting = sum(map(len, requests))
+        while any(queues):
+            while waiting > IN_FLIGHT // 2:
+                waiting -= len(requests[0])
+                self.receive(connection)
+            bodies = []
+            while waiting < IN_FLIGHT and (chosen := _next_request(queues)):
+                waiting += len(chosen)
+                bodies.append(self._body(chosen))
+                self._note(requests, chosen)
+            connection.send_parts(produce.SCHEMA, version, bodies)
 
     def _send_one_by_one(self, connection: Connection, version: int, queues: list[deque[Outgoing]]) -> None:
         """Without a producer id, a batch behind a refused one would be appended: one request at a time is in flight."""
