@@ -19,18 +19,18 @@ from odradek._ext.records.moved_batches import MOVE, FetchedBatch
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError
 from odradek.clients.wire import Readable, which_readable
-from odradek.mirror.commits import NO_PRODUCER, Commits, LaneFencedError, Position
+from odradek.mirror.commits import NO_PRODUCER, Commits, LaneFencedError, Position, PositionRefusedError
 from odradek.mirror.leaders import limits
 from odradek.mirror.reencode import InvalidBatchError, reencode
 from odradek.mirror.routes import UNKNOWN_TOPIC_ID, LaneOptions, Observer, Place, Route
 from odradek.mirror.source import Fetched, SourceReader, Stopped, made_again
-from odradek.mirror.target import Outgoing, PartitionRefusedError, TargetWriter
+from odradek.mirror.target import ABSENT, Outgoing, PartitionRefusedError, TargetWriter
 
 __all__ = ["Lane", "LaneFencedError"]
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 10.0
 ABSENT_S = 10.0
-"""A target topic that is unknown for this long, or a disk that is full, stops the partition; other partitions go on then."""
+"""A partition of the target that is unknown, or cannot be written, for this long stops; other partitions go on then."""
 REFRESH_S = 3600.0
 """Positions are committed again after this time, so that the target does not expire those of partitions without traffic."""
 LOG = logging.getLogger("odradek.mirror")
@@ -177,7 +177,6 @@ class Lane:
         if error.soon and now - self._absent_since.setdefault(place, now) < ABSENT_S:
             self._failed(error.reason)
             return
-        self._absent_since.pop(place, None)
         self._halt(place, error.first_offset, error.reason, error.may_pass)
 
     def _halt(self, place: Place, first_offset: int, reason: str, may_pass: bool) -> None:
@@ -212,6 +211,7 @@ class Lane:
         for place in list(self._halts):
             if place not in wanted:
                 del self._halts[place]
+        self._absent_since = {place: since for place, since in self._absent_since.items() if place in wanted}
         added = [route for place, route in wanted.items() if place not in session.routes]
         if added:
             self._add(session, added)
@@ -229,7 +229,8 @@ class Lane:
                 continue
             if position is None:
                 session.positions[place] = starts[route.source]
-                self._mark(session, place)  # the start is committed at once: a second start must not choose another one
+                if place not in self._halts:
+                    self._mark(session, place)  # committed at once: a second start must not choose another one
             else:
                 session.positions[place] = position.offset
                 reason = self._changed_topic(route, position)
@@ -369,12 +370,18 @@ class Lane:
 
     def _commit(self, session: _Session) -> None:
         positions = {place: self._position(session, place) for place in session.dirty}
-        written = session.writer.commit(positions)
+        try:
+            written = session.writer.commit(positions)
+        except PositionRefusedError as error:
+            # Nothing of the partition can be written, wherever its position is: it stops before its first offset.
+            raise PartitionRefusedError(
+                session.routes[error.place], 0, str(error), True, error.code in ABSENT
+            ) from error
         session.dirty.clear()
         session.records = False
         self._retry_s = FIRST_RETRY_S
-        self._absent_since.clear()
         for batch in written:
+            self._absent_since.pop(batch.route.target, None)
             self._observer.moved(
                 batch.route,
                 batch.source_offset,
