@@ -81,12 +81,13 @@ def running(
     routes: Sequence[Route],
     options: LaneOptions | None = None,
     watcher: Watcher | None = None,
+    transactional_id: str = TRANSACTIONAL_ID,
 ) -> Iterator[tuple[Lane, Watcher]]:
     """A lane in a thread; what it raises is raised at the end."""
     watcher = watcher or Watcher()
     lane = Lane(
         0,
-        TRANSACTIONAL_ID,
+        transactional_id,
         GROUP,
         lambda: Cluster(source),
         lambda: Cluster(target),

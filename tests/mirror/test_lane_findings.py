@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from types import SimpleNamespace
@@ -155,3 +156,37 @@ def test_commits_of_other_partitions_do_not_delay_a_stop(pair: Pair, monkeypatch
         wait_until_moved(watcher, pair.source, pair.target, routes[:1])
     assert 0 < watcher.moved_at_stop < 200
     assert check_equal(pair, routes[:1]) == 300
+
+
+def test_a_paused_owner_that_had_another_number_of_lanes_is_fenced(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = pair.topic()
+    routes = routes_of(pair.source, [topic])
+    write(producer(pair.source), topic, 1, range(100))
+    take, paused, resumed, ended = lane.Lane._take, threading.Event(), threading.Event(), threading.Event()
+
+    def pause(self: lane.Lane, session: Any, event: Any) -> None:
+        late = self._transactional_id.endswith(".8.0") and paused.is_set()
+        if late:
+            assert resumed.wait(60)
+        try:
+            take(self, session, event)
+        finally:
+            if late:
+                ended.set()
+
+    monkeypatch.setattr(lane.Lane, "_take", pause)
+    name = "odradek-mirror.a->b.{}.0"
+    with (
+        pytest.raises(lane.LaneFencedError, match="has another owner"),
+        running(pair.source, pair.target, routes, transactional_id=name.format(8)) as (_, first),
+    ):
+        try:
+            wait_until_moved(first, pair.source, pair.target, routes)
+            paused.set()
+            with running(pair.source, pair.target, routes, transactional_id=name.format(4)) as (_, second):
+                write(producer(pair.source), topic, 1, range(100, 200))
+                wait_until_moved(second, pair.source, pair.target, routes)
+        finally:
+            resumed.set()
+        assert ended.wait(60)
+    assert check_equal(pair, routes) == 200

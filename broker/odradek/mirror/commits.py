@@ -161,6 +161,21 @@ class Commits:
         if answer.error_code != ErrorCode.INVALID_TXN_STATE:  # no transaction is open
             self.check(answer.error_code, "EndTxn")
 
+    def fence(self, transactional_id: str) -> None:
+        """Fence the owner of another lane's transactional id, and abort its open transaction. Raises ClientError."""
+        api = init_producer_id
+        request = api.Request(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=self._options.transaction_timeout_ms,
+            producer_id=NO_PRODUCER.producer_id,
+            producer_epoch=NO_PRODUCER.epoch,
+        )
+        answer = self._control.ask_coordinator(
+            transactional_id, api.SCHEMA, request, lambda answer: [answer.error_code], kind=TRANSACTION, newest=4
+        )
+        if answer.error_code:
+            raise RefusedError(answer.error_code, what=f"InitProducerId of '{transactional_id}' at the target")
+
     # -- positions ------------------------------------------------------------------------------------------------
 
     def positions(self, places: Iterable[Place]) -> dict[Place, Position]:

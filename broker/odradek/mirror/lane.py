@@ -217,7 +217,7 @@ class Lane:
             self._add(session, added)
 
     def _add(self, session: _Session, routes: list[Route]) -> None:
-        committed = session.commits.positions([route.target for route in routes])
+        committed = self._committed(session, [route.target for route in routes])
         absent = [route.source for route in routes if route.target not in committed]
         starts = self._limits(absent, self._options.start) if absent else {}
         for route in routes:
@@ -233,6 +233,8 @@ class Lane:
                     self._mark(session, place)  # committed at once: a second start must not choose another one
             else:
                 session.positions[place] = position.offset
+                if self._other_writer(position) is not None:
+                    self._mark(session, place)
                 reason = self._changed_topic(route, position)
                 if reason is not None:
                     self._halt(place, position.offset, reason, may_pass=False)
@@ -242,6 +244,27 @@ class Lane:
                 self._stop_at(session, route)
             else:
                 session.reader.follow(route, session.positions[place])
+
+    def _committed(self, session: _Session, places: Collection[Place]) -> dict[Place, Position]:
+        """The committed positions. Former owners that had another number of lanes are fenced before they are read."""
+        committed = session.commits.positions(places)
+        others = {self._other_writer(position) for position in committed.values()} - {None}
+        if not others:
+            return committed
+        for other in others:
+            session.commits.fence(str(other))
+        return session.commits.positions(places)
+
+    def _other_writer(self, position: Position) -> str | None:
+        """The transactional id that committed a position, if it is another one of this flow.
+
+        The number of lanes was changed then. A worker that was only paused still has the id, and would write again.
+        """
+        flow = self._transactional_id.rsplit(".", 2)[0]
+        writer = _noted(position).get("by")
+        if not self._options.exactly_once or not isinstance(writer, str) or writer == self._transactional_id:
+            return None
+        return writer if writer.rsplit(".", 2)[0] == flow else None
 
     def _no_start(self, route: Route) -> str:
         return (
@@ -257,8 +280,8 @@ class Lane:
     def _changed_topic(self, route: Route, position: Position) -> str | None:
         """Why the position is not one of the route's topic; None if it is, or if that cannot be known."""
         try:
-            was = bytes.fromhex(json.loads(position.metadata).get("topic_id", ""))
-        except (ValueError, AttributeError, TypeError):
+            was = bytes.fromhex(str(_noted(position).get("topic_id", "")))
+        except ValueError:
             return None  # somebody else committed it, such as an operator with a tool
         if len(was) != len(UNKNOWN_TOPIC_ID) or UNKNOWN_TOPIC_ID in (was, route.source_topic_id):
             return None
@@ -271,6 +294,8 @@ class Lane:
         metadata: dict[str, object] = {"epoch": session.epochs.get(place, -1)}
         if route.source_topic_id != UNKNOWN_TOPIC_ID:
             metadata["topic_id"] = route.source_topic_id.hex()
+        if self._options.exactly_once:
+            metadata["by"] = self._transactional_id
         return Position(session.positions[place], json.dumps(metadata, separators=(",", ":")))
 
     # -- moving -----------------------------------------------------------------------------------------------------
@@ -391,6 +416,15 @@ class Lane:
                 batch.size_bytes,
                 batch.max_timestamp,
             )
+
+
+def _noted(position: Position) -> dict[str, object]:
+    """The metadata that a lane noted with a position; empty if somebody else committed it."""
+    try:
+        noted = json.loads(position.metadata)
+    except (ValueError, RecursionError):
+        return {}
+    return noted if isinstance(noted, dict) else {}
 
 
 def _outgoing(route: Route, data: memoryview, batch: FetchedBatch) -> Outgoing | None:
