@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -82,15 +82,16 @@ def running(
     options: LaneOptions | None = None,
     watcher: Watcher | None = None,
     transactional_id: str = TRANSACTIONAL_ID,
+    clusters: Sequence[Callable[[], Cluster]] = (),
 ) -> Iterator[tuple[Lane, Watcher]]:
-    """A lane in a thread; what it raises is raised at the end."""
+    """A lane in a thread; what it raises is raised at the end. :param clusters: how it reaches source and target."""
     watcher = watcher or Watcher()
     lane = Lane(
         0,
         transactional_id,
         GROUP,
-        lambda: Cluster(source),
-        lambda: Cluster(target),
+        clusters[0] if clusters else lambda: Cluster(source),
+        clusters[1] if clusters else lambda: Cluster(target),
         options or LaneOptions(fetch_wait_ms=100),
         watcher,
     )

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.groups import CommittedOffset, commit_offsets, fetch_offsets
+from odradek.clients.wire import Connection
 from odradek.mirror.lane import LaneFencedError
 from odradek.mirror.routes import LaneOptions, Route
 from odradek.testing import Broker
@@ -18,6 +19,23 @@ from tests.mirror.lanes import GROUP, Watcher, records_of, routes_of, running, w
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NUMBERS = itertools.count()
+OF_0_10_0 = {1: (0, 2), 2: (0, 0), 3: (0, 1), 18: (0, 0)}
+"""The versions of Fetch, ListOffsets, Metadata and ApiVersions that Kafka 0.10.0 serves."""
+
+
+class OldCluster(Cluster):
+    """A cluster of brokers whose newest versions are those of Kafka 0.10.0: they answer with message sets of format v1."""
+
+    def any_broker(self) -> Connection:
+        return _limited(super().any_broker())
+
+    def broker(self, node_id: int) -> Connection:
+        return _limited(super().broker(node_id))
+
+
+def _limited(connection: Connection) -> Connection:
+    connection._ranges = OF_0_10_0
+    return connection
 
 
 class Pair:
@@ -58,6 +76,14 @@ def write(made: Producer, topic: str, partitions: int, numbers: range) -> None:
             timestamp=1_600_000_000_000 + number,
             headers=[("h", b"%d" % number), ("n", None)] if number % 3 == 0 else None,
         )
+    made.flush()
+
+
+def write_plain(servers: str, topic: str, count: int) -> None:
+    """Write records without headers, which the old formats do not have."""
+    made = producer(servers)
+    for number in range(count):
+        made.produce(topic, b"%d" % number)
     made.flush()
 
 
@@ -237,6 +263,18 @@ def test_a_topic_that_was_made_again_stops(pair: Pair) -> None:
     assert len(records_of(pair.target, routes[0].target)) == 100
 
 
+def test_a_position_of_another_cluster_stops(pair: Pair) -> None:
+    topic = pair.topic()
+    (route,) = routes_of(pair.source, [topic])
+    write(producer(pair.source), topic, 1, range(100))
+    with Cluster(pair.target) as cluster:
+        commit_offsets(cluster, GROUP, {route.target: CommittedOffset(20, -1, '{"cluster_id":"another"}')})
+    with running(pair.source, pair.target, [route]) as (_, watcher):
+        watcher.wait(lambda: watcher.stops, "the partition stops")
+    assert "one of the cluster 'another'" in watcher.stops[route.target]
+    assert not records_of(pair.target, route.target)
+
+
 def test_a_source_that_deleted_what_was_not_copied_stops_the_partition(pair: Pair) -> None:
     topic = pair.topic()
     (route,) = routes_of(pair.source, [topic])
@@ -264,3 +302,40 @@ def test_a_missing_target_topic_is_reported_and_copied_once_it_exists(pair: Pair
         admin.create_topics([NewTopic(route.target[0], 1, 1)])[route.target[0]].result()
         wait_until_moved(watcher, pair.source, pair.target, [route])
     assert check_equal(pair, [route]) == 100
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
+def test_a_source_of_kafka_0_10_gives_messages_of_the_old_format(pair: Pair, codec: str) -> None:
+    topic = pair.topic()
+    (route,) = routes_of(pair.source, [topic])
+    made = producer(pair.source, **{"compression.type": codec, "linger.ms": 20})
+    for number in range(400):
+        made.produce(
+            topic, b"value %d " % number * 9, None if number % 3 else b"k", timestamp=1_600_000_000_000 + number
+        )
+    made.flush()
+    made.produce(topic, b"x" * 900_000)  # larger than what is fetched of a partition
+    made.flush()
+    old = Route(route.source, route.target)
+    with Cluster(pair.target) as cluster:
+        commit_offsets(cluster, GROUP, {route.target: CommittedOffset(7, -1, "")})
+    clusters = (lambda: OldCluster(pair.source), lambda: Cluster(pair.target))
+    options = LaneOptions(partition_fetch_bytes=50_000)
+    with running(pair.source, pair.target, [old], options, clusters=clusters) as (_, watcher):
+        wait_until_moved(watcher, pair.source, pair.target, [route])
+    assert not watcher.failures
+    assert records_of(pair.target, route.target) == records_of(pair.source, route.source)[7:]
+
+
+def test_a_source_of_kafka_0_10_begins_at_its_start_or_end(pair: Pair) -> None:
+    for start, count in (("earliest", 150), ("latest", 50)):
+        topic = pair.topic()
+        (route,) = routes_of(pair.source, [topic])
+        write_plain(pair.source, topic, 100)
+        clusters = (lambda: OldCluster(pair.source), lambda: Cluster(pair.target))
+        old = Route(route.source, route.target)
+        with running(pair.source, pair.target, [old], LaneOptions(start=start), clusters=clusters) as (_, watcher):
+            wait_until_moved(watcher, pair.source, pair.target, [route])
+            write_plain(pair.source, topic, 50)
+            wait_until_moved(watcher, pair.source, pair.target, [route])
+        assert len(records_of(pair.target, route.target)) == count

@@ -72,7 +72,6 @@ def mirror(source: str, target: str, routes: Any, exactly_once: bool = True) -> 
             watcher.wait(
                 lambda: len(watcher.at) == len(routes) and all(at[0] >= at[1] for at in watcher.at.values()), "all"
             )
-    assert not watcher.failures
     assert not watcher.stops
 
 

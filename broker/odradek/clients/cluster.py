@@ -31,6 +31,8 @@ DEFAULT_TIMEOUT_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 AT_ONCE = 16
 """The maximum number of brokers that are asked at the same time."""
+WITH_CREATION = 4
+"""The first version of Metadata in which the client decides whether missing topics are created (Kafka 0.11)."""
 GROUP, TRANSACTION = 0, 1
 """What a coordinator coordinates: a consumer group, or the transactions of a transactional id."""
 CHANGES = frozenset(
@@ -271,11 +273,13 @@ class Cluster:
     def metadata(self, topics: Iterable[str] | None = None, create: bool = False) -> View:
         """The cluster with all topics, or with the named topics that exist. Raises ClientError.
 
-        :param create: let the broker create missing topics, if its auto.create.topics.enable allows it.
+        :param create: let the broker create missing topics, if its auto.create.topics.enable allows it; a broker before Kafka
+            0.11 always does so.
         """
         named = None if topics is None else [metadata.Request.MetadataRequestTopic(name=name) for name in topics]
-        request = metadata.Request(topics=named, allow_auto_topic_creation=create)
         connection = self.any_broker()
+        chooses = connection.version_of(metadata.SCHEMA, oldest=1) >= WITH_CREATION
+        request = metadata.Request(topics=named, allow_auto_topic_creation=create or not chooses)
         try:
             response = connection.ask(metadata.SCHEMA, request, oldest=1)
         except UnreachableError:

@@ -55,13 +55,17 @@ class _Halt(NamedTuple):
 
 @dataclass
 class _Session:
-    """:param positions: by target partition, as far as records were passed to the writer. :param dirty: those that differ from
-    what is committed. :param opened_at: monotonic time of the first change since the last commit.
+    """The state of a session.
+
+    :param cluster_id: of the source; None before Kafka 0.10.1. :param positions: by target partition, as far as records were
+        passed to the writer. :param dirty: those that differ from what is committed. :param records: whether records were
+        passed since the last commit. :param opened_at: monotonic time of the first change since then.
     """
 
     reader: SourceReader
     writer: TargetWriter
     commits: Commits
+    cluster_id: str | None
     routes: dict[Place, Route] = field(default_factory=dict)
     positions: dict[Place, int] = field(default_factory=dict)
     epochs: dict[Place, int] = field(default_factory=dict)
@@ -152,7 +156,9 @@ class Lane:
             self._former = commits.producer
             writer = TargetWriter(data, commits, self._transactional_id, self._options)
             reader = SourceReader(source, self._options, self._limits, self._observer.progress, self._warn)
-            session = _Session(reader, writer, commits, refresh_at=time.monotonic() + REFRESH_S)
+            session = _Session(
+                reader, writer, commits, source.view().cluster_id, refresh_at=time.monotonic() + REFRESH_S
+            )
             with self._lock:
                 self._changed = True
             while not (self._stopping and not session.dirty):
@@ -233,11 +239,11 @@ class Lane:
                     self._mark(session, place)  # committed at once: a second start must not choose another one
             else:
                 session.positions[place] = position.offset
-                if self._other_writer(position) is not None:
-                    self._mark(session, place)
-                reason = self._changed_topic(route, position)
+                reason = self._changed_topic(session, route, position)
                 if reason is not None:
                     self._halt(place, position.offset, reason, may_pass=False)
+                elif self._other_writer(position) is not None:
+                    self._mark(session, place)
             session.routes[place] = route
             halt = self._halts.get(place)
             if halt is not None and session.positions[place] >= halt.first_offset:
@@ -277,12 +283,18 @@ class Lane:
         with self._source() as source:
             return limits(source, places, start)
 
-    def _changed_topic(self, route: Route, position: Position) -> str | None:
+    def _changed_topic(self, session: _Session, route: Route, position: Position) -> str | None:
         """Why the position is not one of the route's topic; None if it is, or if that cannot be known."""
         try:
-            was = bytes.fromhex(str(_noted(position).get("topic_id", "")))
+            known = _noted(position)
+            was, cluster_id = bytes.fromhex(str(known.get("topic_id", ""))), known.get("cluster_id")
         except ValueError:
             return None  # somebody else committed it, such as an operator with a tool
+        if cluster_id is not None and session.cluster_id is not None and cluster_id != session.cluster_id:
+            return (
+                f"the position of {route.target[0]}-{route.target[1]} is one of the cluster '{cluster_id}', and the source is "
+                f"the cluster '{session.cluster_id}'"
+            )
         if len(was) != len(UNKNOWN_TOPIC_ID) or UNKNOWN_TOPIC_ID in (was, route.source_topic_id):
             return None
         if was == route.source_topic_id:
@@ -292,6 +304,8 @@ class Lane:
     def _position(self, session: _Session, place: Place) -> Position:
         route = session.routes[place]
         metadata: dict[str, object] = {"epoch": session.epochs.get(place, -1)}
+        if session.cluster_id is not None:
+            metadata["cluster_id"] = session.cluster_id
         if route.source_topic_id != UNKNOWN_TOPIC_ID:
             metadata["topic_id"] = route.source_topic_id.hex()
         if self._options.exactly_once:

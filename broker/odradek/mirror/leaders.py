@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from odradek.clients import topics
-from odradek.clients.cluster import Cluster, TopicInfo, view_from
+from odradek.clients.cluster import WITH_CREATION, Cluster, TopicInfo, view_from
 from odradek.clients.errors import RefusedError, code_of
 from odradek.mirror.routes import EARLIEST, Place
 from odradek.protocol.errors import ErrorCode
@@ -30,13 +30,20 @@ class LookedUp(NamedTuple):
 def look_up(cluster: Cluster, names: Iterable[str]) -> LookedUp:
     """Request the metadata of topics, and the addresses of the brokers. Raises ClientError if no broker answers."""
     cluster.view(fresh=True)
-    wanted = [metadata.Request.MetadataRequestTopic(name=name) for name in sorted(set(names))]
+    wanted = sorted(set(names))
     if not wanted:
         return LookedUp({}, {})
-    request = metadata.Request(topics=wanted, allow_auto_topic_creation=False)
+    make = metadata.Request
+    if cluster.any_broker().version_of(metadata.SCHEMA, oldest=1) >= WITH_CREATION:
+        topics_wanted = [make.MetadataRequestTopic(name=name) for name in wanted]
+        request = make(topics=topics_wanted, allow_auto_topic_creation=False)
+    else:
+        request = make(topics=None)  # all topics: a request for some would create those that are missing
     response = cluster.ask(metadata.SCHEMA, request, oldest=1)
     errors = {topic.name: code_of(topic.error_code) for topic in response.topics if topic.error_code}
-    return LookedUp(dict(view_from(response).topics), errors)
+    described = view_from(response).topics
+    missing = {name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for name in wanted if name not in described}
+    return LookedUp(dict(described), missing | errors)
 
 
 def limits(cluster: Cluster, places: Iterable[Place], start: str) -> dict[Place, int]:

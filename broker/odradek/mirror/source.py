@@ -151,6 +151,7 @@ class SourceReader:
             if leader >= 0:
                 self._leaders.setdefault(leader, []).append(place)
             else:
+                followed.behind = False  # no transaction waits for it
                 self._schedule_look_up()
 
     def _reason_to_stop(self, followed: _Followed, error: ErrorCode | None) -> str | None:
