@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ import pytest
 
 from odradek._ext.records.batch_builder import BatchBuilder
 from odradek.clients.cluster import Cluster, Partition, TopicInfo
+from odradek.clients.groups import CommittedOffset, commit_offsets, fetch_offsets
 from odradek.clients.wire import Buffer
 from odradek.mirror import lane, target
 from odradek.mirror.commits import Commits, Producer
@@ -20,7 +22,7 @@ from odradek.mirror.routes import LaneOptions, Route
 from odradek.mirror.target import IN_FLIGHT, Outgoing, PartitionRefusedError, TargetWriter
 from odradek.protocol.errors import ErrorCode
 from odradek.testing import Broker
-from tests.mirror.lanes import Watcher, routes_of, running, wait_until_moved
+from tests.mirror.lanes import GROUP, Watcher, routes_of, running, wait_until_moved
 from tests.mirror.test_lane import Pair, check_equal, producer, write
 
 ROUTE = Route(("t", 0), ("a.t", 0))
@@ -190,3 +192,26 @@ def test_a_paused_owner_that_had_another_number_of_lanes_is_fenced(pair: Pair, m
             resumed.set()
         assert ended.wait(60)
     assert check_equal(pair, routes) == 200
+
+
+def test_the_position_of_a_former_topic_is_not_committed_again_as_one_of_the_new_topic(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = pair.topic()
+    (route,) = routes_of(pair.source, [topic])
+    former = CommittedOffset(5, -1, json.dumps({"topic_id": "ab" * 16}))
+    with Cluster(pair.target) as cluster:
+        commit_offsets(cluster, GROUP, {route.target: former})
+    refresh, refreshed = lane.Lane._refresh, threading.Event()
+
+    def note(self: lane.Lane, session: Any) -> None:
+        refresh(self, session)
+        refreshed.set()
+
+    monkeypatch.setattr(lane, "REFRESH_S", 0.1)
+    monkeypatch.setattr(lane.Lane, "_refresh", note)
+    with running(pair.source, pair.target, [route]) as (_, watcher):
+        watcher.wait(lambda: watcher.stops, "the partition stops")
+        assert refreshed.wait(60)
+    with Cluster(pair.target) as cluster:
+        assert fetch_offsets(cluster, GROUP)[route.target].metadata == former.metadata

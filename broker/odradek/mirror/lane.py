@@ -70,6 +70,7 @@ class _Session:
     positions: dict[Place, int] = field(default_factory=dict)
     epochs: dict[Place, int] = field(default_factory=dict)
     dirty: set[Place] = field(default_factory=set)
+    foreign: set[Place] = field(default_factory=set)
     records: bool = False
     opened_at: float = 0.0
     refresh_at: float = 0.0
@@ -214,6 +215,7 @@ class Lane:
             if wanted.get(place) != route or place in again:
                 session.reader.drop(route)
                 del session.routes[place], session.positions[place]
+                session.foreign.discard(place)
         for place in list(self._halts):
             if place not in wanted:
                 del self._halts[place]
@@ -242,6 +244,7 @@ class Lane:
                 reason = self._changed_topic(session, route, position)
                 if reason is not None:
                     self._halt(place, position.offset, reason, may_pass=False)
+                    session.foreign.add(place)
                 elif self._other_writer(position) is not None:
                     self._mark(session, place)
             session.routes[place] = route
@@ -404,7 +407,7 @@ class Lane:
 
     def _refresh(self, session: _Session) -> None:
         session.refresh_at = time.monotonic() + REFRESH_S
-        for place in session.routes:
+        for place in session.routes.keys() - session.foreign:  # the metadata of these must stay
             self._mark(session, place)
 
     def _commit(self, session: _Session) -> None:
