@@ -59,7 +59,8 @@ class _Session:
 
     :param cluster_id: of the source; None before Kafka 0.10.1. :param positions: by target partition, as far as records were
         passed to the writer. :param dirty: those that differ from what is committed. :param records: whether records were
-        passed since the last commit. :param opened_at: monotonic time of the first change since then.
+        passed since the last commit. :param opened_at: monotonic time of the first change since then. :param foreign: those
+        whose committed position is one of another topic or cluster.
     """
 
     reader: SourceReader
