@@ -81,13 +81,14 @@ def running(
     routes: Sequence[Route],
     options: LaneOptions | None = None,
     watcher: Watcher | None = None,
+    transactional_id: str = TRANSACTIONAL_ID,
     clusters: Sequence[Callable[[], Cluster]] = (),
 ) -> Iterator[tuple[Lane, Watcher]]:
     """A lane in a thread; what it raises is raised at the end. :param clusters: how it reaches source and target."""
     watcher = watcher or Watcher()
     lane = Lane(
         0,
-        TRANSACTIONAL_ID,
+        transactional_id,
         GROUP,
         clusters[0] if clusters else lambda: Cluster(source),
         clusters[1] if clusters else lambda: Cluster(target),

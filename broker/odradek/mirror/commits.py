@@ -51,11 +51,27 @@ AGAIN = frozenset(
     {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT}
 )
 """The coordinator is not ready yet."""
+OF_A_PARTITION = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    }
+)
+"""The position of one partition is refused; those of others would be taken."""
 OTHER_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 
 
 class LaneFencedError(ClientError):
     """Another process has the lane's transactional id, or the target aborted the transaction for its age."""
+
+
+class PositionRefusedError(RefusedError):
+    """The target does not take the position of one partition. :param place: the partition of the target."""
+
+    def __init__(self, code: int, place: Place) -> None:
+        self.place = place
+        super().__init__(code, what=f"the position of {place[0]}-{place[1]} at the target")
 
 
 class Position(NamedTuple):
@@ -144,6 +160,21 @@ class Commits:
         (answer,) = self._ask(TRANSACTION, requests, lambda answer: [answer.error_code])
         if answer.error_code != ErrorCode.INVALID_TXN_STATE:  # no transaction is open
             self.check(answer.error_code, "EndTxn")
+
+    def fence(self, transactional_id: str) -> None:
+        """Fence the owner of another lane's transactional id, and abort its open transaction. Raises ClientError."""
+        api = init_producer_id
+        request = api.Request(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=self._options.transaction_timeout_ms,
+            producer_id=NO_PRODUCER.producer_id,
+            producer_epoch=NO_PRODUCER.epoch,
+        )
+        answer = self._control.ask_coordinator(
+            transactional_id, api.SCHEMA, request, lambda answer: [answer.error_code], kind=TRANSACTION, newest=4
+        )
+        if answer.error_code:
+            raise RefusedError(answer.error_code, what=f"InitProducerId of '{transactional_id}' at the target")
 
     # -- positions ------------------------------------------------------------------------------------------------
 
@@ -284,6 +315,8 @@ class Commits:
     def _check_commits(self, answer: Any) -> None:
         for topic in answer.topics:
             for part in topic.partitions:
+                if part.error_code in OF_A_PARTITION:
+                    raise PositionRefusedError(part.error_code, (topic.name, part.partition_index))
                 self.check(
                     part.error_code,
                     f"the position of {topic.name}-{part.partition_index} in the group '{self._group_id}'",

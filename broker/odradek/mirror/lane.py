@@ -19,18 +19,18 @@ from odradek._ext.records.moved_batches import MOVE, FetchedBatch
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError
 from odradek.clients.wire import Readable, which_readable
-from odradek.mirror.commits import NO_PRODUCER, Commits, LaneFencedError, Position
+from odradek.mirror.commits import NO_PRODUCER, Commits, LaneFencedError, Position, PositionRefusedError
 from odradek.mirror.leaders import limits
 from odradek.mirror.reencode import InvalidBatchError, reencode
 from odradek.mirror.routes import UNKNOWN_TOPIC_ID, LaneOptions, Observer, Place, Route
 from odradek.mirror.source import Fetched, SourceReader, Stopped, made_again
-from odradek.mirror.target import Outgoing, PartitionRefusedError, TargetWriter
+from odradek.mirror.target import ABSENT, Outgoing, PartitionRefusedError, TargetWriter
 
 __all__ = ["Lane", "LaneFencedError"]
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 10.0
 ABSENT_S = 10.0
-"""A target topic that is unknown for this long, or a disk that is full, stops the partition; other partitions go on then."""
+"""A partition of the target that is unknown, or cannot be written, for this long stops; other partitions go on then."""
 REFRESH_S = 3600.0
 """Positions are committed again after this time, so that the target does not expire those of partitions without traffic."""
 LOG = logging.getLogger("odradek.mirror")
@@ -59,7 +59,8 @@ class _Session:
 
     :param cluster_id: of the source; None before Kafka 0.10.1. :param positions: by target partition, as far as records were
         passed to the writer. :param dirty: those that differ from what is committed. :param records: whether records were
-        passed since the last commit. :param opened_at: monotonic time of the first change since then.
+        passed since the last commit. :param opened_at: monotonic time of the first change since then. :param foreign: those
+        whose committed position is one of another topic or cluster.
     """
 
     reader: SourceReader
@@ -70,6 +71,7 @@ class _Session:
     positions: dict[Place, int] = field(default_factory=dict)
     epochs: dict[Place, int] = field(default_factory=dict)
     dirty: set[Place] = field(default_factory=set)
+    foreign: set[Place] = field(default_factory=set)
     records: bool = False
     opened_at: float = 0.0
     refresh_at: float = 0.0
@@ -184,7 +186,6 @@ class Lane:
         if error.soon and now - self._absent_since.setdefault(place, now) < ABSENT_S:
             self._failed(error.reason)
             return
-        self._absent_since.pop(place, None)
         self._halt(place, error.first_offset, error.reason, error.may_pass)
 
     def _halt(self, place: Place, first_offset: int, reason: str, may_pass: bool) -> None:
@@ -216,15 +217,17 @@ class Lane:
             if wanted.get(place) != route or place in again:
                 session.reader.drop(route)
                 del session.routes[place], session.positions[place]
+                session.foreign.discard(place)
         for place in list(self._halts):
             if place not in wanted:
                 del self._halts[place]
+        self._absent_since = {place: since for place, since in self._absent_since.items() if place in wanted}
         added = [route for place, route in wanted.items() if place not in session.routes]
         if added:
             self._add(session, added)
 
     def _add(self, session: _Session, routes: list[Route]) -> None:
-        committed = session.commits.positions([route.target for route in routes])
+        committed = self._committed(session, [route.target for route in routes])
         absent = [route.source for route in routes if route.target not in committed]
         starts = self._limits(absent, self._options.start) if absent else {}
         for route in routes:
@@ -236,18 +239,43 @@ class Lane:
                 continue
             if position is None:
                 session.positions[place] = starts[route.source]
-                self._mark(session, place)  # the start is committed at once: a second start must not choose another one
+                if place not in self._halts:
+                    self._mark(session, place)  # committed at once: a second start must not choose another one
             else:
                 session.positions[place] = position.offset
                 reason = self._changed_topic(session, route, position)
                 if reason is not None:
                     self._halt(place, position.offset, reason, may_pass=False)
+                    session.foreign.add(place)
+                elif self._other_writer(position) is not None:
+                    self._mark(session, place)
             session.routes[place] = route
             halt = self._halts.get(place)
             if halt is not None and session.positions[place] >= halt.first_offset:
                 self._stop_at(session, route)
             else:
                 session.reader.follow(route, session.positions[place])
+
+    def _committed(self, session: _Session, places: Collection[Place]) -> dict[Place, Position]:
+        """The committed positions. Former owners that had another number of lanes are fenced before they are read."""
+        committed = session.commits.positions(places)
+        others = {self._other_writer(position) for position in committed.values()} - {None}
+        if not others:
+            return committed
+        for other in others:
+            session.commits.fence(str(other))
+        return session.commits.positions(places)
+
+    def _other_writer(self, position: Position) -> str | None:
+        """The transactional id that committed a position, if it is another one of this flow.
+
+        The number of lanes was changed then. A worker that was only paused still has the id, and would write again.
+        """
+        flow = self._transactional_id.rsplit(".", 2)[0]
+        writer = _noted(position).get("by")
+        if not self._options.exactly_once or not isinstance(writer, str) or writer == self._transactional_id:
+            return None
+        return writer if writer.rsplit(".", 2)[0] == flow else None
 
     def _no_start(self, route: Route) -> str:
         return (
@@ -263,9 +291,9 @@ class Lane:
     def _changed_topic(self, session: _Session, route: Route, position: Position) -> str | None:
         """Why the position is not one of the route's topic; None if it is, or if that cannot be known."""
         try:
-            known = json.loads(position.metadata)
-            was, cluster_id = bytes.fromhex(known.get("topic_id", "")), known.get("cluster_id")
-        except (ValueError, AttributeError, TypeError):
+            known = _noted(position)
+            was, cluster_id = bytes.fromhex(str(known.get("topic_id", ""))), known.get("cluster_id")
+        except ValueError:
             return None  # somebody else committed it, such as an operator with a tool
         if cluster_id is not None and session.cluster_id is not None and cluster_id != session.cluster_id:
             return (
@@ -285,6 +313,8 @@ class Lane:
             metadata["cluster_id"] = session.cluster_id
         if route.source_topic_id != UNKNOWN_TOPIC_ID:
             metadata["topic_id"] = route.source_topic_id.hex()
+        if self._options.exactly_once:
+            metadata["by"] = self._transactional_id
         return Position(session.positions[place], json.dumps(metadata, separators=(",", ":")))
 
     # -- moving -----------------------------------------------------------------------------------------------------
@@ -379,12 +409,18 @@ class Lane:
 
     def _refresh(self, session: _Session) -> None:
         session.refresh_at = time.monotonic() + REFRESH_S
-        for place in session.routes:
+        for place in session.routes.keys() - session.foreign:  # the metadata of these must stay
             self._mark(session, place)
 
     def _commit(self, session: _Session) -> None:
         positions = {place: self._position(session, place) for place in session.dirty}
-        written = session.writer.commit(positions)
+        try:
+            written = session.writer.commit(positions)
+        except PositionRefusedError as error:
+            # Nothing of the partition can be written, wherever its position is: it stops before its first offset.
+            raise PartitionRefusedError(
+                session.routes[error.place], 0, str(error), True, error.code in ABSENT
+            ) from error
         self.commits += 1
         session.dirty.clear()
         session.records = False
@@ -400,6 +436,15 @@ class Lane:
                 batch.size_bytes,
                 batch.max_timestamp,
             )
+
+
+def _noted(position: Position) -> dict[str, object]:
+    """The metadata that a lane noted with a position; empty if somebody else committed it."""
+    try:
+        noted = json.loads(position.metadata)
+    except (ValueError, RecursionError):
+        return {}
+    return noted if isinstance(noted, dict) else {}
 
 
 def _outgoing(route: Route, data: memoryview, batch: FetchedBatch) -> Outgoing | None:

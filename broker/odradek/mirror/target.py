@@ -44,8 +44,20 @@ REFUSALS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: True,
 }
 """Errors of a partition that stop it; whether they may pass. All others end the session, and the lane tries again."""
-ABSENT = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR})
-"""Errors that stop a partition if they last: a topic that a broker does not know yet, or not any more; a full disk."""
+ABSENT = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Errors that stop a partition if they last: a topic that a broker does not know yet, or not any more; no leader, too few
+replicas, a full disk."""
 _PARTITION = struct.Struct(">ii")
 _COUNT = struct.Struct(">i")
 _ACKS = struct.Struct(">hii")
@@ -191,7 +203,7 @@ class TargetWriter:
                 self._refuse(self._queues[place][0], error, None)
             leader = self._found.leader(place)
             if leader < 0:
-                raise RefusedError(ErrorCode.LEADER_NOT_AVAILABLE, what=f"{place[0]}-{place[1]} of the target")
+                self._refuse(self._queues[place][0], ErrorCode.LEADER_NOT_AVAILABLE, None)
             self._leaders[place] = leader
 
     def _send_to(self, node_id: int, queues: list[deque[Outgoing]]) -> None:
