@@ -3,7 +3,6 @@
 import itertools
 import signal
 import threading
-import time
 import urllib.request
 
 import pytest
