@@ -160,7 +160,7 @@ def _fetched(servers: str, place: Place, upto: int | None) -> tuple[list[tuple[i
 def _start(cluster: Cluster, place: Place) -> int:
     from odradek.mirror.leaders import limits
 
-    return limits(cluster, [place], "earliest")[place]
+    return limits(cluster, [place], "earliest").offsets[place]
 
 
 def _read(part: Any, position: int, seen: list[tuple[int, Seen]]) -> int:

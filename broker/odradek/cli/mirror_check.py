@@ -11,6 +11,7 @@ from odradek.cli.options import JSON_OPTION
 from odradek.cli.output import count, echo_json, print_table
 
 if TYPE_CHECKING:
+    from odradek.clients.cluster import Cluster
     from odradek.mirror.following import Plan, TopicPlan
     from odradek.mirror.names import Edge
     from odradek.mirror.settings import FlowSettings
@@ -52,10 +53,27 @@ def _examine(flow: "FlowSettings", edges: "list[Edge]") -> dict[str, Any]:
             following.check_rights()
             following.check_reverse(plan)
             following.try_out(plan)
+            _check_copies(flow, plan, target)
     except (FlowError, ClientError) as error:
         document["errors"].append(f"{flow.name}: {error}")
         return document
     return document | _described(flow, plan)
+
+
+def _check_copies(flow: "FlowSettings", plan: "Plan", target: "Cluster") -> None:
+    """Refuse topics whose copies have records, but no positions."""
+    from odradek.mirror.routes import EARLIEST
+    from odradek.mirror.starting import check_copies
+
+    options = flow.lane_options
+    if options.append or options.start != EARLIEST:
+        return
+    copies = {topic.target: topic for topic in plan.topics if topic.present and topic.source.name not in plan.refused}
+    places = [
+        (copy, number) for copy, topic in copies.items() for number in range(min(topic.partitions, topic.present))
+    ]
+    for (copy, _), reason in sorted(check_copies(target, flow.group_id, places).items()):
+        plan.refused.setdefault(copies[copy].source.name, reason)
 
 
 def _described(flow: "FlowSettings", plan: "Plan") -> dict[str, Any]:

@@ -71,7 +71,7 @@ class PositionRefusedError(RefusedError):
 
     def __init__(self, code: int, place: Place) -> None:
         self.place = place
-        super().__init__(code, what=f"the position of {place[0]}-{place[1]} at the target")
+        super().__init__(code, what=f"the target refuses the position of {place[0]}-{place[1]}")
 
 
 class Position(NamedTuple):

@@ -185,6 +185,15 @@ _ROWS = (
         "Where a partition starts that was never mirrored: at its first record, or at its end.",
         choices=("earliest", "latest"),
     ),
+    MirrorKey(
+        "odradek.mirror.copies.with.records",
+        CHOICE,
+        "refuse",
+        "What happens with `odradek.mirror.start=earliest` to a partition of a copy that has records, but no position. "
+        "refuse: it stops, because its records could be copied a second time. append: all records of the source are copied "
+        "behind them.",
+        choices=("refuse", "append"),
+    ),
     _int(
         "odradek.mirror.lanes",
         8,

@@ -17,32 +17,27 @@ from typing import NamedTuple
 
 from odradek._ext.records.moved_batches import MOVE, FetchedBatch
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import ClientError
+from odradek.clients.errors import ClientError, describe_code
+from odradek.clients.fetching import STALE_LEADER
 from odradek.clients.wire import Readable, which_readable
 from odradek.mirror.commits import NO_PRODUCER, Commits, LaneFencedError, Position, PositionRefusedError
-from odradek.mirror.leaders import limits
+from odradek.mirror.leaders import Limits, limits
 from odradek.mirror.reencode import InvalidBatchError, reencode
-from odradek.mirror.routes import UNKNOWN_TOPIC_ID, LaneOptions, Observer, Place, Route
-from odradek.mirror.source import Fetched, SourceReader, Stopped, made_again
-from odradek.mirror.target import ABSENT, Outgoing, PartitionRefusedError, TargetWriter
+from odradek.mirror.routes import EARLIEST, UNKNOWN_TOPIC_ID, LaneOptions, Observer, Place, Route
+from odradek.mirror.source import Answered, Fetched, SourceReader, Stopped, made_again
+from odradek.mirror.starting import newest, noted, obstacles, positions_group, positions_in
+from odradek.mirror.target import ABSENT, BatchLostError, Outgoing, PartitionRefusedError, TargetWriter
 
 __all__ = ["Lane", "LaneFencedError"]
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 10.0
 ABSENT_S = 10.0
 """A partition of the target that is unknown, or cannot be written, for this long stops; other partitions go on then."""
+LOST_IN_A_ROW = 4
+"""A batch stops its partition when the target has closed the connection so often instead of acknowledging it."""
 REFRESH_S = 3600.0
 """Positions are committed again after this time, so that the target does not expire those of partitions without traffic."""
 LOG = logging.getLogger("odradek.mirror")
-
-
-def positions_group(group_id: str, exactly_once: bool) -> str:
-    """The group of the target that has the positions of a flow.
-
-    Only members may commit offsets of a group that has members, unless they do it in a transaction: without transactions
-    the positions have a group of their own.
-    """
-    return group_id if exactly_once else f"{group_id}.positions"
 
 
 class _Halt(NamedTuple):
@@ -57,15 +52,16 @@ class _Halt(NamedTuple):
 class _Session:
     """The state of a session.
 
-    :param cluster_id: of the source; None before Kafka 0.10.1. :param positions: by target partition, as far as records were
-        passed to the writer. :param dirty: those that differ from what is committed. :param records: whether records were
-        passed since the last commit. :param opened_at: monotonic time of the first change since then. :param foreign: those
-        whose committed position is one of another topic or cluster.
+    :param control: of `commits`. :param cluster_id: of the source; None before Kafka 0.10.1. :param positions: by target
+        partition, as far as records were passed to the writer. :param dirty: those that differ from what is committed.
+    :param records: whether records were passed since the last commit. :param opened_at: monotonic time of the first change
+        since then. :param foreign: those whose committed position is one of another topic or cluster.
     """
 
     reader: SourceReader
     writer: TargetWriter
     commits: Commits
+    control: Cluster
     cluster_id: str | None
     routes: dict[Place, Route] = field(default_factory=dict)
     positions: dict[Place, int] = field(default_factory=dict)
@@ -96,6 +92,7 @@ class Lane:
         self.index = index
         self._transactional_id = transactional_id
         self._group_id = positions_group(group_id, options.exactly_once)
+        self._other_group_id = positions_group(group_id, not options.exactly_once)
         self._source = source
         self._target = target
         self._options = options
@@ -111,6 +108,7 @@ class Lane:
         self._halts: dict[Place, _Halt] = {}
         self._reported: set[Place] = set()
         self._absent_since: dict[Place, float] = {}
+        self._suspects: dict[Place, tuple[int, int]] = {}  # the first offset of a lost batch, and how often it was lost
         self._retry_s = FIRST_RETRY_S
         self.commits = 0
 
@@ -147,6 +145,8 @@ class Lane:
                     raise
                 except PartitionRefusedError as error:
                     self._refused(error)
+                except BatchLostError as error:
+                    self._batch_lost(error)
                 except ClientError as error:
                     self._failed(str(error))
         finally:
@@ -157,10 +157,10 @@ class Lane:
         with self._source() as source, self._target() as data, self._target() as control:
             commits = Commits(control, self._transactional_id, self._group_id, self._options, self._former)
             self._former = commits.producer
-            writer = TargetWriter(data, commits, self._transactional_id, self._options)
+            writer = TargetWriter(data, commits, self._transactional_id, self._options, alone=bool(self._suspects))
             reader = SourceReader(source, self._options, self._limits, self._observer.progress, self._warn)
             session = _Session(
-                reader, writer, commits, source.view().cluster_id, refresh_at=time.monotonic() + REFRESH_S
+                reader, writer, commits, control, source.view().cluster_id, refresh_at=time.monotonic() + REFRESH_S
             )
             with self._lock:
                 self._changed = True
@@ -188,9 +188,26 @@ class Lane:
             return
         self._halt(place, error.first_offset, error.reason, error.may_pass)
 
+    def _batch_lost(self, error: BatchLostError) -> None:
+        """Try again; but a batch with which the target closes the connection again and again stops its partition."""
+        place = error.route.target
+        offset, count = self._suspects.get(place, (-1, 0))
+        count = count + 1 if offset == error.first_offset else 1
+        if count < LOST_IN_A_ROW:
+            self._suspects[place] = error.first_offset, count
+            self._failed(str(error))
+            return
+        reason = (
+            f"the target closed the connection {count} times in a row when it got the batch of {error.size} bytes at the "
+            f"source's offset {error.first_offset} for {place[0]}-{place[1]} ({error}); if the batch is larger than "
+            "socket.request.max.bytes of the target's brokers, raise it"
+        )
+        self._halt(place, error.first_offset, reason, may_pass=True)
+
     def _halt(self, place: Place, first_offset: int, reason: str, may_pass: bool) -> None:
         retry_at = time.monotonic() + self._options.retry_stopped_s if may_pass else None
         self._halts[place] = _Halt(first_offset, reason, retry_at)
+        self._suspects.pop(place, None)
         self._reported.discard(place)
 
     def _stop_at(self, session: _Session, route: Route) -> None:
@@ -222,32 +239,34 @@ class Lane:
             if place not in wanted:
                 del self._halts[place]
         self._absent_since = {place: since for place, since in self._absent_since.items() if place in wanted}
+        self._suspects = {place: suspect for place, suspect in self._suspects.items() if place in wanted}
         added = [route for place, route in wanted.items() if place not in session.routes]
         if added:
             self._add(session, added)
 
     def _add(self, session: _Session, routes: list[Route]) -> None:
-        committed = self._committed(session, [route.target for route in routes])
-        absent = [route.source for route in routes if route.target not in committed]
-        starts = self._limits(absent, self._options.start) if absent else {}
+        own = self._committed(session, [route.target for route in routes])
+        other = positions_in(session.control, self._other_group_id, [route.target for route in routes])
+        committed = newest(own, other)
+        starts = self._starts(
+            [route for route in routes if route.target not in committed and route.target not in self._halts]
+        )
         for route in routes:
             place = route.target
             position = committed.get(place)
-            if position is None and route.source not in starts:
-                self._halt(place, 0, self._no_start(route), may_pass=True)
+            if position is None and place not in starts:
                 self._stop_at(session, route)
                 continue
             if position is None:
-                session.positions[place] = starts[route.source]
-                if place not in self._halts:
-                    self._mark(session, place)  # committed at once: a second start must not choose another one
+                session.positions[place] = starts[place]
+                self._mark(session, place)
             else:
                 session.positions[place] = position.offset
                 reason = self._changed_topic(session, route, position)
                 if reason is not None:
                     self._halt(place, position.offset, reason, may_pass=False)
                     session.foreign.add(place)
-                elif self._other_writer(position) is not None:
+                elif position != own.get(place) or self._other_writer(position) is not None:
                     self._mark(session, place)
             session.routes[place] = route
             halt = self._halts.get(place)
@@ -255,6 +274,36 @@ class Lane:
                 self._stop_at(session, route)
             else:
                 session.reader.follow(route, session.positions[place])
+        if session.dirty:
+            # Before any record: another start must not choose another first offset, and knows whose the records are.
+            self._commit(session)
+
+    def _starts(self, routes: list[Route]) -> dict[Place, int]:
+        """The first offsets to copy for partitions without a position, by target; those that have none are halted."""
+        if not routes:
+            return {}
+        found = self._limits([route.source for route in routes], self._options.start)
+        reasons: dict[Place, str] = {}
+        if self._options.start == EARLIEST and not self._options.append:
+            with self._target() as target:
+                reasons = obstacles(target, [route.target for route in routes])
+        starts = {}
+        for route in routes:
+            refused = found.refused.get(route.source)
+            reason = reasons.get(route.target)
+            if refused is not None:
+                reason = f"{self._no_start(route)}: {describe_code(refused)}"
+                if refused in STALE_LEADER:
+                    raise PartitionRefusedError(route, 0, reason, True, soon=True, of_batch=False)
+            elif route.source not in found.offsets:
+                reason = (
+                    f"{self._no_start(route)}: the partition has no leader, does not exist, or may not be described"
+                )
+            if reason is None:
+                starts[route.target] = found.offsets[route.source]
+            else:
+                self._halt(route.target, 0, reason, may_pass=True)
+        return starts
 
     def _committed(self, session: _Session, places: Collection[Place]) -> dict[Place, Position]:
         """The committed positions. Former owners that had another number of lanes are fenced before they are read."""
@@ -272,18 +321,15 @@ class Lane:
         The number of lanes was changed then. A worker that was only paused still has the id, and would write again.
         """
         flow = self._transactional_id.rsplit(".", 2)[0]
-        writer = _noted(position).get("by")
+        writer = noted(position).get("by")
         if not self._options.exactly_once or not isinstance(writer, str) or writer == self._transactional_id:
             return None
         return writer if writer.rsplit(".", 2)[0] == flow else None
 
     def _no_start(self, route: Route) -> str:
-        return (
-            f"the source gives no {self._options.start} offset of {route.source[0]}-{route.source[1]}: the partition has no "
-            "leader, does not exist, or may not be described"
-        )
+        return f"the source gives no {self._options.start} offset of {route.source[0]}-{route.source[1]}"
 
-    def _limits(self, places: Collection[Place], start: str) -> dict[Place, int]:
+    def _limits(self, places: Collection[Place], start: str) -> Limits:
         """As `leaders.limits`, over separate connections, because those of the reader have requests in flight."""
         with self._source() as source:
             return limits(source, places, start)
@@ -291,7 +337,7 @@ class Lane:
     def _changed_topic(self, session: _Session, route: Route, position: Position) -> str | None:
         """Why the position is not one of the route's topic; None if it is, or if that cannot be known."""
         try:
-            known = _noted(position)
+            known = noted(position)
             was, cluster_id = bytes.fromhex(str(known.get("topic_id", ""))), known.get("cluster_id")
         except ValueError:
             return None  # somebody else committed it, such as an operator with a tool
@@ -302,9 +348,7 @@ class Lane:
             )
         if len(was) != len(UNKNOWN_TOPIC_ID) or UNKNOWN_TOPIC_ID in (was, route.source_topic_id):
             return None
-        if was == route.source_topic_id:
-            return None
-        return made_again(route.source[0], was, route.source_topic_id)
+        return None if was == route.source_topic_id else made_again(route.source[0], was, route.source_topic_id)
 
     def _position(self, session: _Session, place: Place) -> Position:
         route = session.routes[place]
@@ -336,6 +380,8 @@ class Lane:
             for event in reader.poll(ready):
                 if isinstance(event, Stopped):
                     self._source_stopped(session, event)
+                elif isinstance(event, Answered):
+                    writer.flush()  # the batches of all partitions of the answer, so that requests can have several
                 else:
                     self._take(session, event)
         if session.dirty and self._time_to_commit(session):
@@ -387,7 +433,6 @@ class Lane:
             self._advance(session, place, walk.position)
         if walk.leader_epoch >= 0:
             session.epochs[place] = walk.leader_epoch
-        session.writer.flush()
 
     def _advance(self, session: _Session, place: Place, position: int) -> None:
         if position != session.positions[place]:
@@ -419,12 +464,16 @@ class Lane:
         except PositionRefusedError as error:
             # Nothing of the partition can be written, wherever its position is: it stops before its first offset.
             raise PartitionRefusedError(
-                session.routes[error.place], 0, str(error), True, error.code in ABSENT
+                session.routes[error.place], 0, str(error), True, error.code in ABSENT, of_batch=False
             ) from error
         self.commits += 1
         session.dirty.clear()
         session.records = False
         self._retry_s = FIRST_RETRY_S
+        if self._suspects:
+            waiting = [it for it in self._suspects.items() if session.positions.get(it[0], 0) <= it[1][0]]
+            self._suspects = dict(waiting)
+            session.writer.alone = bool(self._suspects)
         for batch in written:
             self._absent_since.pop(batch.route.target, None)
             self._observer.moved(
@@ -436,15 +485,6 @@ class Lane:
                 batch.size_bytes,
                 batch.max_timestamp,
             )
-
-
-def _noted(position: Position) -> dict[str, object]:
-    """The metadata that a lane noted with a position; empty if somebody else committed it."""
-    try:
-        noted = json.loads(position.metadata)
-    except (ValueError, RecursionError):
-        return {}
-    return noted if isinstance(noted, dict) else {}
 
 
 def _outgoing(route: Route, data: memoryview, batch: FetchedBatch) -> Outgoing | None:

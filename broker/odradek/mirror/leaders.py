@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from odradek.clients import topics
 from odradek.clients.cluster import WITH_CREATION, Cluster, TopicInfo, view_from
-from odradek.clients.errors import RefusedError, code_of
+from odradek.clients.errors import code_of
 from odradek.mirror.routes import EARLIEST, Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import list_offsets, metadata
@@ -46,10 +46,17 @@ def look_up(cluster: Cluster, names: Iterable[str]) -> LookedUp:
     return LookedUp(dict(described), missing | errors)
 
 
-def limits(cluster: Cluster, places: Iterable[Place], start: str) -> dict[Place, int]:
+class Limits(NamedTuple):
+    """The offsets of partitions. :param refused: the errors of those for which the leader gave none."""
+
+    offsets: dict[Place, int]
+    refused: dict[Place, ErrorCode]
+
+
+def limits(cluster: Cluster, places: Iterable[Place], start: str) -> Limits:
     """The first offset (EARLIEST) or the offset behind the last record (LATEST) of partitions that have a leader.
 
-    Raises ClientError; RefusedError if a leader refuses.
+    Raises ClientError.
     """
     wanted = set(places)
     found = look_up(cluster, {name for name, _ in wanted})
@@ -62,16 +69,16 @@ def limits(cluster: Cluster, places: Iterable[Place], start: str) -> dict[Place,
     if cluster.any_broker().version_of(list_offsets.SCHEMA) == 0:
         return _old_limits(cluster, partitions, start)
     listed = topics.list_offsets(cluster, partitions, _TIMES.get(start, topics.LATEST))
-    for (name, number), result in listed.items():
-        if result.error:
-            raise RefusedError(result.error, what=f"the {start} offset of {name}-{number}")
-    return {place: result.offset for place, result in listed.items()}
+    return Limits(
+        {place: result.offset for place, result in listed.items() if not result.error},
+        {place: result.error for place, result in listed.items() if result.error},
+    )
 
 
-def _old_limits(cluster: Cluster, partitions: Iterable[topics.Partition], start: str) -> dict[Place, int]:
+def _old_limits(cluster: Cluster, partitions: Iterable[topics.Partition], start: str) -> Limits:
     """As `limits`, from brokers before Kafka 0.10.1."""
     make = list_offsets.Request
-    offsets: dict[Place, int] = {}
+    found = Limits({}, {})
     for connection, led in cluster.by_leader(partitions):
         for partition in led:
             asked = make.ListOffsetsPartition(
@@ -81,9 +88,9 @@ def _old_limits(cluster: Cluster, partitions: Iterable[topics.Partition], start:
             response = connection.ask(list_offsets.SCHEMA, request, newest=0)
             for topic in response.topics:
                 for result in topic.partitions:
+                    place = topic.name, result.partition_index
                     if result.error_code or not result.old_style_offsets:
-                        raise RefusedError(
-                            result.error_code, what=f"the {start} offset of {topic.name}-{result.partition_index}"
-                        )
-                    offsets[topic.name, result.partition_index] = result.old_style_offsets[0]
-    return offsets
+                        found.refused[place] = code_of(result.error_code or ErrorCode.UNKNOWN_SERVER_ERROR)
+                    else:
+                        found.offsets[place] = result.old_style_offsets[0]
+    return found

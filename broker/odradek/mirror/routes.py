@@ -44,6 +44,7 @@ class LaneOptions:
     :param transaction_timeout_ms: after this time the target aborts a transaction whose lane is silent.
     :param request_timeout_s: how long a broker may take for an answer.
     :param start: where a partition without a position starts: EARLIEST or LATEST.
+    :param append: copies that have records but no position get all records of the source; False: they stop.
     :param retry_stopped_s: after this time a stopped partition is tried again if the reason may have passed.
     """
 
@@ -56,6 +57,7 @@ class LaneOptions:
     transaction_timeout_ms: int = 60_000
     request_timeout_s: float = 30.0
     start: str = EARLIEST
+    append: bool = False
     retry_stopped_s: float = 60.0
 
 

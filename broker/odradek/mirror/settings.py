@@ -33,9 +33,9 @@ from odradek.mirror.keys import (
     Value,
     split_patterns,
 )
-from odradek.mirror.lane import positions_group
 from odradek.mirror.names import Edge, Patterns, ReplicationPolicy
 from odradek.mirror.routes import LaneOptions
+from odradek.mirror.starting import positions_group
 from odradek.spelling import did_you_mean
 
 LONGEST_FILE = 1 << 20
@@ -141,6 +141,7 @@ class FlowSettings:
             transaction_timeout_ms=self.integer("odradek.mirror.transaction.timeout.ms"),
             request_timeout_s=self.integer("odradek.mirror.request.timeout.ms") / 1000,
             start=self.text("odradek.mirror.start"),
+            append=self.text("odradek.mirror.copies.with.records") == "append",
             retry_stopped_s=float(self.integer("odradek.mirror.retry.stopped.seconds")),
         )
 

@@ -14,7 +14,7 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, UnreachableError, code_of, describe_code
 from odradek.clients.fetching import MISSING_S, PAUSE_S, STALE_LEADER
 from odradek.clients.wire import Connection
-from odradek.mirror.leaders import look_up
+from odradek.mirror.leaders import Limits, look_up
 from odradek.mirror.routes import EARLIEST, LATEST, UNKNOWN_TOPIC_ID, LaneOptions, Place, Route
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
@@ -28,11 +28,17 @@ READ_COMMITTED = 1
 
 
 class Fetched(NamedTuple):
-    """What arrived of a partition. :param data: the records of the answer, writable until the next call of the reader."""
+    """What arrived of a partition. :param data: the records, writable until the `Answered` of their answer was handled."""
 
     route: Route
     data: memoryview
     walk: Walk
+
+
+class Answered(NamedTuple):
+    """The end of a Fetch answer: its memory is used again for the next one. :param node_id: of the leader."""
+
+    node_id: int
 
 
 class Stopped(NamedTuple):
@@ -68,7 +74,7 @@ class SourceReader:
         self,
         cluster: Cluster,
         options: LaneOptions,
-        limits: Callable[[list[Place], str], dict[Place, int]],
+        limits: Callable[[list[Place], str], Limits],
         progress: Callable[[Route, int, int, int], None],
         warn: Callable[[str], None],
     ) -> None:
@@ -114,10 +120,10 @@ class SourceReader:
         due += [] if self._look_at is None else [self._look_at]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
-    def poll(self, ready: list[Connection]) -> Iterator[Fetched | Stopped]:
+    def poll(self, ready: list[Connection]) -> Iterator[Fetched | Answered | Stopped]:
         """Receive from connections that are readable, then send what can be sent. Raises ClientError.
 
-        What is yielded must be used before the next step of the iteration.
+        The data of an answer must have been sent when the iteration goes on after its `Answered`.
         """
         for connection in [connection for connection in self._pending if connection in ready]:
             yield from self._receive(connection)
@@ -228,7 +234,7 @@ class SourceReader:
             deadline = time.monotonic() + self._options.fetch_wait_ms / 1000 + self._options.request_timeout_s
             self._pending[connection] = _PendingFetch(node_id, deadline)
 
-    def _receive(self, connection: Connection) -> Iterator[Fetched | Stopped]:
+    def _receive(self, connection: Connection) -> Iterator[Fetched | Answered | Stopped]:
         node_id = self._pending.pop(connection).node_id
         try:
             response = connection.receive()
@@ -249,6 +255,7 @@ class SourceReader:
                     yield from self._handle_error(node_id, followed, code_of(part.error_code))
                 else:
                     yield from self._take(node_id, followed, part)
+        yield Answered(node_id)
 
     def _take(self, node_id: int, followed: _Followed, part: Any) -> Iterator[Fetched | Stopped]:
         """Walk over the records of a partition, and advance its position behind them."""
@@ -302,8 +309,8 @@ class SourceReader:
     def _out_of_range(self, followed: _Followed) -> str:
         route = followed.route
         try:
-            start = self._limits([route.source], EARLIEST).get(route.source, -1)
-            end = self._limits([route.source], LATEST).get(route.source, -1)
+            start = self._limits([route.source], EARLIEST).offsets.get(route.source, -1)
+            end = self._limits([route.source], LATEST).offsets.get(route.source, -1)
         except ClientError as error:
             return f"the source has no offset {followed.position} of {_named(route)} ({error})"
         if followed.position < start:

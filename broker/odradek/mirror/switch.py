@@ -31,10 +31,10 @@ from odradek.mirror.bookkeeping import SOURCE, offset_syncs_topic
 from odradek.mirror.checkpoints import OWN_GROUPS, has_members
 from odradek.mirror.exact import Anchor, Seen, Side
 from odradek.mirror.internal_topic import InternalTopic
-from odradek.mirror.lane import positions_group
 from odradek.mirror.records import MirrorRecordError, OffsetSync, read_offset_sync
 from odradek.mirror.routes import Place
 from odradek.mirror.settings import FlowSettings
+from odradek.mirror.starting import positions_group
 from odradek.protocol.errors import ErrorCode
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0

@@ -68,14 +68,26 @@ class PartitionRefusedError(ClientError):
     """The target refuses a batch, or the whole partition. :param first_offset: of the batch, in the source.
 
     :param may_pass: whether it makes sense to try again later. :param soon: it will probably pass within seconds.
+    :param of_batch: False: `reason` is the whole sentence, and no batch is concerned.
     """
 
-    def __init__(self, route: Route, first_offset: int, reason: str, may_pass: bool, soon: bool) -> None:
+    def __init__(
+        self, route: Route, first_offset: int, reason: str, may_pass: bool, soon: bool, of_batch: bool = True
+    ) -> None:
         self.route, self.first_offset, self.may_pass, self.soon = route, first_offset, may_pass, soon
-        self.reason = (
-            f"the target refuses {route.target[0]}-{route.target[1]} at the source's offset {first_offset}: {reason}"
-        )
-        super().__init__(self.reason)
+        if of_batch:
+            place = route.target
+            reason = f"the target refuses {place[0]}-{place[1]} at the source's offset {first_offset}: {reason}"
+        self.reason = reason
+        super().__init__(reason)
+
+
+class BatchLostError(UnreachableError):
+    """The connection ended before the oldest request on it was answered. :param batch: the first one of that request."""
+
+    def __init__(self, batch: "_Batch", reason: str) -> None:
+        self.route, self.first_offset, self.size = batch.route, batch.first_offset, batch.size
+        super().__init__(reason)
 
 
 class Outgoing(NamedTuple):
@@ -119,13 +131,18 @@ class TargetWriter:
     """One session of a lane at the target. Raises ClientError, LaneFencedError, PartitionRefusedError.
 
     :param data: connections to the target's brokers. :param commits: the coordinators' part of the session.
+    :param alone: each batch waits for the acknowledgement of the former one, so that a `BatchLostError` names the right one.
     """
 
-    def __init__(self, data: Cluster, commits: Commits, transactional_id: str, options: LaneOptions) -> None:
+    def __init__(
+        self, data: Cluster, commits: Commits, transactional_id: str, options: LaneOptions, alone: bool = False
+    ) -> None:
         self._data = data
         self._commits = commits
         self._transactional_id = transactional_id
         self._options = options
+        self.alone = alone
+        self._acknowledged: set[Place] = set()
         self._found = LookedUp({}, {})
         self._leaders: dict[Place, int] = {}
         self._sequences: dict[Place, int] = {}
@@ -213,9 +230,11 @@ class TargetWriter:
         requests = self._in_flight.setdefault(connection, deque())
         if not requests:
             self._since[connection] = time.monotonic()
-        if self._commits.producer.producer_id < 0:
+        if self.alone or self._commits.producer.producer_id < 0:
             self._send_one_by_one(connection, version, queues)
             return
+        if not self._options.exactly_once:
+            self._send_first(connection, version, queues)
         waiting = sum(map(len, requests))
         while any(queues):
             while waiting > IN_FLIGHT // 2:
@@ -226,14 +245,34 @@ class TargetWriter:
                 waiting += len(chosen)
                 bodies.append(self._body(chosen))
                 self._note(requests, chosen)
-            connection.send_parts(produce.SCHEMA, version, bodies)
+            self._send(connection, version, bodies)
+
+    def _send_first(self, connection: Connection, version: int, queues: list[deque[Outgoing]]) -> None:
+        """Without a transaction, wait for the first acknowledgement of each partition.
+
+        A broker that has nothing of a producer takes any sequence, so a batch behind a refused first one would be appended.
+        """
+        new = [queue for queue in queues if queue and queue[0].route.target not in self._acknowledged]
+        self._acknowledged.update(queue[0].route.target for queue in new)
+        self._send_one_by_one(connection, version, [deque([queue.popleft()]) for queue in new])
 
     def _send_one_by_one(self, connection: Connection, version: int, queues: list[deque[Outgoing]]) -> None:
-        """Without a producer id, a batch behind a refused one would be appended: one request at a time is in flight."""
-        while chosen := _next_request(queues):
-            self._note(self._in_flight[connection], chosen)
-            connection.send_parts(produce.SCHEMA, version, [self._body(chosen)])
-            self.receive(connection)
+        """Have one request at a time in flight, because a batch behind a refused one would be appended."""
+        requests = self._in_flight[connection]
+        while chosen := _next_request(queues, 0 if self.alone else REQUEST_BYTES):
+            self._note(requests, chosen)
+            self._send(connection, version, [self._body(chosen)])
+            while requests:
+                self.receive(connection)
+
+    def _send(self, connection: Connection, version: int, bodies: list[list[Buffer]]) -> None:
+        try:
+            connection.send_parts(produce.SCHEMA, version, bodies)
+        except UnreachableError as error:
+            raise self._lost(connection, error) from error
+
+    def _lost(self, connection: Connection, error: UnreachableError) -> BatchLostError:
+        return BatchLostError(self._in_flight[connection][0][0], str(error))
 
     def _note(self, requests: deque[list[_Batch]], chosen: list[Outgoing]) -> None:
         sent = []
@@ -269,7 +308,10 @@ class TargetWriter:
 
     def receive(self, connection: Connection) -> None:
         """Receive the answer to the oldest request on a connection; waits for it."""
-        response = connection.receive()
+        try:
+            response = connection.receive()
+        except UnreachableError as error:
+            raise self._lost(connection, error) from error
         self._since[connection] = time.monotonic()
         batches = {batch.route.target: batch for batch in self._in_flight[connection].popleft()}
         for topic in response.responses:
@@ -327,15 +369,15 @@ class TargetWriter:
                 self.receive(connection)
 
 
-def _next_request(queues: list[deque[Outgoing]]) -> list[Outgoing]:
-    """One batch of each partition, up to REQUEST_BYTES; at least one, if there is any."""
+def _next_request(queues: list[deque[Outgoing]], limit: int = REQUEST_BYTES) -> list[Outgoing]:
+    """One batch of each partition, up to `limit` bytes; at least one, if there is any."""
     chosen: list[Outgoing] = []
     size = 0
     for queue in queues:
         if not queue:
             continue
         size += len(queue[0].data)
-        if chosen and size > REQUEST_BYTES:
+        if chosen and size > limit:
             break
         chosen.append(queue.popleft())
     return chosen
