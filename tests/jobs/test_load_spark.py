@@ -27,6 +27,7 @@ from odradek.testing import Broker
 from tests import toolchains
 from tests.clients.secured import secured_broker
 from tests.jobs.loaded_topics import in_files, in_topic, send, send_transactions
+from tests.jobs.schema_registry import SchemaRegistry, encoded
 
 pytestmark = [pytest.mark.xdist_group("load"), pytest.mark.timeout(900), pytest.mark.java]
 
@@ -163,6 +164,53 @@ def test_values_are_decoded_and_those_that_cannot_be_are_kept(load: Command, bro
     assert "begun with --value json" in load("run", "pay", status=1)
 
 
+def test_values_in_avro_are_decoded_with_a_registry(load: Command, broker: Broker, spark: Any, tmp_path: Path) -> None:
+    def schema(*fields: str) -> dict[str, Any]:
+        return {
+            "type": "record",
+            "name": "Pay",
+            "fields": [{"name": name, "type": "long", "default": 7} for name in fields],
+        }
+
+    def pay(*values: bytes | None) -> None:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for value in values:
+            producer.produce("pay", value=value)
+        assert producer.flush(30) == 0
+
+    (tmp_path / "registry.properties").write_text("basic.auth.user.info=me:secret\n")
+    with SchemaRegistry("me:secret").serving() as registry:
+        options = ("--value", "avro", "--schema", "pay-value", "--registry", registry.url)
+        assert "answered 401 Unauthorized" in load("run", "pay", *options, status=1) and not load.out.exists()
+        options += ("--registry-config", str(tmp_path / "registry.properties"))
+        assert "has no such subject" in load("run", "pay", *options, status=1) and not load.out.exists()
+        first = registry.register("pay-value", schema("id"))
+        second = registry.register("pay-value", schema("id", "more"))
+        values = [
+            encoded(first, schema("id"), {"id": 1}),
+            None,
+            b"{}",
+            encoded(second, schema("id", "more"), {"id": 2, "more": 3}),
+        ]
+        pay(*values)
+        assert "1 values could not be decoded" in load("run", "pay", *options)
+        third = registry.register("pay-value", schema("id", "other"))
+        pay(encoded(third, schema("id", "other"), {"id": 4, "other": 5}))
+        registry.failing, registry.failing_path = 503, f"/schemas/ids/{third}"
+        said = load("run", "pay", *options, status=1)
+        assert (
+            f"Spark failed: the schema registry {registry.url} answered 503" in said and len(in_files(load.main)) == 4
+        )
+        registry.failing = None
+        assert "1 records in 1 commits" in load("run", "pay", *options)  # with the schema of the first run
+    rows = spark.read.parquet(str(load.main)).select("offset", "decoded.*", "decode_error").orderBy("offset").collect()
+    assert [(row["id"], row["more"]) for row in rows] == [(1, 7), (None, None), (None, None), (2, 3), (4, 7)]
+    assert [row["decode_error"] is None for row in rows] == [True, True, False, True, True]
+    assert [record.value for record in in_files(load.main)][:4] == values
+    assert "small files were merged" in load("merge")
+    assert "5 records" in load("verify")
+
+
 def test_verify_names_what_differs(load: Command, broker: Broker) -> None:
     send(broker.bootstrap_servers, "pay", 1, 20)
     load("run", "pay")
@@ -246,7 +294,9 @@ def test_a_load_over_sasl_ssl(spark: Any, jars: Path, tmp_path: Path) -> None:
         (("pay", "-b", "127.0.0.1:1"), "cannot connect to 127.0.0.1:1"),
         (("pay", "--out", "s3://bucket/x"), "--out s3://bucket/x: expected a directory"),
         (("pay", "--value", "json"), "--value json needs --schema"),
-        (("pay", "--schema", "id int"), "--schema needs --value json"),
+        (("pay", "--schema", "id int"), "--schema needs --value json or avro"),
+        (("pay", "--value", "avro", "--schema", "x"), "--value avro needs --registry URL"),
+        (("pay", "--registry-config", "/nowhere"), "--registry-config needs --registry URL"),
         (("pay", "--command-config", "/nowhere"), "cannot read the client configuration /nowhere"),
     ],
 )

@@ -129,15 +129,26 @@ def load() -> None:
 @click.option(
     "--value",
     "value",
-    type=click.Choice(("raw", "json")),
+    type=click.Choice(("raw", "json", "avro")),
     default="raw",
     show_default=True,
     help="Also decode values, into the column decoded; the column value stays as it is.",
 )
 @click.option(
     "--schema",
-    metavar="COLUMNS|FILE",
-    help="With --value json: the columns of the values, such as 'id bigint, name string', or a file with them.",
+    metavar="COLUMNS|FILE|SUBJECT",
+    help="With --value json: the columns of the values, such as 'id bigint, name string', or a file with them. With --value"
+    " avro: a file with the reader schema, or a subject of the registry.",
+)
+@click.option(
+    "--registry", metavar="URL", help="With --value avro: the schema registry, such as https://registry.example:8081."
+)
+@click.option(
+    "--registry-config",
+    metavar="FILE",
+    shell_complete=complete_paths,
+    help="Properties for --registry: basic.auth.user.info=USER:PASSWORD, ssl.ca.location, ssl.certificate.location,"
+    " ssl.key.location, ssl.key.password.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the offsets that would be loaded, and write nothing.")
 @spark_options
@@ -150,7 +161,7 @@ def run_load(servers: str, timeout: float, topics: tuple[str, ...], out: str, na
     created again: the output and --out/version=NAME/_odradek_load/runs.jsonl say which.
     """
     check_python()
-    from odradek.cli.load_source import cluster_state
+    from odradek.cli.load_source import cluster_state, registry_named
     from odradek.clients.errors import ClientError
     from odradek.jobs.load import job
     from odradek.jobs.load.commit_log import VersionDirectory, checked_name
@@ -162,7 +173,10 @@ def run_load(servers: str, timeout: float, topics: tuple[str, ...], out: str, na
     names = tuple(dict.fromkeys(topics))
     try:
         version = VersionDirectory(output_of(out), checked_name(name))
-        decoding = decoding_of(options["value"], options["schema"])
+        registry = registry_named(options["registry"], options["registry_config"])
+        begun = version.head() if version.numbers() else None
+        before = None if begun is None else begun.decoding
+        decoding = decoding_of(options["value"], options["schema"], registry, before)
 
         def look() -> "ClusterState":
             with connection_to(servers, timeout) as cluster:

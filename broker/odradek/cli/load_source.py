@@ -17,6 +17,7 @@ from odradek.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster, Partition, TopicInfo
     from odradek.clients.security import ClientSecurity
+    from odradek.jobs.load.registry import Registry
 
 _NO_ID = bytes(16)
 #: Kafka's settings that only brokers and Odradek's own client know.
@@ -93,15 +94,31 @@ def java_settings(path: str | None) -> dict[str, str]:
     """The keys of a --command-config for Kafka's Java client, with the values that providers supply. Raises ClientError."""
     if path is None:
         return {}
+    return {name: value for name, value in _settings_in(path, "client").items() if not name.startswith(_OWN)}
+
+
+def _settings_in(path: str, what: str) -> dict[str, str]:
     try:
         text = properties.decode(Path(path).read_bytes())
         entries = [(entry.name, entry.value, f"{path}:{entry.line}") for entry in properties.parse(text, path)]
         resolved = providers.resolved(entries)
     except OSError as error:
-        raise ClientError(f"cannot read the client configuration {path}: {error.strerror}") from None
+        raise ClientError(f"cannot read the {what} configuration {path}: {error.strerror}") from None
     except ConfigError as error:
         raise ClientError(f"{path}: {error}") from None
-    return {name: value.strip() for name, value, _ in resolved if not name.startswith(_OWN)}
+    return {name: value.strip() for name, value, _ in resolved}
+
+
+def registry_named(url: str | None, config: str | None) -> "Registry | None":
+    """The schema registry of the options. :param config: a file of properties. Raises LoadError, ClientError."""
+    from odradek.jobs.load.errors import LoadError
+    from odradek.jobs.load.registry import registry_of
+
+    if url is not None:
+        return registry_of(url, {} if config is None else _settings_in(config, "registry"))
+    if config is not None:
+        raise LoadError("--registry-config needs --registry URL")
+    return None
 
 
 def library_settings(security: "ClientSecurity") -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 HASH = "hash"
+DECODED = "decoded"
 ERROR = "decode_error"
 #: The name of a date that a directory cannot have: of timestamps before year 1 or after year 9999.
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"
@@ -116,14 +117,33 @@ class _OpenFile:
         return size
 
 
-def write_batches(staging: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+class Decoder(Protocol):
+    """Decodes the values of a task."""
+
+    def decode(self, values: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """The columns `decoded` and `decode_error`. Raises LoadError."""
+
+
+class TaskDecoder(Protocol):
+    """How values are decoded: goes to the workers with the task."""
+
+    def opened(self) -> Decoder:
+        """What decodes in one task. Raises LoadError."""
+
+
+def write_batches(
+    staging: str, batches: Iterator[pa.RecordBatch], decoder: TaskDecoder | None = None
+) -> Iterator[pa.RecordBatch]:
     """Write the records of a task.
 
     :param batches: with the columns of `frames.read`, in the order of offsets
+    :param decoder: decodes their values; None: they have the columns for that already, or need none
     :returns: one batch with a row of `WRITTEN` for each file
     :raises RuntimeError: the offsets do not ascend, so that a record may be there twice
+    :raises LoadError: what decodes the values failed
     """
     directory = Path(staging)
+    opened = None if decoder is None else decoder.opened()
     open_files: OrderedDict[tuple[str, int, str], _OpenFile] = OrderedDict()
     rows: list[dict[str, Any]] = []
     last: dict[tuple[str, int], int] = {}
@@ -138,6 +158,9 @@ def write_batches(staging: str, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
     for batch in batches:
         _check_order(last, batch)
+        if opened is not None:
+            for name, column in zip((DECODED, ERROR), opened.decode(batch.column("value")), strict=True):
+                batch = batch.append_column(name, column)
         for key, part in _by_place_and_date(batch):
             if key not in open_files:
                 if len(open_files) >= _OPEN_FILES:

@@ -93,4 +93,4 @@ def write(frame: "DataFrame", staging: Path, decoding: Decoding) -> "list[Row]":
     from odradek.jobs.load.files import WRITTEN, write_batches
 
     decoded = decoding.applied(with_hash(frame))
-    return decoded.mapInArrow(partial(write_batches, str(staging)), WRITTEN).collect()
+    return decoded.mapInArrow(partial(write_batches, str(staging), decoder=decoding.in_tasks()), WRITTEN).collect()

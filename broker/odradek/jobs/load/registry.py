@@ -1,0 +1,164 @@
+"""A client of a schema registry: reads Avro schemas by id and by subject, with Confluent's REST API, which others have too.
+
+Runs in the driver, and in Spark's Python workers, which get a `Registry` with their task.
+"""
+
+import json
+import ssl
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any
+from urllib.error import HTTPError
+from urllib.parse import quote, urlsplit
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
+
+from odradek.jobs.load.errors import LoadError
+
+#: The settings of a registry's client, with the names of Confluent's clients for Python.
+SETTINGS = (
+    "basic.auth.user.info",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+)
+_TIMEOUT_S = 30
+_LONGEST = 16 << 20
+_DEEPEST = 20
+#: Error codes of the API: no such subject, no such version, no such schema.
+_NOT_FOUND = frozenset((40401, 40402, 40403))
+
+
+class NotInRegistryError(Exception):
+    """The registry answered that it does not have what was asked for."""
+
+
+@dataclass(frozen=True)
+class RegisteredSchema:
+    """A schema of a registry. :param kind: AVRO, JSON or PROTOBUF. :param references: the texts of schemas that it uses, each
+    after those that it uses itself.
+    """
+
+    kind: str
+    text: str
+    references: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Where a registry is. :param settings: pairs of a name of `SETTINGS` and its value."""
+
+    url: str
+    settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def check(self) -> None:
+        """Raise LoadError if the registry does not answer, or refuses the login. A path that it does not have is accepted."""
+        try:
+            self._get("/schemas/types")
+        except NotInRegistryError:
+            return
+        except LoadError as error:
+            if not (isinstance(error.__cause__, HTTPError) and error.__cause__.code == 404):
+                raise
+
+    def schema(self, number: int) -> RegisteredSchema:
+        """The schema with an id. Raises NotInRegistryError, LoadError."""
+        return self._described(self._get(f"/schemas/ids/{number}"), 0)
+
+    def newest(self, subject: str) -> RegisteredSchema:
+        """The newest schema of a subject. Raises NotInRegistryError, LoadError."""
+        return self._described(self._get(f"/subjects/{quote(subject, safe='')}/versions/latest"), 0)
+
+    def _described(self, document: Mapping[str, Any], depth: int) -> RegisteredSchema:
+        texts: dict[str, None] = {}
+        if depth > _DEEPEST:
+            raise LoadError(
+                f"the schema registry {self.url}: schemas refer to each other in more than {_DEEPEST} steps"
+            )
+        for reference in document.get("references") or ():
+            path = f"/subjects/{quote(str(reference['subject']), safe='')}/versions/{int(reference['version'])}"
+            used = self._described(self._get(path), depth + 1)
+            texts |= dict.fromkeys((*used.references, used.text))
+        return RegisteredSchema(str(document.get("schemaType") or "AVRO"), str(document["schema"]), tuple(texts))
+
+    def _get(self, path: str) -> Any:
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        login = dict(self.settings).get("basic.auth.user.info")
+        if login is not None:
+            headers["Authorization"] = "Basic " + b64encode(login.encode()).decode()
+        where = f"the schema registry {self.url}"
+        try:
+            with _opener(self).open(Request(self.url + path, headers=headers), timeout=_TIMEOUT_S) as answer:
+                body = answer.read(_LONGEST)
+        except HTTPError as error:
+            with error:
+                document = _parsed(error.read(_LONGEST))
+            document = document if isinstance(document, dict) else {}
+            if error.code == 404 and document.get("error_code") in _NOT_FOUND:
+                raise NotInRegistryError(f"{where} has no {path}") from None
+            said = f": {document['message']}" if document.get("message") else ""
+            raise LoadError(f"{where} answered {error.code} {error.reason} to GET {path}{said}") from error
+        except (OSError, HTTPException) as error:
+            reason = getattr(error, "reason", None) or error
+            raise LoadError(f"{where} cannot be asked for {path}: {reason}") from None
+        document = _parsed(body)
+        if document is None or (path != "/schemas/types" and not (isinstance(document, dict) and "schema" in document)):
+            raise LoadError(f"{where}: the answer to GET {path} is not what a schema registry answers")
+        return document
+
+
+def registry_of(url: str, settings: Mapping[str, str]) -> Registry:
+    """The registry that the options name. Raises LoadError for a wrong URL or setting, or files that cannot be read."""
+    try:
+        parts = urlsplit(url)
+        right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not parts.query
+    except ValueError:
+        right = False
+    if not right or any(character.isspace() for character in url):
+        raise LoadError(f"--registry {url}: expected a URL such as https://registry.example:8081")
+    if parts.username is not None or parts.password is not None:
+        raise LoadError(
+            f"--registry {parts.scheme}://...@{parts.hostname}: the login does not belong into the URL: set"
+            " basic.auth.user.info in the file of --registry-config"
+        )
+    for name in settings:
+        if name not in SETTINGS:
+            raise LoadError(f"--registry-config: unknown setting {name}; expected {', '.join(SETTINGS)}")
+    if ":" not in settings.get("basic.auth.user.info", ":"):
+        raise LoadError("--registry-config: basic.auth.user.info is not of the form USER:PASSWORD")
+    registry = Registry(url.rstrip("/"), tuple(sorted(settings.items())))
+    _opener(registry)
+    return registry
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Follows no redirection, which would take the login to another address."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        return None
+
+
+@lru_cache(maxsize=4)
+def _opener(registry: Registry) -> OpenerDirector:
+    settings = dict(registry.settings)
+    files = {name: settings.get(f"ssl.{name}.location") for name in ("ca", "certificate", "key")}
+    try:
+        context = ssl.create_default_context(cafile=files["ca"])
+        if files["certificate"] is not None:
+            context.load_cert_chain(files["certificate"], files["key"], settings.get("ssl.key.password", ""))
+    except (OSError, ssl.SSLError) as error:
+        named = ", ".join(f"ssl.{name}.location={path}" for name, path in files.items() if path is not None)
+        raise LoadError(f"--registry-config: {named}: {error}") from None
+    return build_opener(HTTPSHandler(context=context), _NoRedirects())
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
