@@ -7,6 +7,7 @@ itself, as a kill does, before the n-th line that it would execute in the module
 import json
 import os
 import random
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from odradek.cli.load import output_of
 from odradek.jobs.load import commit_log, job, offsets, publishing
 from odradek.jobs.load.commit_log import Head, VersionDirectory, put_if_absent
 from odradek.jobs.load.errors import LoadError, LostRaceError
@@ -318,3 +320,37 @@ def test_steps_cover_the_ranges_once() -> None:
                           for offset in range(part.start, part.until))  # fmt: skip
         assert covered == Counter((part.place, offset) for part in ranges for offset in range(part.start, part.until))
         assert max(sum(part.until - part.start for part in step) for step in offsets.steps(ranges, most)) <= most + 3
+
+
+def test_progress_is_printed_while_the_messages_of_spark_go_to_its_log(tmp_path: Path) -> None:
+    code = """
+import os, sys, threading
+from pathlib import Path
+from types import SimpleNamespace
+from odradek.cli.load import printer
+from odradek.jobs.load import job
+said = threading.Event()
+stage = SimpleNamespace(numCompletedTasks=1, numTasks=7, numActiveTasks=2)
+tracker = SimpleNamespace(getActiveStageIds=lambda: [0], getStageInfo=lambda stage_id: stage)
+spark = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+job._PROGRESS_S = 0.01
+out = printer()
+def say(line):
+    out(line)
+    said.set()
+with job.tasks_told(spark, say), job.quietly(SimpleNamespace(log=Path(sys.argv[1]))):
+    os.write(2, b"a message of Spark\\n")
+    said.wait()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr.startswith("1 of 7 tasks ended, 2 run\n")
+    assert (tmp_path / job.SPARK_LOG).read_text() == "a message of Spark\n"
+
+
+def test_a_version_is_no_output(tmp_path: Path) -> None:
+    VersionDirectory(tmp_path, "main").create(HEAD)
+    assert output_of(str(tmp_path)) == tmp_path
+    with pytest.raises(LoadError, match=f"version=main: is a version; expected the directory above it, {tmp_path}$"):
+        output_of(str(tmp_path / "version=main"))

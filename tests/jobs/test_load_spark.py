@@ -90,7 +90,7 @@ def test_every_committed_record_is_loaded_once(load: Command, broker: Broker) ->
     servers = broker.bootstrap_servers
     send(servers, "orders", 0, 700, **{"compression.type": "zstd"})
     send_transactions(servers, "pay", 0, 45)
-    assert "745 records in 1 commits" in load("run", "orders", "pay")
+    assert "745 records in 1 commit:" in load("run", "orders", "pay")
     send_transactions(servers, "orders", 1000, 30)
     send(servers, "orders", 2000, 100)
     assert "130 records" in load("run", "orders", "pay", "--max-offsets", 60)

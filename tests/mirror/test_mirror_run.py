@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 from confluent_kafka import Producer
 
-from odradek.clients import topics
+from odradek.clients import configs, topics
 from odradek.clients.cluster import Cluster
 from tests.mirror.clusters import pair
 from tests.mirror.commands import mirror, state, status, worker
@@ -191,9 +191,10 @@ def test_a_batch_that_the_target_refuses_stops_its_partition_with_the_reason_in_
     with reserved(1) as port:
         metrics = f"127.0.0.1:{port}"
     keys = (f"odradek.mirror.metrics.listener={metrics}", "config.properties.exclude=max.message.bytes")
+    soon = "odradek.mirror.retry.stopped.seconds=1"
     done = mirror("check", file, "--set", keys[1])
     assert f"max.message.bytes of 'a.{name}' in b is 100000, that of '{name}' in a is 4000000" in done.stderr
-    with worker(file, tmp_path / "log", "--set", keys[0], "--set", keys[1]) as process:
+    with worker(file, tmp_path / "log", "--set", keys[0], "--set", keys[1], "--set", soon) as process:
 
         def rows():
             return status(file, "--metrics", metrics)["partitions"] if "metrics: http" in process.log else []
@@ -205,7 +206,33 @@ def test_a_batch_that_the_target_refuses_stops_its_partition_with_the_reason_in_
             f"partition {name}-0 of the source is not mirrored to a.{name}-0 any more: {stopped[0]['stopped']}"
             in process.log
         )
+        with Cluster(brokers.b.bootstrap_servers) as cluster:
+            configs.alter(cluster, configs.Resource("topic", f"a.{name}"), {"max.message.bytes": "4000000"})
+        until(lambda: caught_up(file), lambda: f"the partition continues with the new setting; {process.log}")
+        assert [row["stopped"] for row in rows()] == [None, None]
     assert [int(seen.value) for seen in records_of(brokers.b.bootstrap_servers, (f"a.{name}", 1))] == [1]
+    assert [seen.value for seen in records_of(brokers.b.bootstrap_servers, (f"a.{name}", 0))] == [b"x" * 1_000_000]
+
+
+def test_the_status_shows_without_a_worker_that_the_source_lost_what_was_not_mirrored(brokers, tmp_path, file, name):
+    gone, again = f"{name}-gone", f"{name}-again"
+    for topic in (gone, again):
+        create(brokers, topic, 1)
+        produce(brokers, topic, range(10), 1)
+    with worker(file, tmp_path / "log", "--set", "odradek.mirror.metrics.listener=") as process:
+        until(lambda: caught_up(file) and len(state(file).partitions) == 2, lambda: process.log)
+        assert process.stop() == 0
+    assert [row.stopped for row in state(file).partitions] == ["", ""]
+    produce(brokers, gone, range(10, 30), 1)
+    with Cluster(brokers.a.bootstrap_servers) as cluster:
+        topics.delete_records(cluster, {(gone, 0): 25})
+        topics.delete(cluster, [again])
+    create(brokers, again, 1)
+    produce(brokers, again, range(3), 1)
+    remade, deleted = state(file).partitions
+    assert f"topic '{again}' was deleted and created again" in remade.stopped and remade.lag == 3
+    assert f"deleted 15 offsets of {gone}-0" in deleted.stopped and deleted.lag == 20
+    assert "was deleted and created again" in mirror("status", file).stdout
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 command.
 """
 
+import os
+import sys
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +27,8 @@ from odradek.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from odradek.jobs.load.commit_log import Head, VersionDirectory
     from odradek.jobs.load.frames import Reader
     from odradek.jobs.load.job import SparkOptions
@@ -162,6 +166,7 @@ def run_load(servers: str, timeout: float, topics: tuple[str, ...], out: str, na
     """
     check_python()
     from odradek.cli.load_source import cluster_state, registry_named
+    from odradek.cli.output import count
     from odradek.clients.errors import ClientError
     from odradek.jobs.load import job
     from odradek.jobs.load.commit_log import VersionDirectory, checked_name
@@ -182,7 +187,7 @@ def run_load(servers: str, timeout: float, topics: tuple[str, ...], out: str, na
             with connection_to(servers, timeout) as cluster:
                 return cluster_state(cluster, names, *period)
 
-        say = partial(click.echo, err=True)
+        say = printer()
         state = look()
         _check_topics(version, state)
         head = _head(name, state, period, decoding.text)
@@ -207,7 +212,7 @@ def run_load(servers: str, timeout: float, topics: tuple[str, ...], out: str, na
         fail(error)
     except OSError as error:
         fail(f"--out {out}: {error.filename or 'a file'}: {error.strerror}; what was committed before is loaded")
-    click.echo(f"{outcome.records} records in {outcome.commits} commits: {version.path}")
+    click.echo(f"{count(outcome.records, 'record')} in {count(outcome.commits, 'commit')}: {version.path}")
     click.echo(f"summary: {page}")
     raise SystemExit(outcome.exit_status)
 
@@ -273,8 +278,18 @@ def check_python() -> None:
             fail(f"the Python package {package} is missing: {INSTALL}")
 
 
+def printer() -> "Callable[[str], None]":
+    """Return what prints lines on standard error, also while file descriptor 2 is redirected to the log of Spark."""
+    try:
+        stream = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="backslashreplace")
+    except OSError:  # not a file, or closed
+        return partial(click.echo, err=True)
+    return partial(click.echo, file=stream)
+
+
 def output_of(out: str) -> Path:
     """The directory of --out. Raises LoadError if it is none."""
+    from odradek.jobs.load.commit_log import LOG
     from odradek.jobs.load.errors import LoadError
 
     if "://" in out:
@@ -284,6 +299,8 @@ def output_of(out: str) -> Path:
     path = Path(out).absolute()
     if path.exists() and not path.is_dir():
         raise LoadError(f"--out {out}: is a file; expected a directory")
+    if (path / LOG).exists():
+        raise LoadError(f"--out {out}: is a version; expected the directory above it, {path.parent}")
     return path
 
 

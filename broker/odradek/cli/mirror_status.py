@@ -44,8 +44,9 @@ def status(
 ) -> None:
     """Show the workers, positions and lags of FILE's flows.
 
-    The positions are read from the target and the end offsets from the source, so that no worker needs to run. Exit
-    code 1 if a flow cannot be read.
+    The positions are read from the target and the end offsets from the source, so that no worker needs to run. The
+    column STOPPED shows a topic that was created again and records that the source has deleted; other reasons are
+    known to the workers only, see --metrics. Exit code 1 if a flow cannot be read.
     """
     from odradek.clients.errors import ClientError
     from odradek.mirror.following import FlowError

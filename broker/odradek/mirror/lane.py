@@ -22,10 +22,11 @@ from odradek.clients.fetching import STALE_LEADER
 from odradek.clients.wire import Readable, which_readable
 from odradek.mirror.commits import NO_PRODUCER, Commits, LaneFencedError, Position, PositionRefusedError
 from odradek.mirror.leaders import Limits, limits
+from odradek.mirror.positions import changed_source, noted
 from odradek.mirror.reencode import InvalidBatchError, reencode
 from odradek.mirror.routes import EARLIEST, UNKNOWN_TOPIC_ID, LaneOptions, Observer, Place, Route
-from odradek.mirror.source import Answered, Fetched, SourceReader, Stopped, made_again
-from odradek.mirror.starting import newest, noted, obstacles, positions_group, positions_in
+from odradek.mirror.source import Answered, Fetched, SourceReader, Stopped
+from odradek.mirror.starting import newest, obstacles, positions_group, positions_in
 from odradek.mirror.target import ABSENT, BatchLostError, Outgoing, PartitionRefusedError, TargetWriter
 
 __all__ = ["Lane", "LaneFencedError"]
@@ -321,7 +322,7 @@ class Lane:
         The number of lanes was changed then. A worker that was only paused still has the id, and would write again.
         """
         flow = self._transactional_id.rsplit(".", 2)[0]
-        writer = noted(position).get("by")
+        writer = noted(position.metadata).get("by")
         if not self._options.exactly_once or not isinstance(writer, str) or writer == self._transactional_id:
             return None
         return writer if writer.rsplit(".", 2)[0] == flow else None
@@ -336,19 +337,7 @@ class Lane:
 
     def _changed_topic(self, session: _Session, route: Route, position: Position) -> str | None:
         """Why the position is not one of the route's topic; None if it is, or if that cannot be known."""
-        try:
-            known = noted(position)
-            was, cluster_id = bytes.fromhex(str(known.get("topic_id", ""))), known.get("cluster_id")
-        except ValueError:
-            return None  # somebody else committed it, such as an operator with a tool
-        if cluster_id is not None and session.cluster_id is not None and cluster_id != session.cluster_id:
-            return (
-                f"the position of {route.target[0]}-{route.target[1]} is one of the cluster '{cluster_id}', and the source is "
-                f"the cluster '{session.cluster_id}'"
-            )
-        if len(was) != len(UNKNOWN_TOPIC_ID) or UNKNOWN_TOPIC_ID in (was, route.source_topic_id):
-            return None
-        return None if was == route.source_topic_id else made_again(route.source[0], was, route.source_topic_id)
+        return changed_source(route.source, route.target, position.metadata, route.source_topic_id, session.cluster_id)
 
     def _position(self, session: _Session, place: Place) -> Position:
         route = session.routes[place]

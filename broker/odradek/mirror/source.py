@@ -15,6 +15,7 @@ from odradek.clients.errors import ClientError, UnreachableError, code_of, descr
 from odradek.clients.fetching import MISSING_S, PAUSE_S, STALE_LEADER
 from odradek.clients.wire import Connection
 from odradek.mirror.leaders import Limits, look_up
+from odradek.mirror.positions import made_again
 from odradek.mirror.routes import EARLIEST, LATEST, UNKNOWN_TOPIC_ID, LaneOptions, Place, Route
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
@@ -320,11 +321,6 @@ class SourceReader:
                 f"{followed.position}, its log begins at {start}"
             )
         return f"the source has no offset {followed.position} of {_named(route)}: its log has {start} to {end}"
-
-
-def made_again(name: str, was: bytes, now: bytes) -> str:
-    """Why a topic with another id is not copied."""
-    return f"the topic '{name}' was deleted and created again in the source: its id was {was.hex()}, and is {now.hex()}"
 
 
 def _named(route: Route) -> str:

@@ -3,7 +3,6 @@
 Used in the threads of the lanes, and by `odradek mirror check`; stateless.
 """
 
-import json
 from collections.abc import Collection, Mapping
 
 from odradek.clients import groups
@@ -11,6 +10,7 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.errors import RefusedError, describe_code
 from odradek.mirror.commits import Position
 from odradek.mirror.leaders import limits
+from odradek.mirror.positions import noted
 from odradek.mirror.routes import LATEST, Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_fetch
@@ -28,15 +28,6 @@ def positions_group(group_id: str, exactly_once: bool) -> str:
     the positions have a group of their own.
     """
     return group_id if exactly_once else f"{group_id}.positions"
-
-
-def noted(position: Position) -> dict[str, object]:
-    """The metadata that a lane noted with a position; empty if somebody else committed it."""
-    try:
-        found = json.loads(position.metadata)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def positions_in(target: Cluster, group_id: str, places: Collection[Place]) -> dict[Place, Position]:
@@ -68,7 +59,7 @@ def newest(own: Mapping[Place, Position], other: Mapping[Place, Position]) -> di
 
 
 def _topic(position: Position) -> tuple[object, object]:
-    found = noted(position)
+    found = noted(position.metadata)
     return found.get("cluster_id"), found.get("topic_id")
 
 

@@ -14,6 +14,7 @@ from odradek.clients.errors import ClientError, RefusedError
 from odradek.mirror.assignment import assigned_by, lane_of, lanes_in, worker_in
 from odradek.mirror.following import Following
 from odradek.mirror.names import Edge
+from odradek.mirror.positions import changed_source
 from odradek.mirror.routes import Place
 from odradek.mirror.settings import PROTOCOL_TYPE, FlowSettings
 from odradek.protocol.errors import ErrorCode
@@ -36,8 +37,8 @@ class PartitionRow(NamedTuple):
     """A partition of a flow.
 
     :param position: the next offset of the source that will be mirrored; None if nothing was committed. :param end:
-        the end offset of the source; None if it has no leader. :param lag: in records. :param stopped: the reason; ""
-        if it is not known to be stopped.
+        the end offset of the source; None if it has no leader. :param lag: in records. :param stopped: the reason,
+        from the metrics of workers or because the source does not have the position any more; "" if none is known.
     """
 
     source: Place
@@ -78,24 +79,40 @@ def read(flow: FlowSettings, edges: Sequence[Edge], source: Cluster, target: Clu
         for partition in topic.source.partitions:
             ours: Place = (topic.source.name, partition.number)
             theirs: Place = (topic.target, partition.number)
-            position = committed.get(theirs)
-            end, first = _offset(ends.get(ours)), _offset(firsts.get(ours))
-            begins = position if position is not None else first
+            position, end, first = committed.get(theirs), _offset(ends.get(ours)), _offset(firsts.get(ours))
+            changed = (
+                None
+                if position is None
+                else changed_source(ours, theirs, position.metadata, topic.source.topic_id, plan.source_cluster)
+            )
+            begins = position.offset if position is not None and not changed else first
             lag = None if end is None or begins is None else max(0, end - begins)
             reason = stopped.reasons.get((flow.source.alias, flow.target.alias, *theirs), "")
+            reason = reason or changed or _deleted(ours, position, first)
             lane = lane_of(theirs, lanes or flow.lanes)
-            rows.append(PartitionRow(ours, theirs, lane, position, end, lag, reason))
+            at = None if position is None else position.offset
+            rows.append(PartitionRow(ours, theirs, lane, at, end, lag, reason))
     return FlowStatus(flow.name, flow.group_id, state, lanes, workers, rows, plan.refused, plan.warnings)
+
+
+def _deleted(place: Place, position: groups.CommittedOffset | None, first: int | None) -> str:
+    """Why a partition cannot continue at its position, which the source's log does not have any more; "" if it can."""
+    if position is None or first is None or position.offset >= first:
+        return ""
+    return (
+        f"the source deleted {first - position.offset} offsets of {place[0]}-{place[1]} before they were copied: the next one "
+        f"is {position.offset}, its log begins at {first}"
+    )
 
 
 def _offset(listed: topics.ListedOffset | None) -> int | None:
     return None if listed is None or listed.error or listed.offset < 0 else listed.offset
 
 
-def _positions(target: Cluster, group_id: str) -> dict[Place, int]:
+def _positions(target: Cluster, group_id: str) -> dict[Place, groups.CommittedOffset]:
     """The committed positions of a flow; empty if no worker has ever run. Raises ClientError."""
     try:
-        return {place: committed.offset for place, committed in groups.fetch_offsets(target, group_id).items()}
+        return groups.fetch_offsets(target, group_id)
     except RefusedError as error:
         if error.code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.COORDINATOR_NOT_AVAILABLE):
             return {}

@@ -31,11 +31,11 @@ IN_FLIGHT = 256
 sockets, so that sending cannot block for ever."""
 LAST_SEQUENCE = (1 << 31) - 1
 REFUSALS = {
-    ErrorCode.MESSAGE_TOO_LARGE: False,
-    ErrorCode.RECORD_LIST_TOO_LARGE: False,
-    ErrorCode.INVALID_RECORD: False,
+    ErrorCode.MESSAGE_TOO_LARGE: True,
+    ErrorCode.RECORD_LIST_TOO_LARGE: True,
+    ErrorCode.INVALID_RECORD: True,
     ErrorCode.CORRUPT_MESSAGE: True,
-    ErrorCode.INVALID_TIMESTAMP: False,
+    ErrorCode.INVALID_TIMESTAMP: True,
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: False,
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: False,
     ErrorCode.INVALID_TOPIC_EXCEPTION: False,
@@ -43,7 +43,8 @@ REFUSALS = {
     ErrorCode.POLICY_VIOLATION: True,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: True,
 }
-"""Errors of a partition that stop it; whether they may pass. All others end the session, and the lane tries again."""
+"""Errors of a partition that stop it; whether they may pass, for example because somebody changes the copy. All others end
+the session, and the lane tries again."""
 ABSENT = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -371,6 +371,7 @@ def spark_writer(
     planned: Plan,
 ) -> Iterator[Writer]:
     """Start Spark for a plan; yield its `Writer`. Raises LoadError."""
+    say(f"offsets to load: {planned.offsets}; starting Spark, whose messages are in {version.log / SPARK_LOG}")
     with spark_of(version, options, planned.offsets <= LITTLE) as spark:
 
         def write(ranges: Sequence[Range], staging: Path) -> Sequence[Any]:
