@@ -24,7 +24,8 @@ NOW = Row(
             4,
             number(
                 "Largest lag",
-                "Age of the newest mirrored record of the partition that is most behind, while newer ones wait in the source.",
+                "Lag of the partition that is most behind: the age of its newest mirrored record while newer records wait "
+                "in the source.",
                 "s",
                 Query(f"max(odradek_mirror_lag_seconds{{{FLOW}}})", "lag"),
                 steps=LAG_STEPS,
@@ -34,7 +35,7 @@ NOW = Row(
             4,
             number(
                 "Records that wait",
-                "Offsets in the sources that are not mirrored yet, of all partitions.",
+                "Offsets in the sources that are not mirrored yet, sum of all partitions.",
                 "short",
                 Query(f"sum(odradek_mirror_lag_records{{{FLOW}}})", "records"),
             ),
@@ -43,7 +44,7 @@ NOW = Row(
             4,
             number(
                 "Stopped partitions",
-                "Partitions that the source or the target refuses. No record of them is skipped.",
+                "Partitions that are not mirrored, because the source or the target refuses them. No record is skipped.",
                 "none",
                 Query(f"count(odradek_mirror_partition_stopped{{{FLOW}}}) or vector(0)", "partitions"),
                 steps=[(1, RED)],
@@ -63,7 +64,7 @@ NOW = Row(
             4,
             number(
                 "Traffic",
-                "Bytes of record batches per second that the workers write, as compressed as in the source.",
+                "Bytes of record batches per second that the workers write, compressed as in the source.",
                 "Bps",
                 Query(f"sum(rate(odradek_mirror_bytes_total{{{FLOW}}}[{RATE}]))", "bytes"),
             ),
@@ -88,8 +89,8 @@ LAG = Row(
             12,
             time_series(
                 "Lag in seconds",
-                "Age of the newest mirrored record while newer ones wait: for each topic, the partition that is most behind; "
-                "the fifteen topics with the most.",
+                "Age of the newest mirrored record while newer records wait in the source, for the partition of each topic "
+                "that is most behind. The fifteen topics with the largest lag.",
                 "s",
                 Query(
                     largest(
@@ -108,7 +109,7 @@ LAG = Row(
             12,
             time_series(
                 "Lag in records",
-                "Offsets in the source that are not mirrored yet; the fifteen topics with the most.",
+                "Offsets in the source that are not mirrored yet. The fifteen topics with the most.",
                 "short",
                 Query(
                     largest(
@@ -126,7 +127,7 @@ LAG = Row(
             24,
             rows(
                 "Stopped partitions",
-                "Partitions that are not mirrored, with the reason. docs/mirror.md has a remedy for each.",
+                "Partitions that are not mirrored, with the reason. docs/mirror.md has a remedy for each reason.",
                 "none",
                 {
                     "source": "Source",
@@ -185,7 +186,8 @@ WORKERS = Row(
             8,
             time_series(
                 "Lanes",
-                "Lanes that each worker runs. The sum is the number of lanes of the flows; less: no worker has some of them.",
+                "Lanes that each worker runs. If their sum is less than the number of lanes of all flows, no worker runs "
+                "the rest.",
                 "none",
                 Query(f"sum by (instance) (odradek_mirror_lanes{{{FLOW}}})", "{{instance}}"),
                 stacked=True,

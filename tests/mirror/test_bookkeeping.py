@@ -58,8 +58,8 @@ def test_a_failure_is_logged_once_and_the_job_goes_on_with_new_connections(caplo
             until(lambda: bookkeeping.counts.offset_syncs == 2, "the syncs are written")
         lines = [record.getMessage() for record in caplog.records if record.name == "odradek.mirror.bookkeeping"]
         assert lines == [
-            "cannot write offset syncs: cannot connect to a: it is away; trying again in 0.04 s",
-            "offset syncs are written again",
+            "a->b: cannot write offset syncs: cannot connect to a: it is away; retrying in 0.04 s",
+            "a->b: offset syncs are written again",
         ]
         with Cluster(a.bootstrap_servers) as cluster:
             topic = InternalTopic(cluster, "mm2-offset-syncs.b.internal", -1)

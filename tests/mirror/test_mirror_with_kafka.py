@@ -65,7 +65,7 @@ def test_both_directions_at_once_with_settings_that_only_one_side_knows(kafka, o
             until(lambda: values(kafka.bootstrap_servers, "o.here") == expected, lambda: process.log)
             until(lambda: "o.heartbeats" in theirs.metadata().topics, lambda: process.log)
             assert process.stop() == 0
-        assert "odradek.retention.exact=true of 'here' does not follow" in process.log
+        assert "odradek.retention.exact=true of 'here' is not set for its copy" in process.log
         assert " ERROR " not in process.log, process.log
         made = configs.describe(theirs, Resource("topic", "o.here"))
         assert made["segment.bytes"].value == "20000000"

@@ -220,14 +220,14 @@ def test_a_switch_waits_for_the_mirror_and_says_so() -> None:
             until(lambda: sum(map(len, writer.written)) > 300, "the writer wrote more")
         Group(a.bootstrap_servers, TOPIC, "g").read(10_000)
         with pytest.raises(
-            SwitchError, match=r"the mirror has moved orders-\d up to offset \d+, .* the mirror must run"
+            SwitchError, match=r"the mirror has copied orders-\d up to offset \d+, .* the mirror must run"
         ):
             switch(a, b, "g", forward=True, timeout_s=0.3)
         timer = threading.Timer(0.2, lane.route, [routes_of(a.bootstrap_servers, [TOPIC])])
         timer.start()
         (line, *_) = switch(a, b, "g", forward=True)
         timer.join()
-        assert line.startswith("waiting: the mirror has moved orders-")
+        assert line.startswith("waiting: the mirror has copied orders-")
         with Cluster(b.bootstrap_servers) as cluster:
             committed = groups.fetch_offsets(cluster, "g")
         assert set(committed) == {(COPY, number) for number in range(PARTITIONS)}

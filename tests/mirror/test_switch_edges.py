@@ -174,7 +174,7 @@ def test_what_was_not_mirrored_yet_is_read_in_the_target(mirrored: Mirrored) -> 
     mirrored.write([b"new"])
     (move,) = mirrored.plan(end).moves
     assert move.end and move.exact
-    with pytest.raises(SwitchError, match=r"the mirror has moved .* up to offset .*; the mirror must run"):
+    with pytest.raises(SwitchError, match=r"the mirror has copied .* up to offset .*; the mirror must run"):
         mirrored.plan(mirrored.offset_of(b"new", True) + 1, timeout_s=0.2)
     mirrored.move()
     assert move.translated <= mirrored.offset_of(b"new", False)

@@ -95,6 +95,8 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
          "odradek mirror check mirror.properties"),
         ("", "odradek mirror run mirror.properties"),
         ("", "odradek mirror status mirror.properties --partitions"),
+        ("Show how a consumer group would move to the other cluster:",
+         "odradek mirror switch billing mirror.properties --dry-run"),
     ),
     "odradek offsets": (
         ("Copy the offsets of a group of old consumers to __consumer_offsets:",

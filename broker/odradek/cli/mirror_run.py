@@ -34,8 +34,9 @@ def run(
 ) -> None:
     """Mirror the topics of FILE's flows until SIGTERM or Ctrl-C.
 
-    Start it on as many machines as wanted: the workers of a flow share its partitions. If one is killed, the others take its
-    partitions over within 10 seconds. Exit code 1 if a flow cannot run.
+    Start it on as many machines as needed: the workers of a flow share its partitions. If a worker is killed, the others take
+    its partitions over within 10 seconds. Exit code 1 if a flow cannot run because of a mistake in FILE or in a cluster, or if
+    no flow can reach its clusters.
     """
     from odradek.cli.mirror_log import set_up
     from odradek.mirror import worker

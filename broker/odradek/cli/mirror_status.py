@@ -30,7 +30,7 @@ _TIMEOUT_S = 10.0
     "addresses",
     metavar="HOST:PORT",
     multiple=True,
-    help="Metrics of a worker, which contain the reasons of stopped partitions. Repeatable.",
+    help="Read the reasons of stopped partitions from a worker with this odradek.mirror.metrics.listener. Repeatable.",
 )
 @JSON_OPTION
 def status(
@@ -44,9 +44,9 @@ def status(
 ) -> None:
     """Show the workers, positions and lags of FILE's flows.
 
-    The positions are read from the target and the end offsets from the source, so that no worker needs to run. The
-    column STOPPED shows a topic that was created again and records that the source has deleted; other reasons are
-    known to the workers only, see --metrics. Exit code 1 if a flow cannot be read.
+    The positions are read from the target and the end offsets from the source, so no worker needs to run. The column
+    STOPPED shows a topic that was created again and records that the source has deleted; only the workers know other
+    reasons, see --metrics. Exit code 1 if a flow cannot be read.
     """
     from odradek.clients.errors import ClientError
     from odradek.mirror.following import FlowError
@@ -83,7 +83,8 @@ def _pages(addresses: Iterable[str]) -> list[str]:
             body = response.read(_LARGEST_PAGE)
         except (OSError, http.client.HTTPException) as error:
             fail(
-                f"cannot read the metrics of {address}: {error}; --metrics needs odradek.mirror.metrics.listener of a worker"
+                f"cannot read the metrics of {address}: {error}; --metrics needs the "
+                "odradek.mirror.metrics.listener of a running worker"
             )
         finally:
             connection.close()

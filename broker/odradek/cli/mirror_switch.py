@@ -21,19 +21,25 @@ TITLES = ["topic", "partition", "offset", "to topic", "to offset", "before", "re
 @click.command()
 @click.argument("group_id", metavar="GROUP")
 @click.argument("file", shell_complete=complete_paths)
-@click.option("--from", "from_alias", metavar="ALIAS", help="The cluster in which the group is now.")
-@click.option("--to", "to_alias", metavar="ALIAS", help="The cluster to which the group moves.")
+@click.option("--from", "from_alias", metavar="ALIAS", help="Alias of the cluster in which the group is now.")
+@click.option("--to", "to_alias", metavar="ALIAS", help="Alias of the cluster to which the group moves.")
 @click.option(
     "--timeout",
     "timeout_s",
     type=Span(),
     default="1m",
     show_default=True,
-    help="How long to wait until the group has no members and the mirror has moved what the group has read.",
+    help="How long to wait until the group has no members and the mirror has copied what the group has read.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace offsets of the group there even if they are larger.")
 @click.option(
-    "--allow-repeats", is_flag=True, help="Move the group even if an offset is not exact: it may read records twice."
+    "--overwrite",
+    is_flag=True,
+    help="Replace the offsets that the group has in the cluster of --to, even if they are larger.",
+)
+@click.option(
+    "--allow-repeats",
+    is_flag=True,
+    help="Move the group even if an offset is not exact; the group may then read records twice.",
 )
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key; overrides FILE. Repeatable.")
 @DRY_RUN_OPTION
@@ -52,10 +58,10 @@ def switch(
 ) -> None:
     """Move the consumer group GROUP to another cluster of the mirror in FILE, without losing or repeating a record.
 
-    Stop the members of the group first, and let the mirror run. The command waits until the mirror has moved what the group
-    has read, finds the first record that the group has not read on the other side, and commits its offset there. Then start
-    the members on the other cluster. The way back is the same command with --from and --to exchanged. --from and --to can be
-    omitted if FILE has only one flow.
+    Stop the members of the group first, and let the mirror run. The command waits until the mirror has copied what the
+    group has read, finds in the other cluster the first record that the group has not read, and commits its offset there. Then
+    start the members on the other cluster. To move the group back, exchange --from and --to. If FILE has only one flow, both
+    can be omitted: the group moves from its source to its target. Exit code 1 if the group cannot be moved.
     """
     from odradek.clients.errors import ClientError
     from odradek.mirror.switch import Switch

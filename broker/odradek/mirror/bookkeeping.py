@@ -1,7 +1,7 @@
 """The thread of a flow that writes MirrorMaker 2's internal topics: offset syncs, checkpoints, heartbeats.
 
-Runs in the process of `odradek mirror run`, one thread for each flow. It uses its own connections. A job that fails is tried
-again with new connections after its interval, which becomes longer with each failure, up to LONGEST_RETRY_S. It does not
+Runs in the process of `odradek mirror run`, one thread for each flow. It uses its own connections. A job that fails is
+retried with new connections after its interval, which becomes longer with each failure, up to LONGEST_RETRY_S. It does not
 disturb the lanes. The first failure and each different one are logged.
 """
 
@@ -140,18 +140,20 @@ class _Job:
         return self._topics[side, name]
 
     def attempt(self) -> bool:
-        """Do the work; after a failure close the connections, and log it if the former attempt did not fail for it."""
+        """Do the work; after a failure close the connections, and log the error unless the last attempt failed with it too."""
         try:
             self._work(self)
         except (ClientError, MirrorRecordError) as error:
             self.close()
             self.failures += 1
             if str(error) != self._failure:
-                log.warning("cannot write %s: %s; trying again in %g s", self.name, error, self.wait_s)
+                log.warning(
+                    "%s: cannot write %s: %s; retrying in %g s", self._owner.flow, self.name, error, self.wait_s
+                )
             self._failure = str(error)
             return False
         if self._failure:
-            log.info("%s are written again", self.name)
+            log.info("%s: %s are written again", self._owner.flow, self.name)
         self._failure = ""
         self.failures = 0
         return True
@@ -168,6 +170,7 @@ class Bookkeeping:
     """Writes the internal topics of the flow from `source` to `target` (aliases); see the module.
 
     :param syncs: the observer of the flow's lanes. :param connect_source: and `connect_target`: return new clusters.
+    :ivar flow: the name of the flow, for the log.
     """
 
     def __init__(
@@ -179,6 +182,7 @@ class Bookkeeping:
         connect_target: Callable[[], Cluster],
         options: BookkeepingOptions,
     ) -> None:
+        self.flow = f"{source}->{target}"
         self._source = source
         self._target = target
         self._syncs = syncs

@@ -67,7 +67,7 @@ class Checkpoints:
         ]
 
     def written(self, checkpoints: list[Checkpoint]) -> None:
-        """These are in the topic."""
+        """Note that these checkpoints are in the topic."""
         for checkpoint in checkpoints:
             self._written[checkpoint.group_id, checkpoint.target] = checkpoint
 
@@ -91,14 +91,14 @@ def commit(target: Cluster, group_id: str, checkpoints: list[Checkpoint]) -> int
     for place, code in sorted(refused.items()):
         if code not in _OF_MEMBERS:
             log.warning(
-                "cannot commit the offset of %s-%d for group '%s' in the target: %s (%s); trying again at the next interval",
+                "cannot commit the offset of %s-%d for group '%s' in the target: %s (%s); retrying at the next interval",
                 *place, group_id, code.message, code.name,
             )  # fmt: skip
     return len(ahead) - len(refused)
 
 
 _OF_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
-"""Errors of a group that got members meanwhile: these commit their own offsets."""
+"""Errors of a group that members joined meanwhile: they commit their own offsets."""
 
 
 def has_members(cluster: Cluster, group_id: str) -> bool:

@@ -1,9 +1,9 @@
 """Makes the topics of a target follow those of a source: which topics, their partitions, settings and ACLs.
 
 A `Following` belongs to one flow and one thread: the flow's thread in a worker, or the command `odradek mirror
-check`, which only reads (`plan`). Every worker creates topics and partitions, because they need them at once; two
-that do so at the same time get "exists already", which is success. Only the leader of the flow's group compares
-settings and ACLs.
+check`, which only reads (`plan`). Every worker creates topics and partitions, because they need them at once; if two
+do so at the same time, one gets the error "exists already", which counts as success. Only the leader of the flow's group
+compares settings and ACLs.
 """
 
 import json
@@ -67,7 +67,7 @@ class Plan:
 class Memory:
     """What a flow remembers between two searches for topics.
 
-    :param said: warnings that the log has already. :param create_time: whether records of a topic of the target keep their
+    :param said: warnings that were logged. :param create_time: whether records of a topic of the target keep their
         timestamps.
     :param copies: those that lanes of this worker have; None in commands that only look.
     """
@@ -77,7 +77,7 @@ class Memory:
     copies: Copies | None = None
 
     def say_once(self, line: str, level: int = logging.WARNING) -> None:
-        """Log a line, unless the log has it already."""
+        """Log a line, unless it was logged before."""
         if line not in self.said:
             self.said.add(line)
             log.log(level, "%s", line)
@@ -209,7 +209,7 @@ class Following:
             if connection.serves(api.key) is None:
                 raise FlowError(
                     f"the target {self._flow.target.alias} ({connection.address}) does not serve {api.name}, which "
-                    "transactions need; set odradek.mirror.exactly.once=false, and records can occur twice after a failure"
+                    "transactions need; set odradek.mirror.exactly.once=false, with which a failure can repeat records"
                 )
 
     def _missing(self, present: Mapping[str, TopicInfo]) -> list[str]:
@@ -247,10 +247,12 @@ class Following:
             present = [topic.target for topic in plan.topics if topic.present and of_all]
             copies, refused_copies = topic_settings.read(self._target, present)
         except UnsupportedError as error:
-            plan.warnings.append(f"settings of topics do not follow: {error}")
+            plan.warnings.append(f"settings of topics do not follow the source: {error}")
             return
         for name, reason in (refused | refused_copies).items():
-            plan.warnings.append(f"the settings of topic '{name}' cannot be read, and do not follow: {reason}")
+            plan.warnings.append(
+                f"the settings of topic '{name}' cannot be read, so they do not follow the source: {reason}"
+            )
         plan.topics = [
             TopicPlan(topic.source, topic.target, topic.present, found.get(topic.source.name, {}))
             for topic in plan.topics
@@ -372,7 +374,9 @@ class Following:
         except RefusedError as error:
             if error.code != ErrorCode.INVALID_CONFIG:
                 raise
-            self._memory.say_once(f"{self._flow.name}: {key}={value} of '{topic.source.name}' does not follow: {error}")
+            self._memory.say_once(
+                f"{self._flow.name}: {key}={value} of '{topic.source.name}' is not set for its copy: {error}"
+            )
             return False
         return True
 
@@ -402,7 +406,7 @@ class Following:
         try:
             copies, _ = topic_settings.read(self._target, names)
         except UnsupportedError as error:
-            self._memory.say_once(f"{self._flow.name}: settings of topics do not follow: {error}")
+            self._memory.say_once(f"{self._flow.name}: settings of topics do not follow the source: {error}")
             return 0
         changed = 0
         for topic in plan.topics:
@@ -415,7 +419,7 @@ class Following:
             if change.unknown:
                 self._memory.say_once(
                     f"{self._flow.name}: {self._flow.target.alias} does not know the settings {', '.join(change.unknown)}, "
-                    "which do not follow"
+                    "so they are not set for the copies"
                 )
             changed += self._change(topic, change)
             self._memory.create_time[topic.target] = topic_settings.has_create_time(copy)
@@ -427,19 +431,25 @@ class Following:
         try:
             configs.alter(self._target, Resource("topic", topic.target), change.values, change.deletions)
         except (RefusedError, UnsupportedError) as error:
-            self._memory.say_once(f"{self._flow.name}: the settings of '{topic.target}' do not follow: {error}")
+            self._memory.say_once(
+                f"{self._flow.name}: cannot change the settings of '{topic.target}' to those of its source: {error}"
+            )
             return False
         texts = [f"{key}={value}" for key, value in sorted(change.values.items())]
         texts += [f"{key} reset to its default" for key in change.deletions]
         log.info(
-            "%s: changed the settings of '%s' as in the source: %s", self._flow.name, topic.target, ", ".join(texts)
+            "%s: changed the settings of '%s' to those of the source: %s",
+            self._flow.name,
+            topic.target,
+            ", ".join(texts),
         )
         return True
 
     def sync_acls(self) -> int:
-        """Create the ACLs that allow to read the copies, as in the source; returns their number. Raises ClientError.
+        """Create for the copies the ACLs that their source topics have; return how many. Raises ClientError.
 
-        As MirrorMaker 2 does: only ACLs of topics by their whole name, no permission to write, and nothing is deleted.
+        As in MirrorMaker 2, only ACLs with the whole name of a topic follow, permissions to write do not, and no ACL is
+        deleted.
         """
         anything = AclFilter(ResourceType.TOPIC, PatternType.ANY, None, None, None, Operation.ANY, Permission.ANY)
         try:
@@ -448,7 +458,8 @@ class Following:
         except (RefusedError, UnsupportedError) as error:
             none = isinstance(error, RefusedError) and error.code == ErrorCode.SECURITY_DISABLED
             self._memory.say_once(
-                f"{self._flow.name}: ACLs of topics do not follow: {error}", logging.INFO if none else logging.WARNING
+                f"{self._flow.name}: ACLs of topics do not follow the source: {error}",
+                logging.INFO if none else logging.WARNING,
             )
             return 0
         missing = sorted({copy for acl in ours if (copy := self._copy_of(acl)) is not None} - theirs)
@@ -457,9 +468,9 @@ class Following:
         try:
             acls.create(self._target, missing)
         except RefusedError as error:
-            self._memory.say_once(f"{self._flow.name}: ACLs of topics do not follow: {error}")
+            self._memory.say_once(f"{self._flow.name}: ACLs of topics do not follow the source: {error}")
             return 0
-        log.info("%s: created %d ACLs of topics as in the source", self._flow.name, len(missing))
+        log.info("%s: created %d ACLs of copies, as their source topics have them", self._flow.name, len(missing))
         return len(missing)
 
     def _copy_of(self, acl: Acl) -> Acl | None:

@@ -64,7 +64,7 @@ _ROWS = (
     _patterns(
         "topics.exclude",
         r"mm2.*\.internal, .*\.replica, __.*",
-        "Names of topics that are not mirrored although `topics` selects them.",
+        "Names of the topics that are not mirrored although `topics` selects them: regular expressions.",
     ),
     MirrorKey(
         "replication.policy.class",
@@ -93,13 +93,17 @@ _ROWS = (
         "Replication factor of topics that the mirror creates in the target; -1: the target's default. MirrorMaker 2's "
         "default is 2.",
     ),
-    _bool("refresh.topics.enabled", True, "Whether new topics and partitions are looked for while the mirror runs."),
+    _bool(
+        "refresh.topics.enabled",
+        True,
+        "Whether the mirror looks for new topics and partitions of the source while it runs.",
+    ),
     _int(
         "refresh.topics.interval.seconds",
         30,
         1,
         DAY_S,
-        "Seconds between two searches for new topics and partitions in the source. MirrorMaker 2's default is 600.",
+        "Seconds between two searches for new topics and partitions of the source. MirrorMaker 2's default is 600.",
     ),
     _bool("sync.topic.configs.enabled", True, "Whether settings of topics follow the source."),
     _int(
@@ -114,27 +118,36 @@ _ROWS = (
         "value is set in the target.",
         choices=("target", "source"),
     ),
-    _bool("sync.topic.acls.enabled", True, "Whether ACLs of topics follow the source: READ and DESCRIBE, never WRITE."),
+    _bool("sync.topic.acls.enabled", True, "Whether ACLs of topics follow the source, except permissions to write."),
     _int("sync.topic.acls.interval.seconds", 600, 1, DAY_S, "Seconds between two comparisons of the topics' ACLs."),
     _bool(
         "heartbeats.replication.enabled",
         True,
         "Whether the topic `heartbeats` is mirrored although `topics` does not select it.",
     ),
-    _patterns("groups", ANYTHING, "Ids of the consumer groups whose offsets are translated."),
+    _patterns(
+        "groups",
+        ANYTHING,
+        "Ids of the consumer groups whose offsets are translated: regular expressions, each for the whole id.",
+    ),
     _patterns(
         "groups.exclude",
         r"console-consumer-.*, connect-.*, __.*, odradek-mirror\..*",
-        "Ids of consumer groups whose offsets are not translated although `groups` selects them.",
+        "Ids of the consumer groups whose offsets are not translated although `groups` selects them.",
     ),
-    _bool("refresh.groups.enabled", True, "Whether new consumer groups are looked for while the mirror runs."),
+    _bool("refresh.groups.enabled", True, "Whether the mirror looks for new consumer groups while it runs."),
     _int("refresh.groups.interval.seconds", 600, 1, DAY_S, "Seconds between two searches for new consumer groups."),
-    _bool("emit.offset-syncs.enabled", True, "Whether pairs of offsets are written to `mm2-offset-syncs`."),
+    _bool(
+        "emit.offset-syncs.enabled",
+        True,
+        "Whether offset syncs, pairs of a source offset and its target offset, are written for MirrorMaker 2's clients and "
+        "`odradek mirror switch`.",
+    ),
     MirrorKey(
         "offset-syncs.topic.location",
         CHOICE,
         "source",
-        "The cluster that has the topic with pairs of offsets.",
+        "The cluster that has the topic of offset syncs.",
         choices=("source", "target"),
     ),
     _int(
@@ -142,7 +155,7 @@ _ROWS = (
         -1,
         -1,
         32_767,
-        "Replication factor of that topic; -1: the cluster's default.",
+        "Replication factor of the topic of offset syncs; -1: the cluster's default.",
     ),
     _bool(
         "emit.checkpoints.enabled",
@@ -160,10 +173,18 @@ _ROWS = (
     _bool(
         "sync.group.offsets.enabled",
         False,
-        "Whether translated offsets are committed for groups that are not active in the target.",
+        "Whether translated offsets are committed in the target, for groups that have no members there.",
     ),
-    _int("sync.group.offsets.interval.seconds", 60, 1, DAY_S, "Seconds between two such commits."),
-    _bool("emit.heartbeats.enabled", True, "Whether heartbeats are written."),
+    _int(
+        "sync.group.offsets.interval.seconds",
+        60,
+        1,
+        DAY_S,
+        "Seconds between two commits of translated offsets in the target.",
+    ),
+    _bool(
+        "emit.heartbeats.enabled", True, "Whether heartbeats are written to the topic `heartbeats` of both clusters."
+    ),
     _int("emit.heartbeats.interval.seconds", 1, 1, DAY_S, "Seconds between two heartbeats."),
     _int(
         "heartbeats.topic.replication.factor",
@@ -182,7 +203,7 @@ _ROWS = (
         "odradek.mirror.start",
         CHOICE,
         "earliest",
-        "Where a partition starts that was never mirrored: at its first record, or at its end.",
+        "Where the mirror begins in a partition that was never mirrored: earliest, at its first record; latest, at its end.",
         choices=("earliest", "latest"),
     ),
     MirrorKey(
@@ -210,7 +231,11 @@ _ROWS = (
         "The longest time in ms for which a transaction stays open.",
     ),
     _int(
-        "odradek.mirror.commit.bytes", 16 << 20, 1 << 16, 1 << 30, "The bytes after which a transaction is committed."
+        "odradek.mirror.commit.bytes",
+        16 << 20,
+        1 << 16,
+        1 << 30,
+        "Bytes of batches after which a transaction is committed.",
     ),
     _int(
         "odradek.mirror.fetch.max.bytes",
@@ -247,14 +272,14 @@ _ROWS = (
         1000,
         600_000,
         "After this time in ms without a heartbeat the lanes of a worker are given to other workers. The target's "
-        "group.min.session.timeout.ms, 6000 by default, is the least value that it accepts.",
+        "group.min.session.timeout.ms, 6000 by default, is the smallest value that the target accepts.",
     ),
     _int(
         "odradek.mirror.retry.stopped.seconds",
         60,
         1,
         DAY_S,
-        "Seconds after which a stopped partition is tried again, if its reason may have passed.",
+        "Seconds after which the mirror tries a stopped partition again, if the reason can pass by itself.",
     ),
     MirrorKey(
         "odradek.mirror.metrics.listener",
@@ -267,7 +292,7 @@ _ROWS = (
         "odradek.mirror.worker",
         TEXT,
         "",
-        "Name of this worker in `odradek mirror status` and in the list of the group's members; empty: host and process id.",
+        "Name of this worker in `odradek mirror status` and among the members of the group; empty: host name and process id.",
         per_flow=False,
     ),
 )

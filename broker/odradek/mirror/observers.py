@@ -74,6 +74,9 @@ class LogObserver:
 
     def failed(self, lane: int, reason: str, retry_s: float) -> None:
         """The lane continues by itself."""
+        if not retry_s:
+            log.warning("%s: lane %d: %s", self._flow, lane, reason)
+            return
         log.warning(
             "%s: lane %d failed: %s; continuing at the committed positions in %.1f s", self._flow, lane, reason, retry_s
         )

@@ -14,7 +14,7 @@ UNKNOWN_TOPIC_ID = bytes(16)
 """The id of a topic on brokers that report none (before Kafka 2.8)."""
 
 EARLIEST, LATEST = "earliest", "latest"
-"""Where a partition without a position starts."""
+"""Where the mirror begins to read a partition without a position."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class LaneOptions:
     :param exactly_once: positions are committed in the transaction of the records; False: after the acknowledgements.
     :param commit_interval_ms: the longest time that a transaction stays open while more data waits.
     :param commit_bytes: a transaction is committed when it has this many bytes of batches.
-    :param fetch_max_bytes: the most bytes that one Fetch answer of a source broker should have.
+    :param fetch_max_bytes: the most bytes that one Fetch response of a source broker should have.
     :param partition_fetch_bytes: the most bytes of one partition in it.
     :param fetch_wait_ms: how long a source broker holds a Fetch that finds no data.
     :param transaction_timeout_ms: after this time the target aborts a transaction whose lane is silent.
-    :param request_timeout_s: how long a broker may take for an answer.
-    :param start: where a partition without a position starts: EARLIEST or LATEST.
+    :param request_timeout_s: how long a broker may take for a response.
+    :param start: where the mirror begins to read a partition without a position: EARLIEST or LATEST.
     :param append: copies that have records but no position get all records of the source; False: they stop.
     :param retry_stopped_s: after this time a stopped partition is tried again if the reason may have passed.
     """
@@ -82,10 +82,13 @@ class Observer(Protocol):
         """
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
-        """After each Fetch answer. The lag in records is `high_watermark - position`."""
+        """After each Fetch response. The lag in records is `high_watermark - position`."""
 
     def stopped(self, route: Route, reason: str) -> None:
         """A partition is not moved until the next start, or until it is tried again. :param reason: a sentence."""
 
     def failed(self, lane: int, reason: str, retry_s: float) -> None:
-        """A transaction was aborted; the lane goes on at the committed positions after `retry_s` seconds."""
+        """A transaction was aborted; the lane continues at the committed positions after `retry_s` seconds.
+
+        :param retry_s: 0: no transaction was aborted; the lane cannot reach a broker of the source, and retries.
+        """

@@ -240,7 +240,7 @@ class _Reader:
                 self._fail(
                     "clusters",
                     alias,
-                    "an alias has only letters, digits, '.', '_' and '-': names of topics contain it",
+                    "an alias must consist of letters, digits, '.', '_' and '-', because names of topics contain it",
                     where,
                 )
         if len(aliases) < 2 and not self._errors:
@@ -256,7 +256,7 @@ class _Reader:
             if key in FILTERS and (_ARROW in scope or not scope):
                 if value not in ("", FILTERS[key]):
                     self._fail(
-                        name, value, f"only {FILTERS[key]} is supported: classes of Java cannot be loaded", where
+                        name, value, f"only {FILTERS[key]} is supported, because Java classes cannot be loaded", where
                     )
                 continue
             if self._is_known(scope, key):
@@ -366,7 +366,7 @@ class _Reader:
         separator = str(values["replication.policy.separator"])
         identity = str(values["replication.policy.class"]).startswith("Identity")
         if not re.fullmatch(r"[._-]{1,10}", separator):
-            key, reason = "replication.policy.separator", "must be of the characters '.', '_' and '-'"
+            key, reason = "replication.policy.separator", "must consist of 1 to 10 of the characters '.', '_' and '-'"
             if all(known.name != key for known in self._errors):
                 self._fail(key, separator, reason, self._entries.get(key, ("", self._path))[1])
         for alias in (source, target):

@@ -1,17 +1,17 @@
 """Moves a consumer group from one cluster of a flow to the other one: `odradek mirror switch`.
 
 Runs in one thread of the command. In each direction the offsets are exact: the group continues with the first record that it
-has not read, so that no record is lost and none is read twice. A group may also go back: from the mirrored topics of the target
-to their origins in the source.
+has not read, so that no record is lost and none is read twice. A group can also move back: from the mirrored topics of the
+target to their origins in the source.
 
 The order of the steps makes this true while producers write and the mirror runs. From the source to the target:
 1. the group has no members, and its offsets are read (with require_stable);
-2. the flow's position passes the group's offset: the mirror has moved all that the group has read;
+2. the flow's position passes the group's offset: the mirror has copied all that the group has read;
 3. the end of the target is read, then the position once more: every record before this end comes from before this position;
 4. the first record that the group has not read is looked for in the source. If the position has not passed it, all records in
    the target were read by the group, and it continues at the end from step 3. Otherwise the record is looked for in the target.
 Back from the target to the source, the position is read first, then the first record that the group has not read is looked for
-in the target; if there is none, all that was moved was read, and the group continues at the position.
+in the target; if there is none, the group has read all that was copied, and it continues at the position.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from odradek.protocol.errors import ErrorCode
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 MOST_SEARCHES = 6
-"""How often a record is looked for that the flow has moved."""
+"""How often the command searches the other cluster for a record that the flow has copied."""
 CLEANUP = "cleanup.policy"
 Result = TypeVar("Result")
 
@@ -135,7 +135,7 @@ class Switch:
     """Moves `group_id` from the cluster `here` to the cluster `there` (aliases `from_alias`, `to_alias`).
 
     :param flows: the flows between the two clusters, in either direction; at least one.
-    :param timeout_s: how long to wait until the group has no members, and until the mirror has moved what the group has read
+    :param timeout_s: how long to wait until the group has no members, and until the mirror has copied what the group has read
         of a partition.
     :param say: receives a line when the command begins to wait.
     """
@@ -204,7 +204,7 @@ class Switch:
                 raise SwitchError(
                     f"group '{plan.group_id}' is ahead in '{self._to}': it has committed offset {move.before} of"
                     f" {topic}-{number}, and {move.translated} is the translation of its offset in '{self._from}'; add"
-                    " --overwrite to go back"
+                    " --overwrite to replace it"
                 )
             if not move.exact and not allow_repeats:
                 raise SwitchError(
@@ -213,7 +213,7 @@ class Switch:
                 )
 
     def execute(self, plan: Plan) -> None:
-        """Commit the offsets in the other cluster, and check that the group did not go on here.
+        """Commit the offsets in the other cluster, and check that the group did not continue here.
 
         Raises SwitchError, ClientError.
         """
@@ -226,14 +226,15 @@ class Switch:
                 f" {code.message} ({code.name})"
             )
         self._check_unchanged(
-            plan, f"its offsets were committed in '{self._to}', and are behind; stop it and repeat the command"
+            plan,
+            f"its offsets were committed in '{self._to}', and are outdated; stop its members and repeat the command",
         )
 
     def _check_unchanged(self, plan: Plan, consequence: str) -> None:
         offsets = _offsets_of(self._here, self.group_id)
         changed = any(offsets.get(move.twin.here, CommittedOffset(-1)).offset != move.offset for move in plan.moves)
         if changed or has_members(self._here, self.group_id):
-            raise SwitchError(f"group '{self.group_id}' went on in '{self._from}' during the switch; {consequence}")
+            raise SwitchError(f"group '{self.group_id}' continued in '{self._from}' during the switch; {consequence}")
 
     # -- what the plan is made of -----------------------------------------------------------------------------------
 
@@ -303,7 +304,7 @@ class Switch:
         return Side(partial(committed.read, cluster, place), committed.bounds(cluster, place))
 
     def position(self, twin: Twin) -> int | None:
-        """The source offset up to which the flow has moved the partition; None if it has moved nothing. Raises ClientError."""
+        """The source offset up to which the flow has copied the partition; None: nothing is copied. Raises ClientError."""
         copy = twin.there if twin.forward else twin.here
         found = _offsets_of(self.cluster_of(twin.flow.target), twin.flow.position_group).get(copy)
         return None if found is None else found.offset
@@ -360,7 +361,7 @@ class _Translation:
         position = self._position()  # step 2
         if position < self._offset and exact.first_record(here, position, self._offset) is not None:
             return (
-                f"the mirror has moved {self._name} up to offset {max(position, 0)}, and the group has read up to"
+                f"the mirror has copied {self._name} up to offset {max(position, 0)}, and the group has read up to"
                 f" {self._offset}; the mirror must run"
             )
         there = self._switch.side(self._to, self._twin.there)  # step 3
@@ -369,7 +370,7 @@ class _Translation:
         if wanted is None or (wanted.record.offset >= position and self._twin.flow.exactly_once):
             return self._move(there.bounds.end, True, True)
         if wanted.record.offset >= position:
-            return f"the mirror has not moved offset {wanted.record.offset} of {self._name} yet; the mirror must run"
+            return f"the mirror has not copied offset {wanted.record.offset} of {self._name} yet; the mirror must run"
         return self._copy_of(wanted)
 
     def _back(self) -> Move | str:
@@ -410,7 +411,7 @@ class _Translation:
         )
 
     def _position(self) -> int:
-        """The source offset up to which the partition was moved; -1 if nothing was."""
+        """The source offset up to which the partition was copied; -1 if nothing was."""
         position = self._switch.position(self._twin)
         return -1 if position is None else position
 

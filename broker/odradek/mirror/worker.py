@@ -85,7 +85,7 @@ class Worker:
             listening.close()
         if late:
             log.warning(
-                "%s did not stop within %.0f s; the process ends, and the target aborts what is open",
+                "%s did not stop within %.0f s; the process ends, and the target aborts the open transactions",
                 ", ".join(late),
                 STOP_S,
             )
@@ -158,7 +158,7 @@ def run(settings: MirrorSettings, edges: Sequence[Edge]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ended)
-    log.info("worker %s starts %s", worker.name, ", ".join(flow.name for flow in settings.flows))
+    log.info("worker %s starts the flows %s", worker.name, ", ".join(flow.name for flow in settings.flows))
     worker.run()
     log.info("worker %s stopped", worker.name)
     return 0

@@ -12,21 +12,22 @@ MIRROR = (
     }, _PREFIX),
     *rows(COUNTER, _PARTITION, {
         "records_total": "Records written to a partition of the target by this worker. The topic is that of the target.",
-        "bytes_total": "Bytes of record batches written to a partition of the target by this worker, as compressed as in the "
+        "bytes_total": "Bytes of record batches written to a partition of the target by this worker, compressed as in the "
         "source.",
     }, _PREFIX),
     *rows(GAUGE, _PARTITION, {
-        "lag_records": "Offsets in the source between what this worker has fetched of a partition and the high watermark.",
-        "lag_seconds": "Age in seconds of the newest record of a partition that is in the target while newer ones wait in the "
-        "source, but not more than the time since none waited; 0 if none waits.",
+        "lag_records": "Lag of a partition in offsets of the source: the high watermark minus the next offset that this worker "
+        "fetches.",
+        "lag_seconds": "Lag of a partition in seconds: the age of its newest record in the target while newer records wait "
+        "in the source, or the time for which records have waited, if that is shorter; 0 if no record waits.",
     }, _PREFIX),
     *rows(GAUGE, f"{_PARTITION} reason", {
         "partition_stopped": "1 for each partition that is not mirrored because the source or the target refuses it, with the "
         "reason. No record is skipped.",
     }, _PREFIX),
     *rows(COUNTER, _FLOW, {
-        "commits_total": "Commits of lanes of a flow in this worker: transactions of the target, or offset commits without "
-        "transactions.",
+        "commits_total": "Commits of lanes of a flow in this worker: transactions in the target, or commits of offsets if "
+        "odradek.mirror.exactly.once is false.",
         "failures_total": "Failures of lanes of a flow in this worker. After each one the lane continues at its committed "
         "positions.",
         "rebalances_total": "Assignments of lanes that this worker received from the group of a flow.",
@@ -36,12 +37,12 @@ MIRROR = (
         "group_offsets_total": "Offsets of consumer groups that this worker has committed in the target of a flow "
         "(sync.group.offsets.enabled).",
         "bookkeeping_failures_total": "Failed attempts of this worker to write offset syncs, checkpoints, heartbeats or "
-        "offsets of groups of a flow. Records are mirrored all the same.",
+        "offsets of groups for a flow. They do not stop the mirroring of records.",
     }, _PREFIX),
     *rows(GAUGE, _FLOW, {
         "lanes": "Lanes of a flow that this worker runs.",
         "topics": "Topics of the source that a flow mirrors.",
-        "refused_topics": "Topics of the source that a flow selects and does not mirror; the log of the worker has the "
+        "refused_topics": "Topics of the source that a flow selects but cannot mirror; the log of the worker has the "
         "reasons.",
         "last_refresh_timestamp_seconds": "Unix time in seconds of the last successful search for topics and partitions of "
         "a flow.",
