@@ -34,7 +34,7 @@ class Decoding:
         return self.kind if self.kind == RAW else f"{self.kind} {self.schema}"
 
     def applied(self, frame: "DataFrame") -> "DataFrame":
-        """The frame with `decoded` and `decode_error`, or as it is. Raises LoadError if Spark does not accept the schema."""
+        """The frame with `decoded` and `decode_error`; unchanged for RAW. Raises LoadError for a wrong schema."""
         if self.kind == RAW:
             return frame
         from pyspark.sql import functions as F
