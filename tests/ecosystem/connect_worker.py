@@ -38,7 +38,7 @@ PATIENCE_S = 120.0
 
 
 class Refused(Exception):
-    """A response with an error. ``code``: of HTTP."""
+    """A response with an error. ``code``: the HTTP status."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{code}: {text}")
@@ -91,7 +91,7 @@ class ConnectWorker:
         self._process.wait()
 
     def stop(self) -> None:
-        """End the worker in order, by SIGTERM."""
+        """End the worker by SIGTERM, and wait for it."""
         assert self._process is not None
         self._process.terminate()
         self._process.wait(PATIENCE_S)

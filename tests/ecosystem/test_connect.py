@@ -1,4 +1,4 @@
-"""Kafka Connect in distributed mode with its file connectors: what it copies, where it goes on, what it keeps in topics.
+"""Kafka Connect in distributed mode with its file connectors: what it copies, where it continues, and what it stores in topics.
 
 The connectors copy a file into a topic of one partition and the topic into a file, so that files and topics are compared
 line by line, in order.

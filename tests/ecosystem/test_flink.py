@@ -102,7 +102,7 @@ def test_words_are_counted_once_although_everything_is_killed(broker: Broker, tm
             write(broker, rng, written)
             job.start()
             until_counted(written.total() - AT_ONCE // 2)
-            # the job goes on by itself, as its restart-strategy says
+            # the job continues without help, as its restart-strategy says
             write(broker, rng, written)
             print(process_faults.kill_one(broker, rng, "worker"))
         until_counted(written.total())

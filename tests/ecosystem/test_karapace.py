@@ -1,4 +1,4 @@
-"""Karapace as schema registry, with Avro clients: schemas survive its kills, and two of it elect a master through a group.
+"""Karapace as schema registry, with Avro clients: schemas survive kills, and two instances elect a master through a group.
 
 Karapace is in no package registry: `KARAPACE_SOURCE` names a checkout of its release 3.16.0. Its requirements come from PyPI.
 """
@@ -101,7 +101,7 @@ class Registry:
         self._process.close()
 
     def ask(self, path: str, method: str = "GET", body: object = None) -> Any:
-        """What it answers, decoded. Raises OSError."""
+        """The registry's response, decoded. Raises OSError."""
         request = urllib.request.Request(self.url + path, method=method)
         if body is not None:
             request.data = json.dumps(body).encode()
@@ -110,7 +110,7 @@ class Registry:
             return json.load(response)
 
     def until_writable(self) -> None:
-        """Wait until it accepts a change: it has read all schemas, and has a master, itself or another one."""
+        """Wait until the registry accepts a change: it has read all schemas, and it or another instance is the master."""
 
         def accepts() -> bool:
             try:

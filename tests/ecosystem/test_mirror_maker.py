@@ -159,7 +159,7 @@ def until_alike(source: Cluster, topic: str, target: Cluster, settings: dict[str
 
 
 def check_offsets(source: Cluster, topic: str, target: Cluster, maker: MirrorMaker) -> None:
-    """Move a group that has read all records: in the copy it goes on with the next one.
+    """Move a group that has read all records: in the copy it continues with the next one.
 
     MirrorMaker delays an offset sync while others are in flight, and forgets it when the partition's next one comes. The one of
     the last of many records may therefore be missing, but not that of a single record.

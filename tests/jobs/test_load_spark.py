@@ -236,8 +236,8 @@ def test_verify_compares_with_the_usage_report(load: Command, broker: Broker, tm
         producer.produce("pay", value=f"{number}", timestamp=begin + number * HOUR_MS // 10)
     assert producer.flush(30) == 0
     load("run", "pay")
-    for counted, said in ((10, "20 records loaded of 2 whole hours, 20 counted by the broker: equal"),
-                          (11, "20 records loaded of 2 whole hours, 22 counted by the broker: -2")):  # fmt: skip
+    for counted, said in ((10, "20 records loaded in 2 whole hours, 20 counted by the broker: equal"),
+                          (11, "20 records loaded in 2 whole hours, 22 counted by the broker: -2")):  # fmt: skip
         report = tmp_path / f"report-{counted}"
         hours = [datetime.fromtimestamp((begin + number * HOUR_MS) / 1000, UTC) for number in range(4)]
         traffic = [{"hour": hour, "topic": "pay", "api": "Produce", "records_in": counted} for hour in hours]

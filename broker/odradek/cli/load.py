@@ -1,5 +1,6 @@
-"""``odradek load``: run, versions, verify. Checks the options, asks the brokers, and runs the Spark job in the process of the
-command.
+"""``odradek load``: run, merge, versions; verify is in ``load_verify.py``.
+
+Checks the options, asks the brokers, and runs the Spark job in the process of the command.
 """
 
 import os
@@ -53,14 +54,14 @@ SPARK_OPTIONS = (
         type=click.Choice(("auto", "kafka", "python")),
         default="auto",
         show_default=True,
-        help="Read with Spark's Kafka connector, or with confluent-kafka in Spark's Python workers; auto takes the connector"
-        " if it is here or Maven Central can be reached.",
+        help="Read with Spark's Kafka connector, or with confluent-kafka in Spark's Python workers; auto uses the connector"
+        " if it is installed or can be downloaded from Maven Central.",
     ),
     click.option(
         "--connector-jars",
         metavar="DIR",
         shell_complete=complete_paths,
-        help="Directory with the jars of Spark's Kafka connector and of what it needs.",
+        help="Directory with the jars of Spark's Kafka connector and of its dependencies.",
     ),
     click.option(
         "--conf",
@@ -110,18 +111,20 @@ def load() -> None:
     "--from",
     "from_",
     metavar="TIME",
-    help="Load records from each partition's first record of this time or later: 2026-01-31T12:00Z, -1h or ms since 1970. Needs"
+    help="Load from each partition's first record of this time or later: 2026-01-31T12:00Z, -1h or ms since 1970. Needs"
     " --version.",
 )
 @click.option(
-    "--to", metavar="TIME", help="Load up to each partition's first record of this time or later. Needs --version."
+    "--to",
+    metavar="TIME",
+    help="Load until each partition's first record of this time or later, without this record. Needs --version.",
 )
 @click.option(
     "--max-offsets",
     type=click.IntRange(1),
     default=5_000_000,
     show_default=True,
-    help="Commit after about this number of offsets, so that a load that is stopped keeps what it has.",
+    help="Commit after about this number of offsets, so that a load that is stopped keeps what it has loaded.",
 )
 @click.option(
     "--merge-at",
@@ -136,7 +139,7 @@ def load() -> None:
     type=click.Choice(("raw", "json", "avro")),
     default="raw",
     show_default=True,
-    help="Also decode values, into the column decoded; the column value stays as it is.",
+    help="json: also decode values, into the column decoded. The column value always has the original bytes.",
 )
 @click.option(
     "--schema",
@@ -159,10 +162,10 @@ def load() -> None:
 @TIMEOUT_OPTION
 @BOOTSTRAP_OPTION
 def run_load(servers: str, timeout: float, topics: tuple[str, ...], out: str, name: str, **options: Any) -> None:
-    """Load what is new in the topics. A run that was killed is repeated with the same command.
+    """Load what is new in the topics. If a run was killed, repeat it with the same command.
 
-    Exit code 3 if the run loaded what there is, but records were deleted before they were loaded, or a topic was deleted or
-    created again: the output and --out/version=NAME/_odradek_load/runs.jsonl say which.
+    Exit code 3 if data is missing: records were deleted before they were loaded, or a topic was deleted or created again. The
+    run loads the rest, and prints what is missing; DIR/version=NAME/_odradek_load/runs.jsonl has it too.
     """
     check_python()
     from odradek.cli.load_source import cluster_state, registry_named
@@ -225,7 +228,7 @@ def run_load(servers: str, timeout: float, topics: tuple[str, ...], out: str, na
     type=click.IntRange(2),
     default=2,
     show_default=True,
-    help="Merge where a topic and date have this number of small files, or more.",
+    help="Merge the small files of a topic and date if there are at least this many.",
 )
 def merge(out: str, name: str, at_least: int) -> None:
     """Merge small files (below 64 MiB) of each topic and date. Readers find each record once, before and after."""
@@ -321,7 +324,8 @@ def _period(from_: str | None, to: str | None, name: str) -> tuple[int | None, i
         fail(f"--from {from_} is not before --to {to}: expected a period that ends after it begins")
     if to_ms is not None and to_ms > now_ms():
         fail(
-            f"--to {to} is in the future: expected a period that has ended, or no --to to load up to now, and more later"
+            f"--to {to} is in the future: expected a period that has ended. Without --to, a run loads up to"
+            " now, and later runs continue"
         )
     if (from_ms is not None or to_ms is not None) and name == "main":
         fail("--from and --to load a period into a version of its own: name it with --version NAME, other than main")

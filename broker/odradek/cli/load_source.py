@@ -1,4 +1,4 @@
-"""Asks the brokers what `odradek load` needs to know before it starts Spark: partitions, topic ids, first and last offsets.
+"""Reads from the brokers what `odradek load` needs before it starts Spark: partitions, topic ids, first and last offsets.
 
 Runs in the process of the command.
 """
@@ -84,7 +84,7 @@ def _offsets(
     for partition in partitions:
         place = (partition.topic, partition.number)
         if place not in listed:
-            raise ClientError(f"the leader of {place[0]}-{place[1]} did not answer for it; repeat the command")
+            raise ClientError(f"the leader of {place[0]}-{place[1]} did not return its offsets; repeat the command")
         if listed[place].error != ErrorCode.NONE:
             raise RefusedError(listed[place].error, what=f"{place[0]}-{place[1]}")
     return {place: offset.offset for place, offset in listed.items()}

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 def verify(
     servers: str, timeout: float, out: str, name: str, files_only: bool, usage: str | None, **options: Any
 ) -> None:
-    """Compare the files of a version with its commits, and with what the broker still has.
+    """Compare the files of a version with its commits, and with the records that the broker still has.
 
-    Counts, first and last offsets and checksums of each partition must be equal. Exit code 1 if something differs; the output
-    names the partition and the offsets.
+    Counts, first and last offsets and checksums of each partition must be equal. Exit code 1 if something differs; the
+    command prints the partition and the offsets.
     """
     check_python()
     from odradek.clients.errors import ClientError
@@ -126,6 +126,6 @@ def _differences(
         if tables is not None:
             for topic in checks.metering(spark, tables, files, summary):
                 click.echo(
-                    f"{topic.topic}: {topic.loaded} records loaded of {topic.hours} whole hours, {topic.metered} counted by the"
+                    f"{topic.topic}: {topic.loaded} records loaded in {topic.hours} whole hours, {topic.metered} counted by the"
                     f" broker: {'equal' if topic.loaded == topic.metered else f'{topic.loaded - topic.metered:+}'}"
                 )

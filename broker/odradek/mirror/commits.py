@@ -1,8 +1,8 @@
-"""The positions of a lane on the target, and its transactions: what is asked of the coordinators.
+"""The positions of a lane on the target, and its transactions: the requests to the coordinators.
 
-Used in the thread of one lane. An object lives for one session, as its `TargetWriter`. With exactly once, a new session ends
-what the former one left, and increments the epoch of the transactional id, which fences former owners. Without, positions are
-committed as those of a group without members.
+Used in the thread of one lane. An object lives for one session, as its `TargetWriter`. With exactly once, a new session aborts
+the transaction that the former session left open, and increments the epoch of the transactional id, which fences former
+owners. Without exactly once, positions are committed as offsets of a group that has no members.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,11 +46,11 @@ FENCED = frozenset(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
-"""Another owner of the transactional id began, or the coordinator aborted the transaction."""
+"""Errors after another owner of the transactional id began, or the coordinator aborted the transaction."""
 AGAIN = frozenset(
     {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT}
 )
-"""The coordinator is not ready yet."""
+"""Errors of a coordinator that is not ready yet."""
 OF_A_PARTITION = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -147,7 +147,7 @@ class Commits:
         return Producer(response.producer_id, response.producer_epoch)
 
     def _abort(self, former: Producer) -> None:
-        """Abort what the lane's former session left; it fails if another owner has begun meanwhile."""
+        """Abort the open transaction of the lane's former session. Raises LaneFencedError if there is a newer owner."""
         if former == NO_PRODUCER:
             return
         request = end_txn.Request(
@@ -331,9 +331,10 @@ class Commits:
         codes: Callable[[Any], Iterable[int]],
         meanwhile: Callable[[], None] | None = None,
     ) -> list[Any]:
-        """Send requests (schema, request, newest version) to a coordinator, pipelined, and return the answers.
+        """Send requests (schema, request, newest version) to a coordinator, pipelined, and return the responses.
 
-        Errors that pass soon are tried again until the timeout. :param meanwhile: called before the answers are awaited.
+        Requests whose errors pass soon are sent again until the timeout. :param meanwhile: called before the responses are
+        awaited.
         """
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self._options.request_timeout_s)
         while True:

@@ -87,7 +87,7 @@ def bounds(cluster: Cluster, place: Place) -> Bounds:
 def read(cluster: Cluster, place: Place, start: int, end: int, timeout_s: float | None = None) -> Iterator[DataBatch]:
     """Yield the batches with committed data records in [start, end), in order; the first and last may exceed the range.
 
-    :param end: at most the last stable offset. :param timeout_s: the longest time without an answer that has data; default:
+    :param end: at most the last stable offset. :param timeout_s: the longest time without a response that has data; default:
         that of the cluster.
 
     Raises RefusedError (for example if `start` was deleted), ClientError.

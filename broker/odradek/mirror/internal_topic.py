@@ -1,7 +1,7 @@
 """One of MirrorMaker 2's internal topics: created as MirrorMaker 2 creates it, written with acks=all, read from its beginning.
 
-Used in one thread: the one of a flow, or that of `odradek mirror switch`. After a ClientError, requests may still be
-unanswered: close the cluster, and use another `InternalTopic` with another one.
+Used in one thread: that of a flow, or that of `odradek mirror switch`. After a ClientError, requests may still be
+unanswered: close the cluster, and use a new `InternalTopic` with a new cluster.
 """
 
 from __future__ import annotations

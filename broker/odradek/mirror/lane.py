@@ -2,8 +2,8 @@
 
 One thread runs it (`Lane.run`); `route` and `stop` may be called from others. A lock protects what these two write, and a
 socket pair wakes the lane. The lane works in sessions: a session fences former owners of the lane, reads the committed
-positions and moves records until an error. After any error everything that was fetched is forgotten, and the next session
-goes on at the committed positions.
+positions and moves records until an error. After any error the lane forgets what it fetched, and the next session
+continues at the committed positions.
 """
 
 import json
@@ -33,7 +33,7 @@ __all__ = ["Lane", "LaneFencedError"]
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 10.0
 ABSENT_S = 10.0
-"""A partition of the target that is unknown, or cannot be written, for this long stops; other partitions go on then."""
+"""A partition of the target that is unknown or cannot be written for this time is stopped, so that the others continue."""
 LOST_IN_A_ROW = 4
 """A batch stops its partition when the target has closed the connection so often instead of acknowledging it."""
 REFRESH_S = 3600.0
@@ -398,7 +398,7 @@ class Lane:
         self._stop_at(session, event.route)
 
     def _take(self, session: _Session, event: Fetched) -> None:
-        """Pass the batches of an answer to the writer, up to the offset at which the partition stops."""
+        """Pass the batches of a response to the writer, up to the offset at which the partition stops."""
         route, data, walk = event
         place = route.target
         halt = self._halts.get(place)

@@ -24,7 +24,7 @@ from odradek.protocol.schemas import heartbeat, join_group, leave_group, sync_gr
 log = logging.getLogger("odradek.mirror")
 
 HEARTBEATS_IN_A_SESSION = 12
-"""How many heartbeats a worker sends in the time after which the coordinator gives it up."""
+"""How many heartbeats a worker sends in the time after which the coordinator removes it from the group."""
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 2.0
 _MOVED = frozenset(
     (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -173,7 +173,7 @@ class Membership:
             protocol_type=PROTOCOL_TYPE,
             protocols=[protocol],
         )
-        # The coordinator answers when all members have joined, or when those that have not are given up; the first member of a
+        # The coordinator responds when all members have joined, or when those that have not are given up; the first member of a
         # new group also waits for group.initial.rebalance.delay.ms.
         return self._ask(join_group.SCHEMA, request, timeout_s=3 * self._session_timeout_ms / 1000 + 10)
 

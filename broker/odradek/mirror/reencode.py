@@ -1,6 +1,6 @@
-"""Encodes batches again that the target would not take, or not mean the same with, as they are.
+"""Encodes batches again that cannot be copied as they are, because the target would refuse them or change their meaning.
 
-That is: batches with missing records (compaction), batches that begin before the position, messages of the formats v0 and v1,
+These are batches with missing records (compaction), batches that begin before the position, messages of the formats v0 and v1,
 and batches with LogAppendTime for a topic with CreateTime. The codec stays. Runs in the threads of the lanes; stateless.
 """
 
@@ -36,7 +36,7 @@ class Reencoded(NamedTuple):
 def reencode(data: memoryview, batch: FetchedBatch, append_time: bool) -> Reencoded | None:
     """Encode the records of a batch from `batch.first_offset` on again. Raises InvalidBatchError.
 
-    :param data: the records of the Fetch answer. :param batch: with the kind OPEN or OPEN_OLD.
+    :param data: the records of the Fetch response. :param batch: with the kind OPEN or OPEN_OLD.
     :param append_time: every record of a batch with LogAppendTime gets the batch's largest timestamp, as consumers see it.
     """
     piece = data[batch.start : batch.start + batch.size]

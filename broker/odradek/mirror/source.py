@@ -1,7 +1,7 @@
 """Reads the partitions of a lane from the source: one Fetch in flight for each leader, read_committed.
 
-Used in the thread of one lane. The data is hostile: `odradek._ext.records.moved_batches` checks it. When a leader moves or is
-unreachable, the leaders are looked up after a pause, as long as the lane keeps calling.
+Used in the thread of one lane. The data is not trusted: `odradek._ext.records.moved_batches` checks it. When a leader moves or
+is unreachable, the leaders are looked up after a pause, as long as the lane keeps calling.
 """
 
 import time
@@ -21,15 +21,15 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
 
 WITH_IDS = 13
-"""The first version of Fetch that names topics by their id, so that a topic that was made again is noticed."""
+"""The first version of Fetch that names topics by their id, so that a topic that was created again is noticed."""
 LARGEST_BATCH_BYTES = 128 << 20
-"""A batch above this size is not fetched; the largest answer that a connection takes is twice that."""
+"""A batch above this size is not fetched; the largest response that a connection takes is twice that."""
 MOVED_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 READ_COMMITTED = 1
 
 
 class Fetched(NamedTuple):
-    """What arrived of a partition. :param data: the records, writable until the `Answered` of their answer was handled."""
+    """What arrived of a partition. :param data: the records, writable until the `Answered` of their response was handled."""
 
     route: Route
     data: memoryview
@@ -37,13 +37,13 @@ class Fetched(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The end of a Fetch answer: its memory is used again for the next one. :param node_id: of the leader."""
+    """The end of a Fetch response: its memory is used again for the next one. :param node_id: of the leader."""
 
     node_id: int
 
 
 class Stopped(NamedTuple):
-    """The source cannot go on with a partition. :param may_pass: whether it makes sense to try again later."""
+    """The source cannot continue with a partition. :param may_pass: whether it makes sense to try again later."""
 
     route: Route
     reason: str
@@ -286,7 +286,7 @@ class SourceReader:
         self._progress(route, followed.position, part.high_watermark, part.log_start_offset)
 
     def _move_to_end(self, node_id: int, place: Place) -> None:
-        """Request a partition last from now on: brokers fill an answer in the order of the request."""
+        """Request a partition last from now on: brokers fill a response in the order of the request."""
         places = self._leaders.get(node_id, [])
         if place in places:
             places.remove(place)

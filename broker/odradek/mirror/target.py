@@ -1,9 +1,9 @@
-"""Writes batches to the target at the wire, and commits them with the positions of the source.
+"""Writes batches to the target as bytes of Produce requests, and commits them with the positions of the source.
 
-Used in the thread of one lane. A writer lives for one session: after its first error it is not used again, so that nothing is
-sent twice and nothing has to be deduplicated. Requests are pipelined: the batches of one partition, one in each request, as the
-protocol has it. Up to IN_FLIGHT batches wait for their answers; if there are more, answers are received before more are sent,
-because a broker that cannot send its answers reads no requests either.
+Used in the thread of one lane. A writer lives for one session: after its first error it is not used again, so that no batch
+is sent twice and no broker has to find duplicates. Requests are pipelined; each request has one batch of a partition, as the
+protocol demands. Up to IN_FLIGHT batches wait for their responses; if there are more, responses are received before more
+batches are sent, because a broker that cannot send its responses reads no requests either.
 """
 
 import struct
@@ -27,7 +27,7 @@ OLDEST, NEWEST = 3, 8
 """Versions of Produce: 3 is the first with batches of format v2, 8 the last that is not flexible."""
 REQUEST_BYTES = 4 << 20
 IN_FLIGHT = 256
-"""Batches without an answer on a connection. Their answers (some 60 bytes, at most 300 each) fit into the buffers of the two
+"""Batches without a response on a connection. Their responses (some 60 bytes, at most 300 each) fit into the buffers of the two
 sockets, so that sending cannot block for ever."""
 LAST_SEQUENCE = (1 << 31) - 1
 REFUSALS = {
@@ -43,8 +43,8 @@ REFUSALS = {
     ErrorCode.POLICY_VIOLATION: True,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: True,
 }
-"""Errors of a partition that stop it; whether they may pass, for example because somebody changes the copy. All others end
-the session, and the lane tries again."""
+"""Errors that stop a partition, each with whether it may pass, for example because somebody changes the copy. All other errors
+end the session, and the lane retries."""
 ABSENT = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -302,13 +302,13 @@ class TargetWriter:
         return parts
 
     def receive_all(self, connection: Connection) -> None:
-        """Receive the answers that have arrived on a readable connection."""
+        """Receive the responses that have arrived on a readable connection."""
         self.receive(connection)
         while connection.buffered and self._in_flight[connection]:
             self.receive(connection)
 
     def receive(self, connection: Connection) -> None:
-        """Receive the answer to the oldest request on a connection; waits for it."""
+        """Receive the response to the oldest request on a connection; waits for it."""
         try:
             response = connection.receive()
         except UnreachableError as error:

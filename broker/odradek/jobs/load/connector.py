@@ -26,10 +26,10 @@ _IVY = ("spark.jars.packages", "spark.jars.ivySettings", "spark.jars.repositorie
 def find(reader: str, jars: str | None, settings: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Choose how Spark reads.
 
-    :param reader: AUTO, KAFKA or PYTHON. :param jars: the directory of the connector and of what it needs, if one is named
+    :param reader: AUTO, KAFKA or PYTHON. :param jars: the directory of the connector and its dependencies, or None
     :param settings: those of the user for Spark
     :returns: KAFKA or PYTHON, and the settings of Spark for it
-    :raises LoadError: the connector is not to be had, or the directory has no connector
+    :raises LoadError: the connector cannot be found, or the directory has no connector
     """
     if jars is not None:
         return KAFKA, {"spark.jars": ",".join(_jars_in(Path(jars)))}
@@ -46,8 +46,8 @@ def find(reader: str, jars: str | None, settings: Mapping[str, str]) -> tuple[st
     reason = f"{urlsplit(_CENTRAL).hostname} cannot be reached"
     if reader == KAFKA:
         raise LoadError(
-            f"--reader kafka: Spark's Kafka connector ({coordinate}) is not here, and {reason}: name the directory of its jars"
-            " with --connector-jars, or a repository with --conf spark.jars.repositories=URL, or use --reader python"
+            f"--reader kafka: Spark's Kafka connector ({coordinate}) is not installed, and {reason}: name the directory of its"
+            " jars with --connector-jars, or a repository with --conf spark.jars.repositories=URL, or use --reader python"
         )
     return _python(f" ({reason}, and --connector-jars names no directory)")
 

@@ -335,19 +335,21 @@ def spark_of(version: VersionDirectory, options: SparkOptions, lean: bool) -> "I
 
 
 @contextmanager
-def tasks_told(spark: "SparkSession", say: Say) -> Iterator[None]:
+def task_progress(spark: "SparkSession", say: Say) -> Iterator[None]:
     """Print how many tasks have ended every `_PROGRESS_S` seconds, in a thread of its own."""
     ended = threading.Event()
     tracker = spark.sparkContext.statusTracker()
 
-    def tell() -> None:
+    def report() -> None:
         while not ended.wait(_PROGRESS_S):
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             for stage in stages:
                 if stage is not None:
-                    say(f"{stage.numCompletedTasks} of {stage.numTasks} tasks ended, {stage.numActiveTasks} run")
+                    say(
+                        f"{stage.numCompletedTasks} of {stage.numTasks} tasks ended, {stage.numActiveTasks} are running"
+                    )
 
-    thread = threading.Thread(target=tell, name="load-progress", daemon=True)
+    thread = threading.Thread(target=report, name="load-progress", daemon=True)
     thread.start()
     try:
         yield
@@ -375,7 +377,7 @@ def spark_writer(
     with spark_of(version, options, planned.offsets <= LITTLE) as spark:
 
         def write(ranges: Sequence[Range], staging: Path) -> Sequence[Any]:
-            with tasks_told(spark, say), quietly(version):
+            with task_progress(spark, say), quietly(version):
                 return frames.write(frames.read(spark, reader, ranges), staging, decoding)
 
         yield write

@@ -117,7 +117,7 @@ class Finding:
 class Plan:
     """What a run does. :param ranges: the offsets to read, not empty each, in the order of topic and partition.
 
-    :param positions: those before the first record of `ranges` is loaded: with new partitions, and after records that are gone.
+    :param positions: those before the first record of `ranges` is loaded: with new partitions, and behind deleted records.
     """
 
     ranges: tuple[Range, ...]
@@ -181,7 +181,7 @@ def plan(positions: Positions, state: ClusterState, another: str) -> Plan:
 def _position(
     place: Place, before: Position | None, bounds: Bounds, topic_is_known: bool, another: str
 ) -> tuple[Position, list[Finding]]:
-    """The position from which to read a partition, and what is to say about it."""
+    """The position from which to read a partition, and the findings about it."""
     if before is None:
         start = bounds.earliest if bounds.from_offset is None else max(bounds.earliest, bounds.from_offset)
         position = Position(start, None if bounds.to_offset is None else max(start, bounds.to_offset))
@@ -207,7 +207,7 @@ def _position(
         start = bounds.earliest if before.end is None else min(bounds.earliest, before.end)
         text = (
             f"{place}: offsets {before.next} to {start - 1} were deleted before they were loaded (retention, or a deletion of"
-            f" records); the load goes on at {start}"
+            f" records); the load continues at {start}"
         )
         return Position(start, before.end), [Finding(GONE, *place, text)]
     return before, []

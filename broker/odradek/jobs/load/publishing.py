@@ -1,5 +1,5 @@
-"""Moves the files of a commit to where readers find them, after the commit was written. Repeatable: what is done is not done
-again.
+"""Moves the files of a commit to where readers find them, after the commit was written. Repeatable: a step that was done is
+skipped.
 
 The order of a step is: write files in staging and flush them; write the commit; publish. Whatever is in staging and in no
 commit was left by a run that died, and is removed by the next run. Runs in the driver, which holds the lock of the version.

@@ -40,9 +40,9 @@ NOTHING = Totals(0, None, None, 0)
 def differences_in_log(summary: Summary) -> Iterator[str]:
     """Ranges that overlap: their records were loaded twice. Ranges that leave offsets out must have a finding."""
     reached: dict[Place, int] = {}
-    told: set[tuple[str, int | None]] = set()
+    reported: set[tuple[str, int | None]] = set()
     for commit in summary.commits:
-        told |= {(finding.topic, finding.partition) for finding in commit.findings}
+        reported |= {(finding.topic, finding.partition) for finding in commit.findings}
         for topic, ranges in commit.ranges.items():
             for number, part in ranges.items():
                 place = Place(topic, number)
@@ -50,7 +50,7 @@ def differences_in_log(summary: Summary) -> Iterator[str]:
                 where = f"commit {commit.number}: {place} begins at offset {part.start}"
                 if part.start < before:
                     yield f"{where}, and offsets up to {before - 1} were loaded before"
-                if part.start > before and place not in told:
+                if part.start > before and place not in reported:
                     yield f"{where}, and offsets from {before} on were not loaded"
                 reached[place] = part.until
 
@@ -132,8 +132,8 @@ def _text(some: Totals) -> str:
 
 @dataclass(frozen=True)
 class BrokerRanges:
-    """What of the loaded ranges the broker still has. :param ranges: what it has. :param notes: what it has not, as
-    sentences.
+    """The loaded ranges that the broker still has. :param ranges: these ranges. :param notes: sentences about those that it
+    no longer has.
     """
 
     ranges: tuple[Range, ...]
