@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from odradek.jobs.load import commit_log, job, offsets, publishing
 from odradek.jobs.load.commit_log import Head, VersionDirectory, put_if_absent
 from odradek.jobs.load.errors import LoadError, LostRaceError
 from odradek.jobs.load.offsets import Bounds, ClusterState, Plan, Range, TopicState
+from odradek.jobs.load.scratch import scratch_directory
 
 CLUSTER = "cluster-1"
 HEAD = Head("main", CLUSTER, "2026-11-01T00:00:00Z")
@@ -354,3 +356,39 @@ def test_a_version_is_no_output(tmp_path: Path) -> None:
     assert output_of(str(tmp_path)) == tmp_path
     with pytest.raises(LoadError, match=f"version=main: is a version; expected the directory above it, {tmp_path}$"):
         output_of(str(tmp_path / "version=main"))
+
+
+def test_a_run_removes_the_scratch_directories_of_killed_runs_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    starting, foreign = tmp_path / "odradek-load-starting", tmp_path / "other"
+    starting.mkdir()
+    foreign.mkdir()
+    code = """
+import os, sys, tempfile
+tempfile.tempdir = sys.argv[1]
+from odradek.jobs.load.scratch import scratch_directory
+with scratch_directory() as path:
+    (path / "spilled").write_text("x")
+    print(path, flush=True)
+    sys.stdin.read()
+"""
+    killed, running = (
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    )
+    with killed, running:
+        assert killed.stdout and running.stdout and running.stdin
+        left, used = (Path(process.stdout.readline().strip()) for process in (killed, running) if process.stdout)
+        killed.kill()
+        killed.wait()
+        assert (left / "spilled").exists()
+        with scratch_directory() as own:
+            assert set(tmp_path.iterdir()) == {starting, foreign, used, own}
+        assert set(tmp_path.iterdir()) == {starting, foreign, used}
+        running.stdin.close()
+        assert running.wait(60) == 0
+    assert set(tmp_path.iterdir()) == {starting, foreign}

@@ -146,20 +146,23 @@ def test_a_period_is_loaded_into_a_version_of_its_own(load: Command, broker: Bro
 def test_values_are_decoded_and_those_that_cannot_be_are_kept(load: Command, broker: Broker) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     values = [b'{"id": 1, "tags": ["a", "b"]}', b"{", None, b'{"id": "x"}', b'{"id": 5, "more": 1}', b"\xff", b"null"]
+    values += [b'{"id": 6}{"id": 7}', b'{"id": 6},{"id": 7}', b'{"id": 6}] 7', b' {"id": 8} \n']
     for value in values:
         producer.produce("pay", value=value)
     assert producer.flush(30) == 0
     said = load("run", "pay", "--value", "json", "--schema", "id bigit", status=1)
     assert "--schema 'id bigit': Spark does not accept it" in said
     options = ("--value", "json", "--schema", "id bigint, tags array<string>")
-    assert "4 values could not be decoded" in load("run", "pay", *options)
+    assert "7 values could not be decoded" in load("run", "pay", *options)
     (file,) = load.main.glob("topic=pay/*/*.parquet")
     rows = pq.read_table(file, partitioning=None).to_pylist()
     assert [row["value"] for row in rows] == values
     assert [row["decoded"] for row in rows] == [
         {"id": 1, "tags": ["a", "b"]}, None, None, None, {"id": 5, "tags": None}, None, None,
+        None, None, None, {"id": 8, "tags": None},
     ]  # fmt: skip
-    assert [row["decode_error"] is not None for row in rows] == [False, True, False, True, False, True, True]
+    failed = [offset for offset, row in enumerate(rows) if row["decode_error"] is not None]
+    assert failed == [1, 3, 5, 6, 7, 8, 9]
     load("verify")
     assert "begun with --value json" in load("run", "pay", status=1)
 

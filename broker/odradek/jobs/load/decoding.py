@@ -63,8 +63,12 @@ class Decoding:
         schema = self._parsed()
         with_corrupt = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-        parsed = frame.withColumn(DECODED, F.from_json(F.col("value").cast("string"), with_corrupt, options))
-        failed = F.col("value").isNotNull() & (F.col(DECODED).isNull() | F.col(f"{DECODED}.{_CORRUPT}").isNotNull())
+        text = F.col("value").cast("string")
+        parsed = frame.withColumn(DECODED, F.from_json(text, with_corrupt, options))
+        # from_json ignores what follows the object; with more than the object, this is not an array of two elements
+        alone = F.json_array_length(F.concat(F.lit("["), text, F.lit(",0]"))).eqNullSafe(2)
+        wrong = F.col(DECODED).isNull() | F.col(f"{DECODED}.{_CORRUPT}").isNotNull() | ~alone
+        failed = F.col("value").isNotNull() & wrong
         fields = [F.col(f"{DECODED}.`{field.name}`").alias(field.name) for field in schema.fields]
         whole = F.when(F.col("value").isNotNull() & ~F.col("failed"), F.struct(*fields))
         reason = F.when(F.col("failed"), F.lit("the value is not a JSON object of the schema"))

@@ -7,7 +7,6 @@ in the version's log directory.
 
 import shutil
 import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -33,6 +32,7 @@ from odradek.jobs.load.decoding import Decoding
 from odradek.jobs.load.errors import LoadError
 from odradek.jobs.load.offsets import ClusterState, Finding, Place, Plan, Positions, Range, advanced, plan, steps
 from odradek.jobs.load.publishing import publish, recover
+from odradek.jobs.load.scratch import scratch_directory
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.session import first_line, spark_session, stderr_in
 from odradek.jobs.usage_report.times import iso
@@ -309,7 +309,6 @@ def spark_of(version: VersionDirectory, options: SparkOptions, lean: bool) -> "I
     from pyspark.errors import PySparkException
 
     log = version.log / SPARK_LOG
-    scratch = Path(tempfile.mkdtemp(prefix="odradek-load-"))
     settings = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",  # each may have a megabyte
         "spark.sql.shuffle.partitions": "8",
@@ -318,7 +317,10 @@ def spark_of(version: VersionDirectory, options: SparkOptions, lean: bool) -> "I
     }
     try:
         master = options.master or LOCAL
-        with spark_session(master, log, scratch, options.memory, lean, "odradek load", settings) as spark:
+        with (
+            scratch_directory() as scratch,
+            spark_session(master, log, scratch, options.memory, lean, "odradek load", settings) as spark,
+        ):
             for key in ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.session.timeZone"):
                 spark.conf.set(key, settings.get(key, "UTC"))
             yield spark
@@ -330,8 +332,6 @@ def spark_of(version: VersionDirectory, options: SparkOptions, lean: bool) -> "I
         if type(error).__module__.startswith("py4j"):
             raise _translated(error, log) from None
         raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager
