@@ -214,6 +214,29 @@ def test_values_in_avro_are_decoded_with_a_registry(load: Command, broker: Broke
     assert "5 records" in load("verify")
 
 
+def test_topics_that_match_a_pattern_are_found_at_each_run(load: Command, broker: Broker) -> None:
+    servers = broker.bootstrap_servers
+    in_topic(servers, "pay", 1)
+
+    def change(*words: str) -> None:
+        assert CliRunner().invoke(main, ["topic", *words, "-b", servers]).exit_code == 0
+
+    change("create", "shop.a")
+    for topic in ("shop.a", "pay", "orders"):
+        send(servers, topic, 0, 10)
+    assert "matches the whole name of no topic" in load("run", "--topics-matching", "shop", status=1)
+    assert "10 records" in load("run", "--topics-matching", "shop[.].*")
+    change("create", "shop.b")
+    send(servers, "shop.b", 0, 20)
+    assert "30 records" in load("run", "pay", "--topics-matching", "shop[.].*")
+    assert {record.topic for record in in_files(load.main)} == {"pay", "shop.a", "shop.b"}
+    change("delete", "shop.b", "--yes")
+    assert "topic 'shop.b' was deleted" in load("run", "--topics-matching", "shop[.].*", status=3)
+    assert "shop.b" not in load("run", "--topics-matching", "shop[.]a|pay")
+    offered = load("run", "--topics-matching", ".*", "--dry-run", "--version", "all")
+    assert "orders-0" in offered and "__" not in offered
+
+
 def test_verify_names_what_differs(load: Command, broker: Broker) -> None:
     send(broker.bootstrap_servers, "pay", 1, 20)
     load("run", "pay")
@@ -300,6 +323,9 @@ def test_a_load_over_sasl_ssl(spark: Any, jars: Path, tmp_path: Path) -> None:
         (("pay", "--schema", "id int"), "--schema needs --value json or avro"),
         (("pay", "--value", "avro", "--schema", "x"), "--value avro needs --registry URL"),
         (("pay", "--registry-config", "/nowhere"), "--registry-config needs --registry URL"),
+        ((), "no topic is named: name topics, or use --topics-matching REGEX"),
+        (("--topics-matching", "a("), "--topics-matching 'a(': expected a regular expression: missing )"),
+        (("--topics-matching", "ord"), "--topics-matching 'ord': matches the whole name of no topic of cluster"),
         (("pay", "--command-config", "/nowhere"), "cannot read the client configuration /nowhere"),
     ],
 )

@@ -4,6 +4,7 @@ Checks the options, asks the brokers, and runs the Spark job in the process of t
 """
 
 import os
+import re
 import sys
 from functools import partial
 from importlib.util import find_spec
@@ -18,10 +19,10 @@ from odradek.cli.options import (
     BOOTSTRAP_OPTION,
     JSON_OPTION,
     TIMEOUT_OPTION,
-    TOPICS_ARGUMENT,
     command_config_file,
     command_security,
     complete_paths,
+    complete_topics,
     connection_to,
     fail_on_cluster,
     key_values,
@@ -99,12 +100,19 @@ def load() -> None:
 
     \b
       odradek load run orders payments --out /srv/loads           # what is new since the last run
+      odradek load run --topics-matching 'shop[.].*' --out /srv/loads --version shop
       odradek load run orders --out /srv/loads --from 2026-11-01T00:00Z --to 2026-11-08T00:00Z --version week-45
     """
 
 
 @load.command("run")
-@TOPICS_ARGUMENT
+@click.argument("topics", metavar="[TOPIC]...", nargs=-1, shell_complete=complete_topics)
+@click.option(
+    "--topics-matching",
+    metavar="REGEX",
+    help="Also load topics whose whole name matches this regular expression of Python; each run looks for new ones. Internal"
+    " topics are left out.",
+)
 @OUT_OPTION
 @VERSION_OPTION
 @click.option(
@@ -161,14 +169,22 @@ def load() -> None:
 @spark_options
 @TIMEOUT_OPTION
 @BOOTSTRAP_OPTION
-def run_load(servers: str, timeout: float, topics: tuple[str, ...], out: str, name: str, **options: Any) -> None:
+def run_load(
+    servers: str,
+    timeout: float,
+    topics: tuple[str, ...],
+    topics_matching: str | None,
+    out: str,
+    name: str,
+    **options: Any,
+) -> None:
     """Load what is new in the topics. If a run was killed, repeat it with the same command.
 
     Exit code 3 if data is missing: records were deleted before they were loaded, or a topic was deleted or created again. The
     run loads the rest, and prints what is missing; DIR/version=NAME/_odradek_load/runs.jsonl has it too.
     """
     check_python()
-    from odradek.cli.load_source import cluster_state, registry_named
+    from odradek.cli.load_source import cluster_state, registry_named, topics_of
     from odradek.cli.output import count
     from odradek.clients.errors import ClientError
     from odradek.jobs.load import job
@@ -178,7 +194,7 @@ def run_load(servers: str, timeout: float, topics: tuple[str, ...], out: str, na
     from odradek.jobs.load.page import write_page
 
     period = _period(options.pop("from_"), options.pop("to"), name)
-    names = tuple(dict.fromkeys(topics))
+    pattern = _pattern(topics_matching, topics)
     try:
         version = VersionDirectory(output_of(out), checked_name(name))
         registry = registry_named(options["registry"], options["registry_config"])
@@ -188,6 +204,8 @@ def run_load(servers: str, timeout: float, topics: tuple[str, ...], out: str, na
 
         def look() -> "ClusterState":
             with connection_to(servers, timeout) as cluster:
+                newest = version.newest()
+                names = topics_of(cluster, topics, pattern, newest.positions if newest else ())
                 return cluster_state(cluster, names, *period)
 
         say = printer()
@@ -305,6 +323,17 @@ def output_of(out: str) -> Path:
     if (path / LOG).exists():
         raise LoadError(f"--out {out}: is a version; expected the directory above it, {path.parent}")
     return path
+
+
+def _pattern(text: str | None, topics: tuple[str, ...]) -> re.Pattern[str] | None:
+    if text is None:
+        if not topics:
+            fail("no topic is named: name topics, or use --topics-matching REGEX")
+        return None
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        fail(f"--topics-matching {text!r}: expected a regular expression: {error}")
 
 
 def _period(from_: str | None, to: str | None, name: str) -> tuple[int | None, int | None]:

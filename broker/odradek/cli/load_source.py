@@ -3,7 +3,8 @@
 Runs in the process of the command.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,30 @@ if TYPE_CHECKING:
 _NO_ID = bytes(16)
 #: Kafka's settings that only brokers and Odradek's own client know.
 _OWN = ("metrics.listener",)
+
+
+def topics_of(
+    cluster: "Cluster", named: Iterable[str], pattern: re.Pattern[str] | None, loaded: Iterable[str]
+) -> tuple[str, ...]:
+    """The topics that a run loads, each once.
+
+    :param named: those that are named. :param pattern: matches the whole names of others; None: there are none
+    :param loaded: those of earlier runs, so that a topic that matches and does not exist any more is not forgotten
+    :raises LoadError: nothing is named, and nothing matches. :raises ClientError: a broker does not answer
+    """
+    from odradek.jobs.load.errors import LoadError
+
+    names = dict.fromkeys(named)
+    if pattern is not None:
+        view = cluster.metadata()
+        there = [topic.name for topic in view.topics.values() if not topic.internal]
+        names |= dict.fromkeys(name for name in sorted({*there, *loaded}) if pattern.fullmatch(name))
+        if not names:
+            raise LoadError(
+                f"--topics-matching {pattern.pattern!r}: matches the whole name of no topic of cluster {view.cluster_id or ''};"
+                " `odradek topic list` shows all topics"
+            )
+    return tuple(names)
 
 
 def cluster_state(

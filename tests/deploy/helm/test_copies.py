@@ -79,7 +79,8 @@ def _paths(values: Any, schema: Any, prefix: str = "") -> Iterator[tuple[str, bo
 def test_the_schema_knows_each_value_and_no_other(directory: Path) -> None:
     values = yaml.safe_load((directory / "values.yaml").read_text())
     schema = json.loads((directory / "values.schema.json").read_text())
-    allowed = {"global", "resources.claims", "report.resources.claims", "affinity.nodeAffinity", "affinity.podAffinity"}
+    claims = {f"{group}resources.claims" for group in ("", "load.", "report.")}
+    allowed = {"global", "affinity.nodeAffinity", "affinity.podAffinity", *claims}
     sub = {f"zookeeper.{name}" for name in yaml.safe_load((CHARTS[1] / "values.yaml").read_text())} | {
         "zookeeper.global"
     }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from odradek.cli.load import run_load
 from tests.deploy.helm import chart
 
 
@@ -41,6 +44,44 @@ def test_the_users_are_written_again_by_another_job_when_their_list_or_the_revis
     broker = {"name": "broker", "passwordSecret": {"name": "kafka-users", "key": "broker"}}
     assert job() == job(minReadySeconds=1)
     assert len({job(), job(usersRevision="2"), job(users=[broker, carol])}) == 3
+
+
+def _load(*values: str, **load: Any) -> dict[str, Any]:
+    """The pod of the load."""
+    image = {"repository": "registry.example.org/odradek-report"}
+    found = chart.rendered(*values, extra={"load": {"enabled": True, "image": image, **load}})
+    job = chart.only(found, "CronJob", f"{chart.RELEASE}-odradek-load")
+    return dict(job["spec"]["jobTemplate"]["spec"]["template"]["spec"])
+
+
+def test_there_is_no_load_unless_it_is_enabled() -> None:
+    assert not any("load" in str(item["metadata"]["name"]) for item in chart.objects(chart.manifest("cluster")))
+
+
+def test_the_command_of_the_load_is_one_of_odradek() -> None:
+    (container,) = _load("tls-scram")["containers"]
+    assert container["command"][:3] == ["odradek", "load", "run"]
+    values = run_load.make_context("run", container["command"][3:]).params
+    assert (values["topics"], values["topics_matching"], values["reader"]) == (("payments",), "shop[.].*", "python")
+    assert (values["value"], values["registry"]) == ("avro", "https://registry.example.org")
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {values["out"], "/tmp", "/etc/odradek", "/run/odradek/tls", "/run/odradek/secrets/kafka-users"} == mounted
+
+
+@pytest.mark.parametrize(("chosen", "user"), [("", "broker"), ("admin", "admin")])
+def test_the_load_logs_in_as_its_user_and_has_no_other_password(chosen: str, user: str) -> None:
+    (login,) = (volume for volume in _load("tls-scram", user=chosen)["volumes"] if volume["name"] == "login")
+    assert login["secret"]["items"] == [{"key": user, "path": user}]
+    found = chart.rendered("tls-scram", extra={"load": {"user": chosen}})
+    properties = chart.only(found, "ConfigMap")["data"]["load.properties"]
+    assert f'username="{user}" password="${{secrets:/run/odradek/secrets/kafka-users:{user}}}"' in properties
+
+
+def test_a_load_without_logins_has_no_secrets() -> None:
+    pod = _load("monitoring", topics=["orders"])
+    assert {volume["name"] for volume in pod["volumes"]} == {"config", "loads", "tmp"}
+    (container,) = pod["containers"]
+    assert "--registry" not in container["command"] and "--topics-matching" not in container["command"]
 
 
 @pytest.mark.parametrize("name", chart.SETS)

@@ -202,6 +202,26 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"report": {"image": {"repository": ""}}},
         "report.image.repository is empty: set it to the image that was built from deploy/image/Containerfile.report",
     ),
+    "a load of nothing": (
+        "tls-scram",
+        {"load": {"topics": [], "topicsMatching": ""}},
+        "load.topics and load.topicsMatching are empty: name the topics to load",
+    ),
+    "a load without an image": (
+        "tls-scram",
+        {"load": {"image": {"repository": ""}}},
+        "load.image.repository is empty: set it to the image that was built from deploy/image/Containerfile.report",
+    ),
+    "a load by nobody": (
+        "tls-scram",
+        {"load": {"user": "bob"}},
+        "load.user is bob, who is not among users: add the user with a passwordSecret",
+    ),
+    "a load with a login where there are none": (
+        "monitoring",
+        {"load": {"enabled": True, "user": "bob", "topics": ["a"], "image": {"repository": "r"}}},
+        "load.user is bob, but listeners.clients.protocol is PLAINTEXT, which has no logins: remove load.user",
+    ),
 }
 
 SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
@@ -227,6 +247,7 @@ SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
     "a super user without User:": ({"authorizer": {"superUsers": ["admin"]}}, "superUsers"),
     "a network": ({"external": {"sourceRanges": ["10.0.0.1"]}}, "sourceRanges"),
     "a schedule": ({"report": {"schedule": "daily"}}, "schedule"),
+    "a topic": ({"load": {"topics": ["a b"]}}, "topics"),
 }
 
 

@@ -135,6 +135,12 @@ sasl.jaas.config={{ include "odradek.login" . }}
 {{- end }}
 {{- end -}}
 
+{{/* The user of the load, and the file for its command: client.properties with this user's login. */}}
+{{- define "odradek.loadUser" -}}{{ .Values.load.user | default .Values.brokerUser }}{{- end -}}
+{{- define "odradek.loadProperties" -}}
+{{- include "odradek.clientProperties" (dict "Values" (merge (dict "brokerUser" (include "odradek.loadUser" .)) .Values)) -}}
+{{- end -}}
+
 {{/* What all pods share: a change restarts the brokers. More brokers alone change nothing here, unless external.hosts names them. */}}
 {{- define "odradek.checksum" -}}
 {{- printf "%s\n%s\n%v" (include "odradek.properties" (list . (int .Values.nodeIdBase))) (include "odradek.clientProperties" .)

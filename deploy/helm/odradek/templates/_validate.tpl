@@ -284,6 +284,27 @@ config.providers: configFromSecrets
 {{- include "odradek.fail" "report.image.repository is empty: set it to the image that was built from deploy/image/Containerfile.report" -}}
 {{- end -}}
 {{- end -}}
+{{- include "odradek.validateLoad" . -}}
+{{- end -}}
+
+{{- define "odradek.validateLoad" -}}
+{{- if .Values.load.enabled -}}
+{{- if and (not .Values.load.topics) (not .Values.load.topicsMatching) -}}
+{{- include "odradek.fail" "load.topics and load.topicsMatching are empty: name the topics to load" -}}
+{{- end -}}
+{{- if not .Values.load.image.repository -}}
+{{- include "odradek.fail" "load.image.repository is empty: set it to the image that was built from deploy/image/Containerfile.report" -}}
+{{- end -}}
+{{- $user := .Values.load.user -}}
+{{- if $user -}}
+{{- if not (hasPrefix "SASL" .Values.listeners.clients.protocol) -}}
+{{- include "odradek.fail" (printf "load.user is %s, but listeners.clients.protocol is %s, which has no logins: remove load.user" $user .Values.listeners.clients.protocol) -}}
+{{- end -}}
+{{- if not (include "odradek.userSecret" (list . $user)) -}}
+{{- include "odradek.fail" (printf "load.user is %s, who is not among users: add the user with a passwordSecret" $user) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* What may not change in an installed release. */}}
