@@ -280,6 +280,8 @@ def test_check_reports_obstacles_with_exit_code_1(brokers, file, name):
     assert f"odradek: a->b: topic '{name}': its records would come back to a (a->b->a)" in done.stderr
     done = mirror("check", file, "--target", "c")
     assert (done.returncode, done.stderr.split(": ", 1)[1].split(" of")[0]) == (1, "'c' is not in `clusters`")
+    done = mirror("check", file, "--set", "b.bootstrap.servers=127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (1, "a->b: cannot run, group odradek-mirror.a->b\n")
 
 
 def test_a_copy_that_was_deleted_is_mirrored_from_its_start_again(brokers, tmp_path, file, name):

@@ -103,7 +103,8 @@ def _action(topic: "TopicPlan") -> str:
 
 
 def _print(document: dict[str, Any]) -> None:
-    click.echo(f"{document['flow']}: {count(len(document['topics']), 'topic')}, group {document['group']}")
+    found = count(len(document["topics"]), "topic") if "source_cluster" in document else "cannot run"
+    click.echo(f"{document['flow']}: {found}, group {document['group']}")
     rows = [[topic["topic"], topic["copy"], topic["partitions"], topic["action"]] for topic in document["topics"]]
     if rows:
         print_table(TITLES, rows, "")
