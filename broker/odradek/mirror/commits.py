@@ -178,13 +178,13 @@ class Commits:
 
     # -- positions ------------------------------------------------------------------------------------------------
 
-    def positions(self, places: Iterable[Place]) -> dict[Place, Position]:
-        """The committed positions of target partitions; those without one are left out."""
+    def positions(self, places: Iterable[Place]) -> tuple[dict[Place, Position], set[Place]]:
+        """The committed positions of target partitions, without those that have none; and the partitions that are denied."""
         wanted: dict[str, list[int]] = {}
         for name, number in places:
             wanted.setdefault(name, []).append(number)
         if not wanted:
-            return {}
+            return {}, set()
         connection = self._coordinator(GROUP)
         version = connection.version_of(offset_fetch.SCHEMA, oldest=1, newest=WITH_NAMES)
         make = offset_fetch.Request
@@ -199,14 +199,16 @@ class Commits:
             request = make(group_id=self._group_id, topics=old, require_stable=version >= STABLE)
         answer = self._ask(GROUP, [_Request(offset_fetch.SCHEMA, request, version)], _codes_of_positions)[0]
         for code in _codes_of_positions(answer):
-            self.check(code, f"OffsetFetch of the group '{self._group_id}'")
+            if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                self.check(code, f"OffsetFetch of the group '{self._group_id}'")
         group = answer.groups[0] if answer.groups else answer
-        return {
-            (topic.name, part.partition_index): Position(part.committed_offset, part.metadata or "")
-            for topic in group.topics
-            for part in topic.partitions
-            if part.committed_offset >= 0
+        found = {(topic.name, part.partition_index): part for topic in group.topics for part in topic.partitions}
+        committed = {
+            place: Position(part.committed_offset, part.metadata or "")
+            for place, part in found.items()
+            if part.committed_offset >= 0 and not part.error_code
         }
+        return committed, {place for place, part in found.items() if part.error_code}
 
     # -- the transaction ------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from odradek.mirror.routes import EARLIEST, UNKNOWN_TOPIC_ID, LaneOptions, Obser
 from odradek.mirror.source import Answered, Fetched, SourceReader, Stopped
 from odradek.mirror.starting import newest, obstacles, positions_group, positions_in
 from odradek.mirror.target import ABSENT, BatchLostError, Outgoing, PartitionRefusedError, TargetWriter
+from odradek.protocol.errors import ErrorCode
 
 __all__ = ["Lane", "LaneFencedError"]
 
@@ -236,9 +237,7 @@ class Lane:
                 session.reader.drop(route)
                 del session.routes[place], session.positions[place]
                 session.foreign.discard(place)
-        for place in list(self._halts):
-            if place not in wanted:
-                del self._halts[place]
+        self._halts = {place: halt for place, halt in self._halts.items() if place in wanted}
         self._absent_since = {place: since for place, since in self._absent_since.items() if place in wanted}
         self._suspects = {place: suspect for place, suspect in self._suspects.items() if place in wanted}
         added = [route for place, route in wanted.items() if place not in session.routes]
@@ -308,13 +307,16 @@ class Lane:
 
     def _committed(self, session: _Session, places: Collection[Place]) -> dict[Place, Position]:
         """The committed positions. Former owners that had another number of lanes are fenced before they are read."""
-        committed = session.commits.positions(places)
+        committed, denied = session.commits.positions(places)
         others = {self._other_writer(position) for position in committed.values()} - {None}
-        if not others:
-            return committed
         for other in others:
             session.commits.fence(str(other))
-        return session.commits.positions(places)
+        if others:
+            committed, denied = session.commits.positions(places)
+        for place in denied - self._halts.keys():
+            reason = describe_code(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            self._halt(place, 0, f"the target does not give the position of {place[0]}-{place[1]}: {reason}", True)
+        return committed
 
     def _other_writer(self, position: Position) -> str | None:
         """The transactional id that committed a position, if it is another one of this flow.
@@ -460,8 +462,7 @@ class Lane:
         session.records = False
         self._retry_s = FIRST_RETRY_S
         if self._suspects:
-            waiting = [it for it in self._suspects.items() if session.positions.get(it[0], 0) <= it[1][0]]
-            self._suspects = dict(waiting)
+            self._suspects = {it: at for it, at in self._suspects.items() if session.positions.get(it, 0) <= at[0]}
             session.writer.alone = bool(self._suspects)
         for batch in written:
             self._absent_since.pop(batch.route.target, None)
