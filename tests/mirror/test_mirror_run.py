@@ -233,6 +233,9 @@ def test_the_status_shows_without_a_worker_that_the_source_lost_what_was_not_mir
     assert f"topic '{again}' was deleted and created again" in remade.stopped and remade.lag == 3
     assert f"deleted 15 offsets of {gone}-0" in deleted.stopped and deleted.lag == 20
     assert "was deleted and created again" in mirror("status", file).stdout
+    done = mirror("check", file)
+    assert done.returncode == 1
+    assert f"topic '{again}': {remade.stopped}" in done.stderr and f"topic '{gone}': {deleted.stopped}" in done.stderr
 
 
 @pytest.mark.parametrize(

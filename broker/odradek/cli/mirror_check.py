@@ -44,6 +44,7 @@ def _examine(flow: "FlowSettings", edges: "list[Edge]") -> dict[str, Any]:
     """What is known of a flow. `errors` has a sentence for each obstacle."""
     from odradek.clients.errors import ClientError
     from odradek.mirror.following import FlowError, Following
+    from odradek.mirror.status import Stopped, read
 
     document: dict[str, Any] = {"flow": flow.name, "group": flow.group_id, "topics": [], "warnings": [], "errors": []}
     try:
@@ -54,10 +55,11 @@ def _examine(flow: "FlowSettings", edges: "list[Edge]") -> dict[str, Any]:
             following.check_reverse(plan)
             following.try_out(plan)
             _check_copies(flow, plan, target)
+            rows = read(flow, edges, source, target, Stopped()).partitions
     except (FlowError, ClientError) as error:
         document["errors"].append(f"{flow.name}: {error}")
         return document
-    return document | _described(flow, plan)
+    return document | _described(flow, plan, {row.source[0]: row.stopped for row in rows if row.stopped})
 
 
 def _check_copies(flow: "FlowSettings", plan: "Plan", target: "Cluster") -> None:
@@ -76,7 +78,7 @@ def _check_copies(flow: "FlowSettings", plan: "Plan", target: "Cluster") -> None
         plan.refused.setdefault(copies[copy].source.name, reason)
 
 
-def _described(flow: "FlowSettings", plan: "Plan") -> dict[str, Any]:
+def _described(flow: "FlowSettings", plan: "Plan", stopped: dict[str, str]) -> dict[str, Any]:
     return {
         "source_cluster": plan.source_cluster,
         "target_cluster": plan.target_cluster,
@@ -92,7 +94,9 @@ def _described(flow: "FlowSettings", plan: "Plan") -> dict[str, Any]:
             if topic.source.name not in plan.refused
         ],
         "warnings": [f"{flow.name}: {line}" for line in plan.warnings],
-        "errors": [f"{flow.name}: topic '{topic}': {reason}" for topic, reason in sorted(plan.refused.items())],
+        "errors": [
+            f"{flow.name}: topic '{topic}': {reason}" for topic, reason in sorted((stopped | plan.refused).items())
+        ],
     }
 
 
