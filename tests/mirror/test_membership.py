@@ -130,7 +130,7 @@ def test_the_lanes_of_a_killed_worker_are_taken_over_within_ten_seconds(broker, 
 
 
 def test_a_worker_that_stops_is_replaced_at_once(broker, group):
-    with workers(broker, group, "w1", "w2", session_ms=1_800_000) as (first, second):  # it does not expire in this test
+    with workers(broker, group, "w1", "w2", session_ms=120_000) as (first, second):  # longer than `until` waits
         shared([first, second])
         second.stop()
         shared([first])

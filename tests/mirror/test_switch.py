@@ -217,6 +217,7 @@ def test_a_switch_waits_for_the_mirror_and_says_so() -> None:
             Group(a.bootstrap_servers, TOPIC, "g").read(5)
             switch(a, b, "g", forward=True)
             lane.route([])
+            until(lambda: not lane._changed, "the lane has dropped its partitions")
             more = sum(map(len, writer.written)) + 300
             until(lambda: sum(map(len, writer.written)) > more, "the writer wrote more")
         Group(a.bootstrap_servers, TOPIC, "g").read(10_000)
