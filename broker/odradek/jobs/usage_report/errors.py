@@ -1,6 +1,9 @@
 """The error that ends the job: one line that says what is wrong and what would be right."""
 
-INSTALL = "pip install 'fastavro>=1.9' 'matplotlib>=3.8' 'pandas>=2.2,<3' 'pyarrow>=15' 'pyspark==4.0.0' (Odradek's extra `jobs`)"
+INSTALL = (
+    "pip install 'fastavro>=1.9' 'matplotlib>=3.8' 'pandas>=2.2,<3' 'pyarrow>=15' 'pyspark==4.0.0'"
+    " (Odradek's extra `jobs`)"
+)
 """The command that installs the packages of the job; it works for every kind of installation of Odradek."""
 
 
