@@ -43,8 +43,10 @@ def commit_count(out: Path) -> int:
 class KilledLoads:
     """Rounds of a load: new records, a run that is killed, and after each kill the comparison of what readers find."""
 
-    def __init__(self, broker: Broker, jars: Path, directory: Path, seed: int) -> None:
+    def __init__(self, broker: Broker, jars: Path, directory: Path, seed: int, pay: int = 2) -> None:
+        """:param pay: the number of partitions of the topic `pay`; `orders` has three."""
         self.servers = broker.bootstrap_servers
+        self.pay = pay
         self.out = directory / "out"
         self.messages = directory / "messages"
         self.jars = jars
@@ -119,7 +121,7 @@ class KilledLoads:
 
     def wanted(self) -> list:
         """What is in the topics."""
-        return sorted(in_topic(self.servers, "orders", 3) + in_topic(self.servers, "pay", 2))
+        return sorted(in_topic(self.servers, "orders", 3) + in_topic(self.servers, "pay", self.pay))
 
     def finish(self) -> None:
         """Run once more, and compare record by record."""

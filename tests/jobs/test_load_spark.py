@@ -26,6 +26,7 @@ from odradek.jobs.usage_report.times import HOUR_MS
 from odradek.testing import Broker
 from tests import toolchains
 from tests.clients.secured import secured_broker
+from tests.jobs.killed_loads import KilledLoads
 from tests.jobs.loaded_topics import in_files, in_topic, send, send_transactions
 from tests.jobs.schema_registry import SchemaRegistry, encoded
 
@@ -61,6 +62,12 @@ def spark(jars: Path) -> Iterator[Any]:
 def broker(tmp_path: Path) -> Iterator[Broker]:
     forever = {"log.retention.ms": "-1"}  # some records have timestamps of years ago
     with Broker(forever, {"orders": 3, "pay": 1}, directory=tmp_path / "broker") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def empty_broker() -> Iterator[Broker]:
+    with Broker(topics={"orders": 3, "pay": 1}) as started:
         yield started
 
 
@@ -105,6 +112,17 @@ def test_every_committed_record_is_loaded_once(load: Command, broker: Broker) ->
     both = [summary_of(VersionDirectory(load.out, name)).partitions for name in ("main", "other")]
     assert both[0] == both[1]
     assert "875" in load("versions") and "other" in load("versions", "--json")
+
+
+def test_a_run_that_is_killed_is_completed_by_the_next_one(
+    load: Command, broker: Broker, jars: Path, tmp_path: Path
+) -> None:
+    loads = KilledLoads(broker, jars, tmp_path, 16, 1)
+    assert loads.out == load.out
+    loads.round("a commit is written")
+    assert loads.killed == {"a commit is written": 1}
+    load("run", "orders", "pay", "--max-offsets", 150)
+    loads.compare()
 
 
 def test_records_are_in_the_directories_of_their_dates(load: Command, broker: Broker) -> None:
@@ -330,9 +348,9 @@ def test_a_load_over_sasl_ssl(spark: Any, jars: Path, tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line_and_creates_nothing(
-    broker: Broker, tmp_path: Path, arguments: tuple[str, ...], said: str
+    empty_broker: Broker, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
-    options = ["-b", broker.bootstrap_servers, "--out", str(tmp_path / "out"), "--connector-jars", "/nowhere"]
+    options = ["-b", empty_broker.bootstrap_servers, "--out", str(tmp_path / "out"), "--connector-jars", "/nowhere"]
     done = CliRunner().invoke(main, ["load", "run", *options, *arguments])
     assert done.exit_code == 1 and said in done.output, done.output
     assert done.output.count("\n") == 1 and not (tmp_path / "out").exists()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from odradek.jobs.load.commit_log import Head, VersionDirectory
+    from odradek.jobs.load.decoding import Decoding
     from odradek.jobs.load.frames import Reader
     from odradek.jobs.load.job import SparkOptions
     from odradek.jobs.load.offsets import ClusterState, Plan
@@ -184,12 +185,11 @@ def run_load(
     run loads the rest, and prints what is missing; DIR/version=NAME/_odradek_load/runs.jsonl has it too.
     """
     check_python()
-    from odradek.cli.load_source import cluster_state, registry_named, topics_of
+    from odradek.cli.load_source import cluster_state, topics_of
     from odradek.cli.output import count
     from odradek.clients.errors import ClientError
     from odradek.jobs.load import job
     from odradek.jobs.load.commit_log import VersionDirectory, checked_name
-    from odradek.jobs.load.decoding import decoding_of
     from odradek.jobs.load.errors import LoadError
     from odradek.jobs.load.page import write_page
 
@@ -197,10 +197,7 @@ def run_load(
     pattern = _pattern(topics_matching, topics)
     try:
         version = VersionDirectory(output_of(out), checked_name(name))
-        registry = registry_named(options["registry"], options["registry_config"])
-        begun = version.head() if version.numbers() else None
-        before = None if begun is None else begun.decoding
-        decoding = decoding_of(options["value"], options["schema"], registry, before)
+        decoding = _decoding(version, **options)
 
         def look() -> "ClusterState":
             with connection_to(servers, timeout) as cluster:
@@ -323,6 +320,17 @@ def output_of(out: str) -> Path:
     if (path / LOG).exists():
         raise LoadError(f"--out {out}: is a version; expected the directory above it, {path.parent}")
     return path
+
+
+def _decoding(version: "VersionDirectory", **options: Any) -> "Decoding":
+    """How values are decoded, as in earlier runs into the version. Raises LoadError, ClientError."""
+    from odradek.cli.load_source import registry_named
+    from odradek.jobs.load.decoding import decoding_of
+
+    registry = registry_named(options["registry"], options["registry_config"])
+    begun = version.head() if version.numbers() else None
+    before = None if begun is None else begun.decoding
+    return decoding_of(options["value"], options["schema"], registry, before)
 
 
 def _pattern(text: str | None, topics: tuple[str, ...]) -> re.Pattern[str] | None:
