@@ -14,12 +14,14 @@ from odradek.clients.groups import fetch_offsets
 from odradek.clients.wire import Buffer
 from odradek.mirror import lane
 from odradek.mirror.routes import LaneOptions, Route
-from odradek.mirror.target import Outgoing, TargetWriter
+from odradek.mirror.target import Outgoing, PartitionRefusedError, TargetWriter
+from odradek.protocol.errors import ErrorCode
 from odradek.security.acl import Acl, Operation, PatternType, Permission, ResourceType
 from odradek.testing import Broker
 from tests.faults.small_disk import SmallDisk
 from tests.mirror.lanes import GROUP, records_of, routes_of, running, wait_until_moved
 from tests.mirror.test_lane import Pair, check_equal, producer, write
+from tests.mirror.test_lane_findings import FullBuffers, small_batch, writer_to
 from tests.waiting import until
 
 MIB = 1 << 20
@@ -107,17 +109,29 @@ def test_requests_that_are_too_large_together_are_sent_alone(pair: Pair) -> None
     assert check_equal(pair, routes) == 4
 
 
-def test_without_transactions_no_batch_is_sent_behind_an_unanswered_first_one(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
+def test_without_transactions_no_batch_is_sent_behind_an_unanswered_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker has nothing of the producer, so it could take a batch behind a refused first one."""
+    broker = FullBuffers()
+    writer = writer_to(broker, monkeypatch)
+    writer._options = LaneOptions(exactly_once=False)
+    for offset in range(3):
+        writer.put(small_batch(offset))
+    broker.error_code = int(ErrorCode.MESSAGE_TOO_LARGE)
+    with pytest.raises(PartitionRefusedError, match="offset 0"):
+        writer.flush()
+    assert (broker.received, len(broker.waiting)) == (1, 0)
+
+
+def test_without_transactions_batches_behind_an_answered_first_one_are_in_flight(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The broker has nothing of the producer, so it would take a batch behind a refused first one."""
-    topic = pair.topic(target={"max.message.bytes": "2000"})
-    (route,) = routes_of(pair.source, [topic])
-    write_sizes(pair.source, topic, (5000, 100, 200))
-    with running(pair.source, pair.target, [route], LaneOptions(fetch_wait_ms=100, exactly_once=False)) as (_, watcher):
-        watcher.wait(lambda: watcher.stops, "the partition stops")
-    assert "MESSAGE_TOO_LARGE" in watcher.stops[route.target]
-    assert sizes_of(pair.target, route) == []
+    broker = FullBuffers()
+    writer = writer_to(broker, monkeypatch)
+    writer._options = LaneOptions(exactly_once=False)
+    for offset in range(3):
+        writer.put(small_batch(offset))
+    writer.flush()
+    assert (broker.received, len(broker.waiting)) == (1, 2)
 
 
 @pytest.mark.parametrize("allowed", [(), (Operation.READ,), (Operation.WRITE,)])
