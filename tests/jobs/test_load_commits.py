@@ -340,14 +340,14 @@ out = printer()
 def say(line):
     out(line)
     said.set()
-with job.tasks_told(spark, say), job.quietly(SimpleNamespace(log=Path(sys.argv[1]))):
+with job.task_progress(spark, say), job.quietly(SimpleNamespace(log=Path(sys.argv[1]))):
     os.write(2, b"a message of Spark\\n")
     said.wait()
 """
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stderr.startswith("1 of 7 tasks ended, 2 run\n")
+    assert done.stderr.startswith("1 of 7 tasks ended, 2 are running\n")
     assert (tmp_path / job.SPARK_LOG).read_text() == "a message of Spark\n"
 
 

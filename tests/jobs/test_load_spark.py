@@ -223,7 +223,7 @@ def test_values_in_avro_are_decoded_with_a_registry(load: Command, broker: Broke
             f"Spark failed: the schema registry {registry.url} answered 503" in said and len(in_files(load.main)) == 4
         )
         registry.failing = None
-        assert "1 records in 1 commits" in load("run", "pay", *options)  # with the schema of the first run
+        assert "1 record in 1 commit" in load("run", "pay", *options)  # with the schema of the first run
     rows = spark.read.parquet(str(load.main)).select("offset", "decoded.*", "decode_error").orderBy("offset").collect()
     assert [(row["id"], row["more"]) for row in rows] == [(1, 7), (None, None), (None, None), (2, 3), (4, 7)]
     assert [row["decode_error"] is None for row in rows] == [True, True, False, True, True]

@@ -39,7 +39,7 @@ def running(bookkeeping: Bookkeeping) -> Iterator[None]:
 
 
 def test_a_failure_is_logged_once_and_the_job_goes_on_with_new_connections(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "odradek.mirror.bookkeeping")
+    caplog.set_level(logging.INFO, "odradek.mirror")
     with Broker() as a:
         broken = threading.Event()
 
@@ -56,7 +56,7 @@ def test_a_failure_is_logged_once_and_the_job_goes_on_with_new_connections(caplo
             until(lambda: bookkeeping.counts.failures >= 3, "three failures")
             broken.clear()
             until(lambda: bookkeeping.counts.offset_syncs == 2, "the syncs are written")
-        lines = [record.getMessage() for record in caplog.records if record.name == "odradek.mirror.bookkeeping"]
+        lines = [record.getMessage() for record in caplog.records if record.name == "odradek.mirror"]
         assert lines == [
             "a->b: cannot write offset syncs: cannot connect to a: it is away; retrying in 0.04 s",
             "a->b: offset syncs are written again",

@@ -118,10 +118,14 @@ def test_bytes_that_are_no_text_can_be_written_in_any_encoding():
 # -- names and levels -------------------------------------------------------------------------------------------------
 
 
+MIRROR = ("broker", "odradek", "mirror")
+"""Its workers are no processes of the broker, and have no levels that a broker changes."""
+
+
 def test_every_logger_has_a_name_of_the_table_and_every_name_is_used():
     used = set()
     for path in [*ROOT.glob("broker/**/*.py"), *ROOT.glob("_ext/*/*.pyx")]:
-        if path.relative_to(ROOT).parts[:3] == ("broker", "odradek", "_ext"):
+        if path.relative_to(ROOT).parts[:3] in (("broker", "odradek", "_ext"), MIRROR):
             continue
         used |= set(re.findall(r'getLogger\("([^"]+)"\)', path.read_text()))
         assert "getLogger(__name__)" not in path.read_text(), path

@@ -28,7 +28,7 @@ from odradek.mirror.settings import FlowSettings
 
 SOURCE, TARGET = "source", "target"
 LONGEST_RETRY_S = 60.0
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.mirror")
 
 
 def _every_group(_: str) -> bool:

@@ -23,7 +23,7 @@ OWN_GROUPS = "odradek-mirror."
 """Prefix of the groups that hold the positions of flows; they are not consumers."""
 CONSUMER_PROTOCOLS = frozenset(("consumer", ""))
 SHARE = "Share"
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.mirror")
 
 
 class Checkpoints:

@@ -26,7 +26,7 @@ PARTITIONS = 1
 BATCH_BYTES = 256 << 10
 KeyValue = tuple[bytes, bytes]
 AnyRecord = TypeVar("AnyRecord")
-log = logging.getLogger(__name__)
+log = logging.getLogger("odradek.mirror")
 
 
 def _seal(builder: BatchBuilder, producer_id: int, epoch: int, sequence: int) -> bytes:
