@@ -131,7 +131,15 @@ def offsets_of(servers: str, place: Place) -> list[tuple[int, Seen]]:
     return _fetched(servers, place, None)[0]
 
 
+NOT_YET = (5, 6)
+"""LEADER_NOT_AVAILABLE and NOT_LEADER_OR_FOLLOWER: a broker does not know yet who leads a new topic."""
+
+
 def _fetched(servers: str, place: Place, upto: int | None) -> tuple[list[tuple[int, Seen]], int]:
+    return until(lambda: _fetched_once(servers, place, upto), f"{place} has a leader", SECONDS)
+
+
+def _fetched_once(servers: str, place: Place, upto: int | None) -> tuple[list[tuple[int, Seen]], int] | None:
     seen: list[tuple[int, Seen]] = []
     make = fetch.Request
     with Cluster(servers) as cluster:
@@ -150,6 +158,8 @@ def _fetched(servers: str, place: Place, upto: int | None) -> tuple[list[tuple[i
             if part.error_code == 1 and position == 0:
                 position = part.log_start_offset = _start(cluster, place)
                 continue
+            if part.error_code in NOT_YET:
+                return None
             assert not part.error_code, part
             end = part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark
             if position >= end or (upto is not None and position >= upto):

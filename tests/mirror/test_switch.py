@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from odradek.clients import groups, topics
 from odradek.clients.cluster import Cluster
@@ -25,6 +25,11 @@ from tests.waiting import until
 
 Cluster_ = Broker | Peer
 PARTITIONS = 3
+NO_COORDINATOR = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
 TOPIC, COPY = "orders", "a.orders"
 FLOW = SwitchFlow(
     "a",
@@ -93,6 +98,16 @@ class Writer:
         return number + len(records)
 
 
+def _committed(consumer: Consumer, topic: str) -> list[TopicPartition]:
+    """The group's positions; none while the group has no coordinator: `committed` does not try again, unlike `poll`."""
+    try:
+        return consumer.committed([TopicPartition(topic, partition) for partition in range(PARTITIONS)], 30)
+    except KafkaException as error:
+        if error.args[0].code() in NO_COORDINATOR:
+            return []
+        raise
+
+
 class Group:
     """A consumer group in one cluster, with one consumer at a time."""
 
@@ -114,11 +129,8 @@ class Group:
             }
         )
         try:
-            with_offsets = {
-                part.partition: part.offset
-                for part in consumer.committed([TopicPartition(self._topic, n) for n in range(PARTITIONS)], 30)
-            }
-            consumer.assign([TopicPartition(self._topic, n, max(0, offset)) for n, offset in with_offsets.items()])
+            committed = until(lambda: _committed(consumer, self._topic), f"{self._group_id} has a coordinator")
+            consumer.assign([TopicPartition(self._topic, part.partition, max(0, part.offset)) for part in committed])
             values: list[tuple[int, bytes]] = []
             while len(values) < records and (
                 messages := consumer.consume(min(20, records - len(values)), 0.5 if values else 3.0)
