@@ -47,6 +47,9 @@ LONG = {
 """The tests that use more than about three seconds of CPU time in `make quick` and are not needed there: paths of files,
 of directories, or of tests without their parameters."""
 NIGHTLY: dict[str, str] = {
+    "tests/api/test_compaction_against_kafka.py": "what compaction keeps, compared with Kafka",
+    "tests/clients/test_kafka_tools_over_tls.py::test_console_and_performance_tools": "Kafka's tools over TLS",
+    "tests/jobs/test_report_cluster.py": "the report by spark-submit, on a cluster of Spark",
     "tests/jobs/test_load_kills.py": "50 loads, and tasks, that are killed; `make test` kills one load (test_load_spark.py)",
     "tests/quotas/test_against_kafka.py": "throttle times of Kafka and of this broker",
     "tests/quotas/test_measured_rates.py": "rates of clients over half a minute, also of Kafka's performance tools",
@@ -54,6 +57,7 @@ NIGHTLY: dict[str, str] = {
     "tests/cli/test_transactions.py": "the commands of transactions with this broker and with Apache Kafka",
     "tests/mirror/test_mirror_with_kafka.py": "workers of a mirror between Kafka and this broker, in both directions",
     "tests/mirror/test_switch_against_kafka.py": "groups that are switched between Kafka and this broker, and back",
+    "tests/mirror/test_lane_against_kafka.py::test_many_batches_of_one_record_do_not_block_kafka": "20,000 small batches",
     "tests/mirror/test_round_trip.py": "from Kafka 3.9 over this broker to Kafka 4.3, every codec",
     "tests/mirror/test_kafka_010.py": "a mirror of Kafka 0.10.2",
     "tests/mirror/test_killed_brokers.py": "a lane in a cluster whose brokers are killed",
@@ -66,6 +70,7 @@ NIGHTLY: dict[str, str] = {
     "tests/clients/test_upstream.py::test_each_message_is_copied_once": "Kafka's copier in transactions: all modes, with kills",
     "tests/clients/test_upstream.py::test_franz_gos_chain_of_transactional_groups": "franz-go's own test of transactions",
     "tests/clients/test_producers_of_a_cluster.py": "transactions in clusters of both kinds of brokers, which are killed",
+    "tests/adopt/test_with_kafka.py::test_there_and_back_in_the_other_ways": "adoption of Kafka, two more combinations",
     "tests/adopt/test_security_of_kafka.py": "quotas, SCRAM credentials and ACLs of Kafka in both modes",
     "tests/adopt/test_tokens_of_kafka.py": "delegation tokens of Kafka",
     "tests/adopt/test_unfinished_transactions.py::test_this_broker_ends_what_kafka_left": "prepared transactions of Kafka",
@@ -106,7 +111,8 @@ NIGHTLY: dict[str, str] = {
     "tests/ecosystem/test_debezium.py": "Debezium's engine writes the changes of a PostgreSQL table, with kills",
     "tests/ecosystem/test_flink.py": "Flink's job at exactly once, with kills",
     "tests/ecosystem/test_karapace.py": "Karapace, from a checkout that KARAPACE_SOURCE names, with Avro clients",
-    "tests/ecosystem/test_mirror_maker.py::test_both_ways_between_kafka_and_this_broker": "MirrorMaker 2 from and to Kafka",
+    "tests/ecosystem/test_mirror_maker.py": "MirrorMaker 2 in both directions, between two brokers of ours and with Kafka",
+    "tests/ecosystem/test_connect.py::test_every_line_is_there_once_although_workers_and_the_broker_are_killed": "two workers",
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
 }
 """The tests that only `make test-all` runs, named as in `LONG`, and what they are.
