@@ -31,6 +31,9 @@ CUT_TESTS := tests/cuts tests/net/test_connection_life.py tests/net/test_connect
 	tests/api/test_parked_requests.py tests/api/test_transactional_produce.py tests/api/test_transactional_order.py \
 	tests/api/test_vanishing_members.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Tests start thousands of brokers and commands. Where this variable is set, each of them compiles all its modules again:
+# half of the CPU time of a start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help build build-dev build-debug tables demo run cluster quick test test-all wheel test-faults test-cuts test-package deploy-test release chaos chaos-cluster test-sanitized bench lint install-systemd clean distclean
 
