@@ -56,9 +56,9 @@ class ClusterSettings:
     security: ClientSecurity
     request_timeout_s: float = 30.0
 
-    def connect(self) -> Cluster:
-        """A new `Cluster`, for one thread; it connects at its first request."""
-        return Cluster(self.servers, self.request_timeout_s, security=self.security)
+    def connect(self, timeout_s: float | None = None) -> Cluster:
+        """A new `Cluster`, for one thread; it connects at its first request. :param timeout_s: default: `request_timeout_s`."""
+        return Cluster(self.servers, timeout_s or self.request_timeout_s, security=self.security)
 
 
 @dataclass(frozen=True)
