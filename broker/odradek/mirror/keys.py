@@ -215,6 +215,15 @@ _ROWS = (
         "behind them.",
         choices=("refuse", "append"),
     ),
+    MirrorKey(
+        "odradek.mirror.source.truncation",
+        CHOICE,
+        "stop",
+        "What happens to a partition when the source has lost records that were copied, for example because of an unclean "
+        "leader election. stop: the partition stops. continue: the copy keeps these records, and the source is copied on from "
+        "the offset at which it was truncated.",
+        choices=("stop", "continue"),
+    ),
     _int(
         "odradek.mirror.lanes",
         8,

@@ -45,6 +45,7 @@ class LaneOptions:
     :param request_timeout_s: how long a broker may take for a response.
     :param start: where the mirror begins to read a partition without a position: EARLIEST or LATEST.
     :param append: copies that have records but no position get all records of the source; False: they stop.
+    :param continue_truncated: a partition whose source was truncated is copied on from the truncation; False: it stops.
     :param retry_stopped_s: after this time a stopped partition is tried again if the reason may have passed.
     """
 
@@ -58,6 +59,7 @@ class LaneOptions:
     request_timeout_s: float = 30.0
     start: str = EARLIEST
     append: bool = False
+    continue_truncated: bool = False
     retry_stopped_s: float = 60.0
 
 

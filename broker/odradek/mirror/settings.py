@@ -142,6 +142,7 @@ class FlowSettings:
             request_timeout_s=self.integer("odradek.mirror.request.timeout.ms") / 1000,
             start=self.text("odradek.mirror.start"),
             append=self.text("odradek.mirror.copies.with.records") == "append",
+            continue_truncated=self.text("odradek.mirror.source.truncation") == "continue",
             retry_stopped_s=float(self.integer("odradek.mirror.retry.stopped.seconds")),
         )
 

@@ -1,7 +1,9 @@
 """Reads the partitions of a lane from the source: one Fetch in flight for each leader, read_committed.
 
 Used in the thread of one lane. The data is not trusted: `odradek._ext.records.moved_batches` checks it. When a leader moves or
-is unreachable, the leaders are looked up after a pause, as long as the lane keeps calling.
+is unreachable, the leaders are looked up after a pause, as long as the lane keeps calling. Before a partition is read from a
+leader, and again after that leader was lost or its epoch has changed, the leader's log is compared with what was copied
+(`epochs`).
 """
 
 import time
@@ -14,8 +16,9 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, UnreachableError, code_of, describe_code
 from odradek.clients.fetching import MISSING_S, PAUSE_S, STALE_LEADER
 from odradek.clients.wire import Connection
+from odradek.mirror.epochs import Asked, Compared, Diverged, Epochs
 from odradek.mirror.leaders import Limits, look_up
-from odradek.mirror.positions import made_again
+from odradek.mirror.positions import made_again, truncated
 from odradek.mirror.routes import EARLIEST, LATEST, UNKNOWN_TOPIC_ID, LaneOptions, Place, Route
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
@@ -43,32 +46,59 @@ class Answered(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """The source cannot continue with a partition. :param may_pass: whether it makes sense to try again later."""
+    """The source cannot continue with a partition. :param may_pass: whether it makes sense to try again later.
+
+    :param truncated: the first copied offset that the source does not have any more; None: this is not the reason.
+    """
 
     route: Route
     reason: str
     may_pass: bool
+    truncated: int | None = None
+
+
+class Rewound(NamedTuple):
+    """A partition is read again from a smaller position, because the source's log was truncated. :param reason: a sentence."""
+
+    route: Route
+    position: int
+    reason: str
+
+
+Event = Fetched | Answered | Stopped | Rewound
 
 
 @dataclass(eq=False, slots=True)
 class _Followed:
-    """A partition that is read. :param behind: whether records wait behind `position`. :param missing_since: monotonic."""
+    """A partition that is read. :param behind: whether records wait behind `position`. :param missing_since: monotonic.
+
+    :param epochs: of the records before `position`. :param turn: changes when responses to former requests are void.
+    :param leader_epoch: of the leader in the metadata. :param compared: whether this leader's log has what was copied.
+    """
 
     route: Route
     position: int
     fetch_bytes: int
+    epochs: Epochs
+    turn: int
+    leader_epoch: int = -1
+    compared: bool = False
     behind: bool = True
     missing_since: float | None = None
 
 
 class _PendingFetch(NamedTuple):
+    """:param turns: of the partitions when the request was sent."""
+
     node_id: int
     deadline: float
+    turns: dict[Place, int]
 
 
 class SourceReader:
-    """:param limits: as `odradek.mirror.leaders.limits`, over other connections. :param progress: called as
-    `Observer.progress`. :param warn: gets a sentence when a broker becomes unreachable.
+    """:param limits: as `odradek.mirror.leaders.limits`, over other connections. :param compare: as
+    `odradek.mirror.epochs.compare`, over other connections. :param progress: called as `Observer.progress`.
+    :param warn: gets a sentence when a broker becomes unreachable.
     """
 
     def __init__(
@@ -76,12 +106,14 @@ class SourceReader:
         cluster: Cluster,
         options: LaneOptions,
         limits: Callable[[list[Place], str], Limits],
+        compare: Callable[[list[Asked]], Compared],
         progress: Callable[[Route, int, int, int], None],
         warn: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
         self._options = options
         self._limits = limits
+        self._compare = compare
         self._progress = progress
         self._warn = warn
         self._warned = False
@@ -90,6 +122,7 @@ class SourceReader:
         self._leaders: dict[int, list[Place]] = {}
         self._pending: dict[Connection, _PendingFetch] = {}
         self._look_at: float | None = None
+        self._turns = 0
 
     @property
     def connections(self) -> list[Connection]:
@@ -101,9 +134,10 @@ class SourceReader:
         """Whether some partition has more records than were fetched."""
         return any(followed.behind for followed in self._followed.values())
 
-    def follow(self, route: Route, position: int) -> None:
-        """Read a partition from `position` on."""
-        self._followed[route.source] = _Followed(route, position, self._options.partition_fetch_bytes)
+    def follow(self, route: Route, position: int, epochs: Epochs) -> None:
+        """Read a partition from `position` on. :param epochs: of the records that were copied; those that come are added."""
+        followed = _Followed(route, position, self._options.partition_fetch_bytes, epochs, self._next_turn())
+        self._followed[route.source] = followed
         if route.source_topic_id != UNKNOWN_TOPIC_ID:
             self._names[route.source_topic_id] = route.source[0]
         self._look_at = 0.0
@@ -115,13 +149,17 @@ class SourceReader:
             if route.source in places:
                 places.remove(route.source)
 
+    def _next_turn(self) -> int:
+        self._turns += 1
+        return self._turns
+
     def due_s(self) -> float | None:
         """The seconds after which `poll` should be called at the latest; None: there is no time for it."""
         due = [pending.deadline for pending in self._pending.values()]
         due += [] if self._look_at is None else [self._look_at]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
-    def poll(self, ready: list[Connection]) -> Iterator[Fetched | Answered | Stopped]:
+    def poll(self, ready: list[Connection]) -> Iterator[Event]:
         """Receive from connections that are readable, then send what can be sent. Raises ClientError.
 
         The data of an answer must have been sent when the iteration goes on after its `Answered`.
@@ -137,7 +175,7 @@ class SourceReader:
 
     # -- leaders --------------------------------------------------------------------------------------------------
 
-    def _look_up_leaders(self) -> Iterator[Stopped]:
+    def _look_up_leaders(self) -> Iterator[Event]:
         self._look_at = None
         try:
             found = look_up(self._cluster, {name for name, _ in self._followed})
@@ -145,6 +183,7 @@ class SourceReader:
             self._report_unreachable(error)
             return
         self._leaders = {}
+        new: dict[int, list[Asked]] = {}
         for place, followed in list(self._followed.items()):
             reason = self._reason_to_stop(followed, found.errors.get(place[0]))
             topic, wanted = found.topics.get(place[0]), followed.route.source_topic_id
@@ -154,12 +193,67 @@ class SourceReader:
                 self.drop(followed.route)
                 yield Stopped(followed.route, reason, topic is None)
                 continue
-            leader = found.leader(place)
-            if leader >= 0:
-                self._leaders.setdefault(leader, []).append(place)
-            else:
+            partition = found.partition(place)
+            if partition is None or partition.leader < 0:
                 followed.behind = False  # no transaction waits for it
                 self._schedule_look_up()
+                continue
+            if partition.leader_epoch != followed.leader_epoch:
+                self._distrust(followed)
+                followed.leader_epoch = partition.leader_epoch
+            if followed.compared or not followed.epochs.before(followed.position):
+                self._leaders.setdefault(partition.leader, []).append(place)
+            else:
+                new.setdefault(partition.leader, []).append(Asked(partition, followed.position, followed.epochs))
+        for leader, asked in new.items():
+            yield from self._compare_logs(leader, asked)
+
+    def _distrust(self, followed: _Followed) -> None:
+        """The leader's log must be compared again. Responses to former requests are void: a former leader may send them."""
+        followed.compared = False
+        followed.turn = self._next_turn()
+
+    def _compare_logs(self, leader: int, asked: list[Asked]) -> Iterator[Event]:
+        """Read the partitions of a leader from now on if its log has what was copied."""
+        places = [(each.partition.topic, each.partition.number) for each in asked]
+        try:
+            compared = self._compare(asked)
+        except UnreachableError as error:
+            compared = Compared({}, set(places), {})
+            self._report_unreachable(error)
+        for place in places:
+            followed = self._followed[place]
+            if place in compared.again:
+                followed.behind = False
+                self._schedule_look_up()
+                continue
+            if place in compared.refused:
+                reason = (
+                    f"the source does not compare the leader epochs of {_named(followed.route)}: "
+                    f"{describe_code(compared.refused[place])}"
+                )
+                self.drop(followed.route)
+                yield Stopped(followed.route, reason, True)
+                continue
+            if place in compared.diverged:
+                event = self._diverged(followed, compared.diverged[place])
+                yield event
+                if isinstance(event, Stopped):
+                    continue
+            followed.compared = True
+            self._leaders.setdefault(leader, []).append(place)
+
+    def _diverged(self, followed: _Followed, diverged: Diverged) -> Rewound | Stopped:
+        """Stop a partition whose log was truncated, or read it again from there."""
+        route = followed.route
+        reason = truncated(route.source, route.target, followed.position, diverged.offset, diverged.below)
+        if diverged.offset is None or not self._options.continue_truncated:
+            self.drop(route)
+            return Stopped(route, reason, diverged.offset is None, diverged.offset)
+        self._distrust(followed)
+        followed.position = diverged.offset
+        followed.epochs.cut(diverged.offset)
+        return Rewound(route, diverged.offset, reason)
 
     def _reason_to_stop(self, followed: _Followed, error: ErrorCode | None) -> str | None:
         """Why a topic with this error in the metadata cannot be read; None if it can, or may be readable soon."""
@@ -188,7 +282,8 @@ class SourceReader:
 
     def _lose(self, node_id: int, error: UnreachableError) -> None:
         self._cluster.forget(node_id)
-        self._leaders.pop(node_id, None)
+        for place in self._leaders.pop(node_id, ()):
+            self._distrust(self._followed[place])
         self._report_unreachable(error)
 
     def _drop_timed_out(self) -> None:
@@ -210,7 +305,10 @@ class SourceReader:
             followed = self._followed[name, number]
             topics.setdefault(name, []).append(
                 make.FetchPartition(
-                    partition=number, fetch_offset=followed.position, partition_max_bytes=followed.fetch_bytes
+                    partition=number,
+                    current_leader_epoch=followed.leader_epoch,
+                    fetch_offset=followed.position,
+                    partition_max_bytes=followed.fetch_bytes,
                 )
             )
         ids = {place[0]: self._followed[place].route.source_topic_id for place in self._leaders[node_id]}
@@ -233,10 +331,11 @@ class SourceReader:
             self._lose(node_id, error)
         else:
             deadline = time.monotonic() + self._options.fetch_wait_ms / 1000 + self._options.request_timeout_s
-            self._pending[connection] = _PendingFetch(node_id, deadline)
+            turns = {place: self._followed[place].turn for place in self._leaders[node_id]}
+            self._pending[connection] = _PendingFetch(node_id, deadline, turns)
 
-    def _receive(self, connection: Connection) -> Iterator[Fetched | Answered | Stopped]:
-        node_id = self._pending.pop(connection).node_id
+    def _receive(self, connection: Connection) -> Iterator[Event]:
+        node_id, _, turns = self._pending.pop(connection)
         try:
             response = connection.receive()
         except UnreachableError as error:
@@ -250,7 +349,7 @@ class SourceReader:
             name = topic.topic or self._names.get(bytes(topic.topic_id), "")
             for part in topic.partitions:
                 followed = self._followed.get((name, part.partition_index))
-                if followed is None:
+                if followed is None or turns.get((name, part.partition_index)) != followed.turn:
                     continue
                 if part.error_code:
                     yield from self._handle_error(node_id, followed, code_of(part.error_code))
@@ -264,6 +363,14 @@ class SourceReader:
         if part.records:
             aborted = [(entry.producer_id, entry.first_offset) for entry in part.aborted_transactions or ()]
             found = walk(part.records, followed.position, aborted, route.convert_append_time)
+            if not _note_epochs(followed, found):
+                reason = (
+                    f"{_named(route)} of the source has leader epoch {found.leader_epoch} behind offset {followed.position}, "
+                    f"and {followed.epochs.newest} before: its log was truncated; delete the copy to begin again"
+                )
+                self.drop(route)
+                yield Stopped(route, reason, True)
+                return
             if found.consumed:
                 followed.fetch_bytes = self._options.partition_fetch_bytes
                 self._move_to_end(node_id, route.source)
@@ -325,3 +432,15 @@ class SourceReader:
 
 def _named(route: Route) -> str:
     return f"{route.source[0]}-{route.source[1]}"
+
+
+def _note_epochs(followed: _Followed, found: Walk) -> bool:
+    """Note the leader epochs of what was found; False if they go back, which they never do in one log."""
+    epochs, offset = followed.epochs, followed.position
+    if found.leader_epoch == epochs.newest:
+        return True
+    for batch in found.batches:
+        if not epochs.note(batch.leader_epoch, offset):
+            return False
+        offset = batch.last_offset + 1
+    return epochs.note(found.leader_epoch, offset)
