@@ -261,6 +261,14 @@ _ROWS = (
         "The most bytes of one partition in a Fetch response.",
     ),
     _int(
+        "odradek.mirror.fetch.memory.bytes",
+        256 << 20,
+        4 << 20,
+        1 << 29,
+        "The most bytes of Fetch responses that a lane holds. The leaders of its partitions share half of them; the other half "
+        "is for one large batch. A larger batch stops its partition.",
+    ),
+    _int(
         "odradek.mirror.fetch.wait.ms",
         500,
         0,

@@ -40,6 +40,7 @@ class LaneOptions:
     :param commit_bytes: a transaction is committed when it has this many bytes of batches.
     :param fetch_max_bytes: the most bytes that one Fetch response of a source broker should have.
     :param partition_fetch_bytes: the most bytes of one partition in it.
+    :param fetch_memory_bytes: the most bytes of Fetch responses that the lane holds; a batch may have half of them.
     :param fetch_wait_ms: how long a source broker holds a Fetch that finds no data.
     :param transaction_timeout_ms: after this time the target aborts a transaction whose lane is silent.
     :param request_timeout_s: how long a broker may take for a response.
@@ -54,6 +55,7 @@ class LaneOptions:
     commit_bytes: int = 16 << 20
     fetch_max_bytes: int = 4 << 20
     partition_fetch_bytes: int = 1 << 20
+    fetch_memory_bytes: int = 256 << 20
     fetch_wait_ms: int = 500
     transaction_timeout_ms: int = 60_000
     request_timeout_s: float = 30.0

@@ -137,6 +137,7 @@ class FlowSettings:
             commit_bytes=self.integer("odradek.mirror.commit.bytes"),
             fetch_max_bytes=self.integer("odradek.mirror.fetch.max.bytes"),
             partition_fetch_bytes=self.integer("odradek.mirror.partition.fetch.bytes"),
+            fetch_memory_bytes=self.integer("odradek.mirror.fetch.memory.bytes"),
             fetch_wait_ms=self.integer("odradek.mirror.fetch.wait.ms"),
             transaction_timeout_ms=self.integer("odradek.mirror.transaction.timeout.ms"),
             request_timeout_s=self.integer("odradek.mirror.request.timeout.ms") / 1000,

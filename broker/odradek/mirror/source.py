@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from odradek._ext.records.moved_batches import Walk, walk
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import ClientError, UnreachableError, code_of, describe_code
+from odradek.clients.errors import ClientError, ResponseTooLargeError, UnreachableError, code_of, describe_code
 from odradek.clients.fetching import MISSING_S, PAUSE_S, STALE_LEADER
-from odradek.clients.wire import Connection
+from odradek.clients.wire import MAX_RESPONSE_BYTES, Connection
 from odradek.mirror.epochs import Asked, Compared, Diverged, Epochs
 from odradek.mirror.leaders import Limits, look_up
 from odradek.mirror.positions import made_again, truncated
@@ -25,8 +25,11 @@ from odradek.protocol.schemas import fetch
 
 WITH_IDS = 13
 """The first version of Fetch that names topics by their id, so that a topic that was created again is noticed."""
-LARGEST_BATCH_BYTES = 128 << 20
-"""A batch above this size is not fetched; the largest response that a connection takes is twice that."""
+WITH_LIMIT = 3
+"""The first version of Fetch that limits a response, and returns one batch that is larger (Kafka 0.10.1)."""
+LEAST_SHARE_BYTES = 64 << 10
+HEAD_BYTES = 1 << 20
+"""What a response may have beside the batches."""
 MOVED_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 READ_COMMITTED = 1
 
@@ -123,6 +126,10 @@ class SourceReader:
         self._pending: dict[Connection, _PendingFetch] = {}
         self._look_at: float | None = None
         self._turns = 0
+        self._largest_bytes = options.fetch_memory_bytes // 2
+        self._alone: dict[
+            int, int
+        ] = {}  # leaders that get this many requests with one partition, to find a batch that is too large
 
     @property
     def connections(self) -> list[Connection]:
@@ -298,46 +305,89 @@ class SourceReader:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def _send_fetch(self, node_id: int) -> None:
-        make = fetch.Request
+    def _share(self) -> int:
+        """How many bytes of batches a leader should send at once: half of the lane's memory is shared by the leaders."""
+        leaders = sum(bool(places) for places in self._leaders.values())
+        return max(LEAST_SHARE_BYTES, min(self._options.fetch_max_bytes, self._largest_bytes // max(1, leaders)))
+
+    def _chosen(self, node_id: int, version: int) -> list[Place]:
+        """The partitions of the next request to a leader."""
+        places = self._leaders[node_id]
+        if node_id in self._alone:
+            return places[:1]
+        usual = self._options.partition_fetch_bytes
+        grown = [place for place in places if version < WITH_LIMIT and self._followed[place].fetch_bytes > usual]
+        return grown[:1] or list(places)
+
+    def _fetch_request(self, places: list[Place], version: int) -> Any:
+        make, share = fetch.Request, self._share()
         topics: dict[str, list[Any]] = {}
-        for name, number in self._leaders[node_id]:
+        for name, number in places:
             followed = self._followed[name, number]
+            most = followed.fetch_bytes
+            if version < WITH_LIMIT and len(places) > 1:
+                most = min(most, max(LEAST_SHARE_BYTES, share // len(places)))
             topics.setdefault(name, []).append(
                 make.FetchPartition(
                     partition=number,
                     current_leader_epoch=followed.leader_epoch,
                     fetch_offset=followed.position,
-                    partition_max_bytes=followed.fetch_bytes,
+                    partition_max_bytes=most,
                 )
             )
-        ids = {place[0]: self._followed[place].route.source_topic_id for place in self._leaders[node_id]}
-        newest = WITH_IDS if UNKNOWN_TOPIC_ID not in ids.values() else WITH_IDS - 1
-        request = make(
+        ids = {place[0]: self._followed[place].route.source_topic_id for place in places}
+        return make(
             max_wait_ms=self._options.fetch_wait_ms,
             min_bytes=1,
-            max_bytes=self._options.fetch_max_bytes,
+            max_bytes=share,
             isolation_level=READ_COMMITTED,
             topics=[
                 make.FetchTopic(topic=name, topic_id=ids[name], partitions=partitions)
                 for name, partitions in topics.items()
             ],
         )
+
+    def _send_fetch(self, node_id: int) -> None:
         try:
             connection = self._cluster.broker(node_id)
+            unnamed = any(self._followed[it].route.source_topic_id == UNKNOWN_TOPIC_ID for it in self._leaders[node_id])
+            version = connection.version_of(fetch.SCHEMA, newest=WITH_IDS - 1 if unnamed else WITH_IDS)
+            places = self._chosen(node_id, version)
             connection.streams = True
-            connection.send(fetch.SCHEMA, request, version=connection.version_of(fetch.SCHEMA, newest=newest))
+            connection.most_response_bytes = min(MAX_RESPONSE_BYTES, self._largest_bytes + HEAD_BYTES)
+            connection.send(fetch.SCHEMA, self._fetch_request(places, version), version=version)
         except UnreachableError as error:
             self._lose(node_id, error)
         else:
             deadline = time.monotonic() + self._options.fetch_wait_ms / 1000 + self._options.request_timeout_s
-            turns = {place: self._followed[place].turn for place in self._leaders[node_id]}
+            turns = {place: self._followed[place].turn for place in places}
             self._pending[connection] = _PendingFetch(node_id, deadline, turns)
+
+    def _too_large(self, node_id: int, places: list[Place], error: ResponseTooLargeError) -> Iterator[Stopped]:
+        """A batch does not fit into the memory: find its partition with requests for one at a time, and stop it."""
+        self._cluster.forget(node_id)
+        self._schedule_look_up()
+        followed = self._followed.get(places[0])
+        if len(places) > 1:
+            self._alone[node_id] = len(places)
+        elif followed is not None:
+            self._alone.pop(node_id, None)
+            self.drop(followed.route)
+            yield Stopped(followed.route, f"{self._no_room(followed)} ({error})", False)
+
+    def _no_room(self, followed: _Followed) -> str:
+        return (
+            f"{_named(followed.route)} of the source has at offset {followed.position} a batch above {self._largest_bytes} "
+            "bytes, half of odradek.mirror.fetch.memory.bytes"
+        )
 
     def _receive(self, connection: Connection) -> Iterator[Event]:
         node_id, _, turns = self._pending.pop(connection)
         try:
             response = connection.receive()
+        except ResponseTooLargeError as error:
+            yield from self._too_large(node_id, list(turns), error)
+            return
         except UnreachableError as error:
             self._lose(node_id, error)
             return
@@ -355,7 +405,13 @@ class SourceReader:
                     yield from self._handle_error(node_id, followed, code_of(part.error_code))
                 else:
                     yield from self._take(node_id, followed, part)
+        if node_id in self._alone:
+            self._move_to_end(node_id, next(iter(turns)))
+            self._alone[node_id] -= 1
+            if self._alone[node_id] <= 0:
+                del self._alone[node_id]
         yield Answered(node_id)
+        connection.release(self._share())
 
     def _take(self, node_id: int, followed: _Followed, part: Any) -> Iterator[Fetched | Stopped]:
         """Walk over the records of a partition, and advance its position behind them."""
@@ -375,14 +431,11 @@ class SourceReader:
                 followed.fetch_bytes = self._options.partition_fetch_bytes
                 self._move_to_end(node_id, route.source)
             elif found.problem is None:
-                if followed.fetch_bytes >= LARGEST_BATCH_BYTES:
-                    reason = (
-                        f"{_named(route)} has at offset {followed.position} a batch above {LARGEST_BATCH_BYTES} bytes"
-                    )
+                if followed.fetch_bytes >= self._largest_bytes:
                     self.drop(route)
-                    yield Stopped(route, reason, False)
+                    yield Stopped(route, self._no_room(followed), False)
                     return
-                followed.fetch_bytes *= 2
+                followed.fetch_bytes = min(2 * followed.fetch_bytes, self._largest_bytes)
             followed.position = found.position
             yield Fetched(route, part.records, found)
             if found.problem is not None:
