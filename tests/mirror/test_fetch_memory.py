@@ -81,9 +81,9 @@ def test_the_leaders_share_the_memory(pair: Pair) -> None:
         options = LaneOptions(fetch_max_bytes=16 * MIB, fetch_memory_bytes=64 * MIB)
         reader = source.SourceReader(cluster, options, None, None, None, None)  # type: ignore[arg-type]
         for leaders, share in ((1, 16), (2, 16), (4, 8), (32, 1)):
-            reader._leaders = {node: [("t", node)] for node in range(leaders)} | {1000: []}
+            reader._leaders.led = {node: [("t", node)] for node in range(leaders)} | {1000: []}
             assert reader._share() == share * MIB
-        reader._leaders = {node: [("t", node)] for node in range(100_000)}
+        reader._leaders.led = {node: [("t", node)] for node in range(100_000)}
         assert reader._share() == source.LEAST_SHARE_BYTES
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from odradek.clients import topics
 from odradek.clients.cluster import Cluster, Partition
 from odradek.clients.errors import code_of
-from odradek.clients.fetching import STALE_LEADER
+from odradek.clients.partition_leaders import STALE_LEADER
 from odradek.mirror.routes import Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_for_leader_epoch as api

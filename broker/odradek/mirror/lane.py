@@ -17,7 +17,7 @@ from typing import NamedTuple
 from odradek._ext.records.moved_batches import MOVE, FetchedBatch
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, describe_code
-from odradek.clients.fetching import STALE_LEADER
+from odradek.clients.partition_leaders import STALE_LEADER
 from odradek.clients.wire import Readable, which_readable
 from odradek.mirror.commits import NO_PRODUCER, Commits, LaneFencedError, Position, PositionRefusedError
 from odradek.mirror.epochs import Asked, Compared, Epochs, compare

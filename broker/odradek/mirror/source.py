@@ -8,13 +8,13 @@ leader, and again after that leader was lost or its epoch has changed, the leade
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from odradek._ext.records.moved_batches import Walk, walk
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, ResponseTooLargeError, UnreachableError, code_of, describe_code
-from odradek.clients.fetching import MISSING_S, PAUSE_S, STALE_LEADER
+from odradek.clients.partition_leaders import STALE_LEADER, MissingTopic, PartitionLeaders
 from odradek.clients.wire import MAX_RESPONSE_BYTES, Connection
 from odradek.mirror.epochs import Asked, Compared, Diverged, Epochs
 from odradek.mirror.leaders import Limits, look_up
@@ -73,7 +73,7 @@ Event = Fetched | Answered | Stopped | Rewound
 
 @dataclass(eq=False, slots=True)
 class _Followed:
-    """A partition that is read. :param behind: whether records wait behind `position`. :param missing_since: monotonic.
+    """A partition that is read. :param behind: whether records wait behind `position`.
 
     :param epochs: of the records before `position`. :param turn: changes when responses to former requests are void.
     :param leader_epoch: of the leader in the metadata. :param compared: whether this leader's log has what was copied.
@@ -87,7 +87,7 @@ class _Followed:
     leader_epoch: int = -1
     compared: bool = False
     behind: bool = True
-    missing_since: float | None = None
+    missing: MissingTopic = field(default_factory=MissingTopic)
 
 
 class _PendingFetch(NamedTuple):
@@ -118,13 +118,10 @@ class SourceReader:
         self._limits = limits
         self._compare = compare
         self._progress = progress
-        self._warn = warn
-        self._warned = False
         self._followed: dict[Place, _Followed] = {}
         self._names: dict[bytes, str] = {}
-        self._leaders: dict[int, list[Place]] = {}
+        self._leaders = PartitionLeaders(cluster, lambda line: warn(f"the source: {line}"))
         self._pending: dict[Connection, _PendingFetch] = {}
-        self._look_at: float | None = None
         self._turns = 0
         self._largest_bytes = options.fetch_memory_bytes // 2
         self._alone: dict[
@@ -147,14 +144,12 @@ class SourceReader:
         self._followed[route.source] = followed
         if route.source_topic_id != UNKNOWN_TOPIC_ID:
             self._names[route.source_topic_id] = route.source[0]
-        self._look_at = 0.0
+        self._leaders.look_at = 0.0
 
     def drop(self, route: Route) -> None:
         """Stop reading a partition; what is in flight of it is ignored."""
         self._followed.pop(route.source, None)
-        for places in self._leaders.values():
-            if route.source in places:
-                places.remove(route.source)
+        self._leaders.drop(route.source)
 
     def _next_turn(self) -> int:
         self._turns += 1
@@ -163,7 +158,7 @@ class SourceReader:
     def due_s(self) -> float | None:
         """The seconds after which `poll` should be called at the latest; None: there is no time for it."""
         due = [pending.deadline for pending in self._pending.values()]
-        due += [] if self._look_at is None else [self._look_at]
+        due += [] if self._leaders.look_at is None else [self._leaders.look_at]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def poll(self, ready: list[Connection]) -> Iterator[Event]:
@@ -174,22 +169,22 @@ class SourceReader:
         for connection in [connection for connection in self._pending if connection in ready]:
             yield from self._receive(connection)
         self._drop_timed_out()
-        if self._look_at is not None and time.monotonic() >= self._look_at:
+        if self._leaders.due:
             yield from self._look_up_leaders()
         busy = {pending.node_id for pending in self._pending.values()}
-        for node_id in [node for node, places in self._leaders.items() if places and node not in busy]:
+        for node_id in [node for node, places in self._leaders.led.items() if places and node not in busy]:
             self._send_fetch(node_id)
 
     # -- leaders --------------------------------------------------------------------------------------------------
 
     def _look_up_leaders(self) -> Iterator[Event]:
-        self._look_at = None
+        self._leaders.look_at = None
         try:
             found = look_up(self._cluster, {name for name, _ in self._followed})
         except UnreachableError as error:
-            self._report_unreachable(error)
+            self._leaders.unreachable(error)
             return
-        self._leaders = {}
+        self._leaders.led = {}
         new: dict[int, list[Asked]] = {}
         for place, followed in list(self._followed.items()):
             reason = self._reason_to_stop(followed, found.errors.get(place[0]))
@@ -203,13 +198,13 @@ class SourceReader:
             partition = found.partition(place)
             if partition is None or partition.leader < 0:
                 followed.behind = False  # no transaction waits for it
-                self._schedule_look_up()
+                self._leaders.schedule()
                 continue
             if partition.leader_epoch != followed.leader_epoch:
                 self._distrust(followed)
                 followed.leader_epoch = partition.leader_epoch
             if followed.compared or not followed.epochs.before(followed.position):
-                self._leaders.setdefault(partition.leader, []).append(place)
+                self._leaders.led.setdefault(partition.leader, []).append(place)
             else:
                 new.setdefault(partition.leader, []).append(Asked(partition, followed.position, followed.epochs))
         for leader, asked in new.items():
@@ -227,12 +222,12 @@ class SourceReader:
             compared = self._compare(asked)
         except UnreachableError as error:
             compared = Compared({}, set(places), {})
-            self._report_unreachable(error)
+            self._leaders.unreachable(error)
         for place in places:
             followed = self._followed[place]
             if place in compared.again:
                 followed.behind = False
-                self._schedule_look_up()
+                self._leaders.schedule()
                 continue
             if place in compared.refused:
                 reason = (
@@ -248,7 +243,7 @@ class SourceReader:
                 if isinstance(event, Stopped):
                     continue
             followed.compared = True
-            self._leaders.setdefault(leader, []).append(place)
+            self._leaders.led.setdefault(leader, []).append(place)
 
     def _diverged(self, followed: _Followed, diverged: Diverged) -> Rewound | Stopped:
         """Stop a partition whose log was truncated, or read it again from there."""
@@ -265,33 +260,18 @@ class SourceReader:
     def _reason_to_stop(self, followed: _Followed, error: ErrorCode | None) -> str | None:
         """Why a topic with this error in the metadata cannot be read; None if it can, or may be readable soon."""
         name = followed.route.source[0]
+        deleted = followed.missing.deleted(error in STALE_LEADER)
         if error is None:
-            followed.missing_since = None
             return None
         if error not in STALE_LEADER:
             return f"the source does not describe the topic '{name}': {describe_code(error)}"
-        now = time.monotonic()
-        if followed.missing_since is None:
-            followed.missing_since = now
-        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and now - followed.missing_since >= MISSING_S:
+        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and deleted:
             return f"the source has no topic '{name}'"
         return None
 
-    def _schedule_look_up(self) -> None:
-        if self._look_at is None:
-            self._look_at = time.monotonic() + PAUSE_S
-
-    def _report_unreachable(self, error: ClientError) -> None:
-        self._look_at = time.monotonic() + PAUSE_S
-        if not self._warned:
-            self._warn(f"the source: {error}; retrying")
-        self._warned = True
-
     def _lose(self, node_id: int, error: UnreachableError) -> None:
-        self._cluster.forget(node_id)
-        for place in self._leaders.pop(node_id, ()):
+        for place in self._leaders.lose(node_id, error):
             self._distrust(self._followed[place])
-        self._report_unreachable(error)
 
     def _drop_timed_out(self) -> None:
         """Treat a leader that does not answer in time as unreachable: other brokers may lead its partitions by now."""
@@ -307,12 +287,12 @@ class SourceReader:
 
     def _share(self) -> int:
         """How many bytes of batches a leader should send at once: half of the lane's memory is shared by the leaders."""
-        leaders = sum(bool(places) for places in self._leaders.values())
+        leaders = sum(bool(places) for places in self._leaders.led.values())
         return max(LEAST_SHARE_BYTES, min(self._options.fetch_max_bytes, self._largest_bytes // max(1, leaders)))
 
     def _chosen(self, node_id: int, version: int) -> list[Place]:
         """The partitions of the next request to a leader."""
-        places = self._leaders[node_id]
+        places = self._leaders.led[node_id]
         if node_id in self._alone:
             return places[:1]
         usual = self._options.partition_fetch_bytes
@@ -350,7 +330,9 @@ class SourceReader:
     def _send_fetch(self, node_id: int) -> None:
         try:
             connection = self._cluster.broker(node_id)
-            unnamed = any(self._followed[it].route.source_topic_id == UNKNOWN_TOPIC_ID for it in self._leaders[node_id])
+            unnamed = any(
+                self._followed[it].route.source_topic_id == UNKNOWN_TOPIC_ID for it in self._leaders.led[node_id]
+            )
             version = connection.version_of(fetch.SCHEMA, newest=WITH_IDS - 1 if unnamed else WITH_IDS)
             places = self._chosen(node_id, version)
             connection.streams = True
@@ -366,7 +348,7 @@ class SourceReader:
     def _too_large(self, node_id: int, places: list[Place], error: ResponseTooLargeError) -> Iterator[Stopped]:
         """A batch does not fit into the memory: find its partition with requests for one at a time, and stop it."""
         self._cluster.forget(node_id)
-        self._schedule_look_up()
+        self._leaders.schedule()
         followed = self._followed.get(places[0])
         if len(places) > 1:
             self._alone[node_id] = len(places)
@@ -394,7 +376,7 @@ class SourceReader:
         if response.error_code:
             self._lose(node_id, UnreachableError(f"{connection.address}: {describe_code(response.error_code)}"))
             return
-        self._warned = False
+        self._leaders.answered()
         for topic in response.responses:
             name = topic.topic or self._names.get(bytes(topic.topic_id), "")
             for part in topic.partitions:
@@ -406,7 +388,7 @@ class SourceReader:
                 else:
                     yield from self._take(node_id, followed, part)
         if node_id in self._alone:
-            self._move_to_end(node_id, next(iter(turns)))
+            self._leaders.move_to_end(node_id, next(iter(turns)))
             self._alone[node_id] -= 1
             if self._alone[node_id] <= 0:
                 del self._alone[node_id]
@@ -429,7 +411,7 @@ class SourceReader:
                 return
             if found.consumed:
                 followed.fetch_bytes = self._options.partition_fetch_bytes
-                self._move_to_end(node_id, route.source)
+                self._leaders.move_to_end(node_id, route.source)
             elif found.problem is None:
                 if followed.fetch_bytes >= self._largest_bytes:
                     self.drop(route)
@@ -445,21 +427,12 @@ class SourceReader:
         followed.behind = followed.position < end
         self._progress(route, followed.position, part.high_watermark, part.log_start_offset)
 
-    def _move_to_end(self, node_id: int, place: Place) -> None:
-        """Request a partition last from now on: brokers fill a response in the order of the request."""
-        places = self._leaders.get(node_id, [])
-        if place in places:
-            places.remove(place)
-            places.append(place)
-
     def _handle_error(self, node_id: int, followed: _Followed, code: ErrorCode) -> Iterator[Stopped]:
         """Pause a partition until its leader was looked up again, or stop it."""
         route = followed.route
         followed.behind = False
         if code in STALE_LEADER or code in MOVED_TOPIC or code is ErrorCode.UNKNOWN_SERVER_ERROR:
-            if route.source in self._leaders.get(node_id, ()):
-                self._leaders[node_id].remove(route.source)
-            self._schedule_look_up()
+            self._leaders.pause(node_id, route.source)
             return
         reason = f"the source refuses to read {_named(route)} at offset {followed.position}: {describe_code(code)}"
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
