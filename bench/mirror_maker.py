@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from odradek.clients.errors import ClientError
 from odradek.storage.compression import CODEC_NAMES
 from odradek.testing import Broker
 from tests.ecosystem.jars import java_command
+from tests.waiting import until
 
 OURS, THEIRS = "odradek mirror", "MirrorMaker 2"
 WARM, BULK, SINGLE = "warm", "bulk", "single"
@@ -37,6 +38,7 @@ PARTITIONS = 4
 WARM_BYTES = 64 << 20
 RECORDS, INTERVAL_S = 1000, 0.005
 PATIENCE_S = 600.0
+ASKED_EVERY_S = 0.1
 FILE = """\
 clusters = a, b
 a.bootstrap.servers = {a}
@@ -103,15 +105,6 @@ def copied(mirror: str, cluster: Cluster, topic: str) -> int:
     return sum(end.offset for end in ends.values())
 
 
-def wait(condition: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds; the brokers are asked a few times a second, so that the question costs little."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(what)
-        time.sleep(0.1)
-
-
 def peak_mib(pid: int) -> float:
     """The largest resident memory of a process so far."""
     status = Path(f"/proc/{pid}/status").read_text()
@@ -124,10 +117,10 @@ def bulk(
     """CPU, memory and rate of one copy of `total` bytes."""
     with Cluster(target.bootstrap_servers) as cluster:
         warm = PARTITIONS * fill(source.bootstrap_servers, PARTITIONS, WARM_BYTES, *batch, topic=WARM)
-        wait(lambda: copied(mirror, cluster, WARM) >= warm, "the first topic is copied")
+        until(lambda: copied(mirror, cluster, WARM) >= warm, "the first topic is copied", PATIENCE_S, ASKED_EVERY_S)
         before, began = cpu_seconds(pid), time.monotonic()
         records = PARTITIONS * fill(source.bootstrap_servers, PARTITIONS, total, *batch, topic=BULK)
-        wait(lambda: copied(mirror, cluster, BULK) >= records, "the second topic is copied")
+        until(lambda: copied(mirror, cluster, BULK) >= records, "the second topic is copied", PATIENCE_S, ASKED_EVERY_S)
         seconds, cpu = time.monotonic() - began, cpu_seconds(pid) - before
     moved = records / batch[1] * len(batch[0])
     return {"cpu_s_per_gb": cpu / (moved / GB), "mb_per_s": moved / 1e6 / seconds, "peak_mib": peak_mib(pid)}
@@ -160,7 +153,7 @@ def latency(source: Broker, target: Broker, isolation: str) -> float:
         while (left := due - time.monotonic()) > 0:
             received(left)
     producer.flush()
-    wait(lambda: received(0.1), f"{RECORDS} records arrive")
+    until(lambda: received(0.1), f"{RECORDS} records arrive", PATIENCE_S, ASKED_EVERY_S)
     consumer.close()
     return statistics.median(ages)
 
@@ -179,7 +172,12 @@ def measure(mirror: str, batch: tuple[bytes, int], total: int) -> dict[str, floa
     ):
         figures = bulk(mirror, pid, source, target, batch, total)
         with Cluster(target.bootstrap_servers) as cluster:
-            wait(lambda: f"a.{SINGLE}" in cluster.metadata().topics, "the third topic has a copy")
+            until(
+                lambda: f"a.{SINGLE}" in cluster.metadata().topics,
+                "the third topic has a copy",
+                PATIENCE_S,
+                ASKED_EVERY_S,
+            )
         latency(source, target, "read_uncommitted")  # not counted: the way is warm then
         figures["p50_ms"] = latency(source, target, "read_uncommitted")
         figures["p50_committed_ms"] = latency(source, target, "read_committed")

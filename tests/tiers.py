@@ -61,6 +61,7 @@ NIGHTLY: dict[str, str] = {
     "tests/mirror/test_round_trip.py": "from Kafka 3.9 over this broker to Kafka 4.3, every codec",
     "tests/mirror/test_kafka_010.py": "a mirror of Kafka 0.10.2",
     "tests/mirror/test_killed_brokers.py": "a lane in a cluster whose brokers are killed",
+    "tests/mirror/test_unclean_election.py": "a lane whose source elects a leader that lacks records",
     "tests/mirror/test_killed_lanes.py::test_killed_lanes_are_taken_over_a_hundred_times": "100 rounds of kills",
     "tests/clients/test_librdkafka.py": "librdkafka's own tests of transactions, which are compiled",
     "tests/clients/test_librdkafka_security.py": "librdkafka's own tests of TLS, logins and ACLs, which are compiled",

@@ -22,12 +22,17 @@ PATIENCE_S = 90.0
 LOOK_EVERY_S = 0.02
 
 
-def until(condition: Callable[[], T], what: str | Callable[[], str], patience_s: float = PATIENCE_S) -> T:
+def until(
+    condition: Callable[[], T],
+    what: str | Callable[[], str],
+    patience_s: float = PATIENCE_S,
+    every_s: float = LOOK_EVERY_S,
+) -> T:
     """Return what `condition` returns once that is true. Raises AssertionError with `what` after `patience_s` seconds."""
     deadline = time.monotonic() + patience_s
     while not (result := condition()):
         _check(deadline, what, patience_s)
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(every_s)
     return result
 
 

@@ -15,18 +15,13 @@ from odradek._ext.protocol.cursor cimport (
     cursor_init,
     cursor_left,
     read_bytes,
-    read_int16,
     read_int8,
     read_varint,
     read_varlong,
 )
 from odradek._ext.protocol.kafka_errors cimport CORRUPT_MESSAGE
-from odradek._ext.records.record_batch cimport AT_MAGIC, AT_RECORDS, CODEC_NONE, BatchInfo, crc_matches, parse_batch_header
+from odradek._ext.records.record_batch cimport AT_MAGIC, AT_RECORDS, CODEC_NONE, BatchInfo, crc_matches, is_abort, parse_batch_header
 from odradek._ext.records.record_printing cimport RecordPrinter, RecordView
-
-cdef enum:
-    ABORT = 0                           # type of the control record that aborts a transaction
-
 
 class CorruptRecordsError(ValueError):
     """A broker sent an invalid batch of records."""
@@ -229,17 +224,3 @@ cdef inline int64_t add(int64_t base, int64_t delta) noexcept nogil:
 
 cdef bytes_of(const uint8_t* data, int32_t size):
     return None if size < 0 else data[:size]
-
-
-cdef bint is_abort(const uint8_t* p, Py_ssize_t size) noexcept nogil:
-    """Whether the control batch with this content aborts its transaction (otherwise it commits it)."""
-    cdef Cursor c
-    cursor_init(&c, p, size)
-    read_varint(&c)                     # length
-    read_int8(&c)
-    read_varlong(&c)
-    read_varint(&c)
-    if read_varint(&c) < 4:             # key
-        return False
-    read_int16(&c)                      # the key's version
-    return read_int16(&c) == ABORT and c.error == CURSOR_OK

@@ -21,7 +21,6 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from odradek._ext.protocol.byte_order cimport load16, load32, load64, store16, store32, store64
 from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.protocol.cursor cimport (
-    CURSOR_OK,
     Cursor,
     WriteBuffer,
     buffer_free,
@@ -29,7 +28,6 @@ from odradek._ext.protocol.cursor cimport (
     cursor_init,
     cursor_left,
     read_bytes,
-    read_int16,
     read_int8,
     read_varint,
     read_varlong,
@@ -57,6 +55,7 @@ from odradek._ext.records.record_batch cimport (
     CODEC_MASK,
     BatchInfo,
     crc_matches,
+    is_abort,
     parse_batch_header,
 )
 
@@ -68,7 +67,6 @@ cdef enum:
     KIND_MOVE = 0                       # as it is, with a new header
     KIND_OPEN = 1                       # its records are encoded again
     KIND_OPEN_OLD = 2                   # messages of format v0 or v1
-    ABORT = 0                           # type of the control record that aborts a transaction
     POLYNOMIAL = 0x82F63B78             # CRC-32C, reflected
     POWERS = 40                         # sizes have 31 bits, and a byte has three more
     OLD_RUN_BYTES = 1 << 16             # uncompressed messages of the old formats that become one batch
@@ -297,20 +295,6 @@ cdef int take_old(Walk out, const uint8_t* p, int32_t size) except -1:
     batch.last_offset = offset
     out.position = offset + 1
     return 0
-
-
-cdef bint is_abort(const uint8_t* p, Py_ssize_t size) noexcept nogil:
-    """Whether the control batch with this content aborts its transaction (otherwise it commits it)."""
-    cdef Cursor c
-    cursor_init(&c, p, size)
-    read_varint(&c)                     # length
-    read_int8(&c)
-    read_varlong(&c)
-    read_varint(&c)
-    if read_varint(&c) < 4:             # key
-        return False
-    read_int16(&c)                      # the key's version
-    return read_int16(&c) == ABORT and c.error == CURSOR_OK
 
 
 def checksum_matches(batch):

@@ -87,6 +87,9 @@ cdef int parse_batch_header(const uint8_t* p, size_t n, BatchInfo* out) noexcept
 # Whether the CRC-32C of a batch that is completely in memory matches.
 cdef bint crc_matches(const uint8_t* p, const BatchInfo* info) noexcept nogil
 
+# Whether the control batch with the records p[0:n] aborts its transaction; otherwise it commits it, or is invalid.
+cdef bint is_abort(const uint8_t* p, size_t n) noexcept nogil
+
 # Performs all checks of the first batch in p[0:n], which has out.size bytes. from_client: the rules for producers, and every record
 # of an uncompressed batch is read; otherwise (replica) only header, CRC and counts are checked.
 cdef int check_batch(const uint8_t* p, size_t n, bint from_client, BatchInfo* out) noexcept nogil

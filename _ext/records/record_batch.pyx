@@ -21,6 +21,9 @@ from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.protocol.kafka_errors cimport CORRUPT_MESSAGE, INVALID_RECORD, NO_ERROR, UNSUPPORTED_COMPRESSION_TYPE
 from odradek._ext.records.crc32c cimport crc32c
 
+cdef enum:
+    ABORT = 0                           # type of the control record that aborts a transaction
+
 CRC_AT = AT_CRC
 ATTRIBUTES_AT = AT_ATTRIBUTES
 RECORDS_AT = AT_RECORDS
@@ -157,6 +160,19 @@ cdef inline int varlong(const uint8_t** p, const uint8_t* end, int64_t* out) noe
     p[0] = at
     out[0] = <int64_t>((value >> 1) ^ (0 - (value & 1)))
     return 0
+
+
+cdef bint is_abort(const uint8_t* p, size_t n) noexcept nogil:
+    cdef const uint8_t* end = p + n
+    cdef int32_t number
+    cdef int64_t delta
+    if varint(&p, end, &number) or p >= end:            # length
+        return False
+    p += 1                                              # attributes
+    if varlong(&p, end, &delta) or varint(&p, end, &number) or varint(&p, end, &number):
+        return False                                    # timestamp and offset delta, length of the key
+    # The key: int16 version, int16 type.
+    return number >= 4 and end - p >= 4 and load16(p + 2) == ABORT
 
 
 cdef inline int skip_headers(const uint8_t** p, const uint8_t* end, int32_t count) noexcept nogil:

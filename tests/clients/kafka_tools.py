@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
 from tests import toolchains
+from tests.answering_jvm import AnsweringJvm
 
 CLASSES = {
     "acls": "org.apache.kafka.tools.AclCommand",
@@ -56,43 +56,22 @@ class KafkaTools:
 
     def __init__(self, bootstrap_servers: str, errors: Path, version: str = toolchains.KAFKA_VERSION) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self._errors = errors
-        with errors.open("wb") as output:
-            self._jvm = subprocess.Popen(
-                toolchains.java_command("Tools", classes=True, version=version),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                text=True,
-            )
+        command = toolchains.java_command("Tools", classes=True, version=version)
+        self._jvm = AnsweringJvm(command, errors, PATIENCE_S)
 
     def __enter__(self) -> KafkaTools:
+        self._jvm.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._jvm.stdin is not None
-        self._jvm.stdin.close()
-        try:
-            self._jvm.wait(90)
-        finally:
-            self._jvm.kill()
-            self._jvm.wait()
+        self._jvm.__exit__(kind, error, traceback)
 
     def run(self, tool: str, *arguments: str) -> ToolResult:
         """Run one of `CLASSES`; `--bootstrap-server` is added."""
-        assert self._jvm.stdin is not None and self._jvm.stdout is not None
         line = json.dumps([CLASSES[tool], "--bootstrap-server", self.bootstrap_servers, *arguments])
-        self._jvm.stdin.write(line + "\n")
-        self._jvm.stdin.flush()
-        too_long = threading.Timer(PATIENCE_S, self._jvm.kill)
-        too_long.start()
-        answer = self._jvm.stdout.readline()
-        too_long.cancel()
-        assert answer, (
-            f"the JVM of the tools ended, or was ended after {PATIENCE_S} s, at {line}: {self._errors.read_text()[-2000:]}"
-        )
+        answer = self._jvm.ask(line)
         result = json.loads(answer)
         return ToolResult(result["code"], result["out"], result["err"])
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.clients import fetching
+from odradek.clients import fetching, partition_leaders
 from odradek.clients.cluster import Address, Partition, TopicInfo, View
 from odradek.clients.errors import ClientError
 from odradek.clients.fetching import Fetcher
@@ -86,7 +86,7 @@ def members():
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(fetching, "PAUSE_S", 0.0)
+    monkeypatch.setattr(partition_leaders, "PAUSE_S", 0.0)
 
 
 def fetcher_of(members, warnings):
@@ -106,20 +106,21 @@ def test_a_leader_that_does_not_answer_in_time_is_looked_up_again(members, monke
 
 def test_a_topic_that_is_missing_for_a_moment_is_waited_for_and_then_counts_as_deleted(members, monkeypatch):
     now = 1000.0
-    monkeypatch.setattr(fetching, "time", SimpleNamespace(monotonic=lambda: now))
+    for module in (fetching, partition_leaders):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(fetching, "which_readable", lambda candidates, _: which_readable(candidates, 0))
     fetcher = fetcher_of(members, [])
     members.topics = set()
     assert list(fetcher.poll(1.0)) == []
-    now += fetching.MISSING_S / 2
+    now += partition_leaders.MISSING_S / 2
     assert list(fetcher.poll(1.0)) == []
     members.topics = {"t"}
     assert list(fetcher.poll(1.0)) == [] and len(members.leaders[1].requests) == 1
-    fetcher._schedule_look_up()
+    fetcher._leaders.schedule()
     members.topics = set()
-    now += fetching.MISSING_S / 2
+    now += partition_leaders.MISSING_S / 2
     assert list(fetcher.poll(1.0)) == []
-    now += fetching.MISSING_S
+    now += partition_leaders.MISSING_S
     with pytest.raises(ClientError, match="'t' was deleted while it was being read"):
         list(fetcher.poll(1.0))
 

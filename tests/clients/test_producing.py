@@ -14,7 +14,7 @@ from odradek.cli.interrupt import Interruption
 from odradek.cli.reading import Ends, Start, assignment, matching
 from odradek.cli.record_format import printer
 from odradek.cli.sending import InputSender
-from odradek.clients import fetching, producing, topics
+from odradek.clients import fetching, partition_leaders, producing, topics
 from odradek.clients.cluster import Address, Cluster, Partition, TopicInfo, View
 from odradek.clients.errors import ClientError, UnreachableError
 from odradek.clients.fetching import Fetcher
@@ -83,7 +83,7 @@ def read_all(gate, topic, warnings, cuts):
 
 
 def test_reading_a_topic_that_is_deleted_meanwhile_says_so(gate, monkeypatch):
-    monkeypatch.setattr(fetching, "MISSING_S", 0.1)
+    monkeypatch.setattr(partition_leaders, "MISSING_S", 0.1)
     with cluster_of(gate) as cluster:
         fetcher = Fetcher(cluster, {("gone", 0): 0}, True, lambda line: None)
         assert list(fetcher.poll(5.0)) == []

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests import toolchains
+from tests.answering_jvm import AnsweringJvm
 from tests.toolchains import make_product, require_command, run_maven
 
 DIRECTORY = Path(__file__).parent / "java"
@@ -36,41 +37,18 @@ class MirrorMaker:
 
     def __init__(self, version: str, errors: Path) -> None:
         jars = mirror_maker_jars(version)
-        self._errors = errors
-        with errors.open("wb") as output:
-            self._jvm = subprocess.Popen(
-                [
-                    "java",
-                    *toolchains.JVM_OPTIONS,
-                    "-cp",
-                    f"{jars}:{jars}/*",
-                    "org.apache.kafka.connect.mirror.MirrorClasses",
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                text=True,
-            )
+        main = "org.apache.kafka.connect.mirror.MirrorClasses"
+        self._jvm = AnsweringJvm(["java", *toolchains.JVM_OPTIONS, "-cp", f"{jars}:{jars}/*", main], errors)
 
     def __enter__(self) -> MirrorMaker:
+        self._jvm.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._jvm.stdin is not None
-        self._jvm.stdin.close()
-        try:
-            self._jvm.wait(60)
-        finally:
-            self._jvm.kill()
-            self._jvm.wait()
+        self._jvm.__exit__(kind, error, traceback)
 
     def ask(self, words: Sequence[object]) -> str:
-        """The answer to a line. Raises AssertionError with what the JVM said if it ended."""
-        assert self._jvm.stdin is not None and self._jvm.stdout is not None
-        self._jvm.stdin.write("\t".join(map(str, words)) + "\n")
-        self._jvm.stdin.flush()
-        answer = self._jvm.stdout.readline()
-        assert answer, f"the JVM ended at {words}: {self._errors.read_text()[-3000:]}"
-        return answer.removesuffix("\n")
+        """The answer to a line. Raises AssertionError with what the JVM said if it ended, or did not answer in time."""
+        return self._jvm.ask("\t".join(map(str, words)))

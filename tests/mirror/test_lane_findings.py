@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from odradek._ext.records.batch_builder import BatchBuilder
+from odradek.clients import topics
 from odradek.clients.cluster import Cluster, Partition, TopicInfo
 from odradek.clients.groups import CommittedOffset, commit_offsets, fetch_offsets
 from odradek.clients.wire import Buffer
@@ -24,6 +25,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.testing import Broker
 from tests.mirror.lanes import GROUP, Watcher, routes_of, running, wait_until_moved
 from tests.mirror.test_lane import Pair, check_equal, producer, write
+from tests.waiting import until
 
 ROUTE = Route(("t", 0), ("a.t", 0))
 
@@ -215,3 +217,43 @@ def test_the_position_of_a_former_topic_is_not_committed_again_as_one_of_the_new
         assert refreshed.wait(60)
     with Cluster(pair.target) as cluster:
         assert fetch_offsets(cluster, GROUP)[route.target].metadata == former.metadata
+
+
+def test_a_transaction_that_was_open_for_too_long_is_not_said_to_have_another_owner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Broker() as source, Broker({"transaction.abort.timed.out.transaction.cleanup.interval.ms": 50}) as target:
+        pair = Pair(source, target)
+        topic = pair.topic()
+        (route,) = routes_of(pair.source, [topic])
+        write(producer(pair.source), topic, 1, range(100))
+        commit, aborted = Commits.commit, threading.Event()
+
+        def slow(self: Commits, *arguments: Any) -> None:
+            if self._in_transaction:
+                assert aborted.wait(60)
+            commit(self, *arguments)
+
+        monkeypatch.setattr(Commits, "commit", slow)
+        options = LaneOptions(fetch_wait_ms=100, transaction_timeout_ms=1000)
+
+        def ended() -> bool:
+            """Whether the target has records and no open transaction."""
+            with Cluster(pair.target) as cluster:
+                partitions = [cluster.partition(*route.target)]
+                stable, all_of_it = (
+                    topics.list_offsets(cluster, partitions, topics.LATEST, committed_only=only)[route.target].offset
+                    for only in (True, False)
+                )
+            return all_of_it > 0 and stable == all_of_it
+
+        with (
+            pytest.raises(
+                lane.LaneFencedError, match=r"the target aborted the transaction of .*, which was open for \d"
+            ),
+            running(pair.source, pair.target, [route], options),
+        ):
+            try:
+                until(ended, "the target aborts the transaction")
+            finally:
+                aborted.set()

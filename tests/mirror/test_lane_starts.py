@@ -1,4 +1,4 @@
-"""Where a lane begins without a position of its own: nothing is copied a second time, and one refusal stops one partition."""
+"""Where a lane begins without a position: nothing is copied a second time, and one refusal stops one partition."""
 
 from __future__ import annotations
 

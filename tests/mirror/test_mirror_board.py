@@ -1,6 +1,5 @@
 """Prometheus scrapes the metrics of a worker: every query of the mirror's dashboard has data, and an alert fires."""
 
-import shutil
 import socket
 
 import pytest
@@ -11,9 +10,14 @@ from odradek.mirror.metrics import MirrorMetrics
 from odradek.mirror.routes import Route
 from tests.grafana.boards import ROOT, everything, other_queries, panel_queries, replaced
 from tests.grafana.prometheus import Prometheus
+from tests.toolchains import require_command
 
 BOARD = "odradek-mirror"
-pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs Prometheus (Debian: prometheus)")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prometheus():
+    require_command("prometheus", "prometheus")
 
 
 @pytest.fixture

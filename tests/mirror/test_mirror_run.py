@@ -94,7 +94,7 @@ def test_records_are_mirrored_and_the_status_shows_it(brokers, tmp_path, file, n
         moved = [float(line.split()[-1]) for line in lines if line.startswith("odradek_mirror_records_total{")]
         assert sum(moved) == 1000
         assert process.stop() == 0
-    assert "mirroring 4 partitions of 1 topics" in process.log and "stopped" in process.log
+    assert "mirroring 4 partitions of 1 topic\n" in process.log and "stopped" in process.log
     assert copied(brokers, f"a.{name}") == expected(1000)
     assert mirror("check", file).stdout.split()[-1] == "exists"
 

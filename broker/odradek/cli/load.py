@@ -365,7 +365,7 @@ def _period(from_: str | None, to: str | None, name: str) -> tuple[int | None, i
             " now, and later runs continue"
         )
     if (from_ms is not None or to_ms is not None) and name == "main":
-        fail("--from and --to load a period into a version of its own: name it with --version NAME, other than main")
+        fail("--from and --to load a period into a separate version: name it with --version NAME, other than main")
     return from_ms, to_ms
 
 

@@ -97,6 +97,8 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("", "odradek mirror status mirror.properties --partitions"),
         ("Show how a consumer group would move to the other cluster:",
          "odradek mirror switch billing mirror.properties --dry-run"),
+        ("Move a group whose cluster is lost:", "odradek mirror groups mirror.properties"),
+        ("", "odradek mirror switch billing mirror.properties --source-lost"),
     ),
     "odradek offsets": (
         ("Copy the offsets of a group of old consumers to __consumer_offsets:",

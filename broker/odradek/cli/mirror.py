@@ -25,6 +25,10 @@ LAZY = {
         "Check a mirror's file and its clusters, and show what would be mirrored.",
     ),
     "switch": ("odradek.cli.mirror_switch:switch", "Move a consumer group to another cluster of a mirror."),
+    "groups": (
+        "odradek.cli.mirror_lost:groups",
+        "List the consumer groups that have checkpoints, without their source.",
+    ),
     "status": ("odradek.cli.mirror_status:status", "Show the workers, positions and lags of a mirror."),
 }
 

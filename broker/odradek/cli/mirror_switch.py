@@ -12,7 +12,7 @@ from odradek.cli.mirror import load_flows
 from odradek.cli.options import DRY_RUN_OPTION, JSON_OPTION, Span, complete_paths
 
 if TYPE_CHECKING:
-    from odradek.mirror.settings import ClusterSettings, MirrorSettings
+    from odradek.mirror.settings import ClusterSettings, FlowSettings, MirrorSettings
     from odradek.mirror.switch import Move, Plan, Switch, SwitchFlow
 
 TITLES = ["topic", "partition", "offset", "to topic", "to offset", "before", "remark"]
@@ -41,6 +41,11 @@ TITLES = ["topic", "partition", "offset", "to topic", "to offset", "before", "re
     is_flag=True,
     help="Move the group even if an offset is not exact; the group may then read records twice.",
 )
+@click.option(
+    "--source-lost",
+    is_flag=True,
+    help="The cluster of --from is lost: use the newest checkpoints in the cluster of --to. The group may read records twice.",
+)
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key; overrides FILE. Repeatable.")
 @DRY_RUN_OPTION
 @JSON_OPTION
@@ -52,6 +57,7 @@ def switch(
     timeout_s: float,
     overwrite: bool,
     allow_repeats: bool,
+    source_lost: bool,
     overrides: tuple[str, ...],
     dry_run: bool,
     as_json: bool,
@@ -62,15 +68,24 @@ def switch(
     group has read, finds in the other cluster the first record that the group has not read, and commits its offset there. Then
     start the members on the other cluster. To move the group back, exchange --from and --to. If FILE has only one flow, both
     can be omitted: the group moves from its source to its target. Exit code 1 if the group cannot be moved.
+
+    If the cluster of --from is lost, --source-lost moves the group with the checkpoints that the mirror has written in the
+    cluster of --to. No record in this cluster is skipped; the command shows how many the group may read twice at most.
+    `odradek mirror groups` lists the groups that have checkpoints.
     """
+    from odradek.cli.mirror_lost import check_source, switch_lost
     from odradek.clients.errors import ClientError
     from odradek.mirror.switch import Switch
 
     settings, _ = load_flows(file, (), (), overrides, notes=False)
     here, there = _ends(settings, from_alias, to_alias)
+    if source_lost:
+        switch_lost(_flow(settings, here.alias, there.alias), group_id, overwrite, dry_run, as_json)
+        return
     flows = _flows(settings, here.alias, there.alias)
     try:
         with here.connect() as first, there.connect() as second:
+            check_source(first, settings, here.alias, there.alias)
             moving = Switch(group_id, first, second, here.alias, there.alias, flows, timeout_s, warn)
             plan = moving.plan(stopped=not dry_run)
             if not as_json:
@@ -115,6 +130,19 @@ def _flows(settings: "MirrorSettings", here: str, there: str) -> "list[SwitchFlo
         known = ", ".join(flow.name for flow in settings.flows)
         fail(f"{settings.file} has no flow between '{here}' and '{there}'; its flows are {known}", 2)
     return flows
+
+
+def _flow(settings: "MirrorSettings", here: str, there: str) -> "FlowSettings":
+    """The flow from one cluster to the other; ends the command if there is none."""
+    found = next((flow for flow in settings.flows if (flow.source.alias, flow.target.alias) == (here, there)), None)
+    if found is None:
+        known = ", ".join(flow.name for flow in settings.flows)
+        fail(
+            f"{settings.file} has no flow '{here}->{there}', whose checkpoints --source-lost needs in '{there}'; its flows are"
+            f" {known}",
+            2,
+        )
+    return found
 
 
 def _refusal(moving: "Switch", plan: "Plan", overwrite: bool, allow_repeats: bool) -> str | None:

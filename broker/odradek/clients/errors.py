@@ -27,6 +27,10 @@ class UnreachableError(ClientError):
     """The broker does not answer, does not answer in time, or is not a Kafka broker."""
 
 
+class ResponseTooLargeError(UnreachableError):
+    """The response has more bytes than the client takes. The connection cannot be used any more."""
+
+
 class UnknownHostError(UnreachableError):
     """The name of a broker's host has no address here."""
 

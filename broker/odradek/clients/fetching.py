@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from odradek.clients import topics
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import RefusedError, UnreachableError, code_of
+from odradek.clients.partition_leaders import STALE_LEADER, MissingTopic, PartitionLeaders, Place
 from odradek.clients.wire import Connection, Readable, which_readable
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
@@ -19,25 +20,6 @@ OLDEST, NEWEST = 4, 12
 """Versions of Fetch: 4 is the first with batches of format v2, 12 the last that names topics."""
 WAIT_MS = 500
 MAX_BYTES, PARTITION_MAX_BYTES = 16 << 20, 1 << 20
-PAUSE_S = 0.1
-MISSING_S = 5.0
-"""A topic that is missing from Metadata for this long counts as deleted; a broker that is starting may not know it yet."""
-STALE_LEADER = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-    }
-)
-"""Errors after which the fetcher looks up the partition's leader and retries."""
-
-Place = tuple[str, int]
 
 
 class FetchedRecords(NamedTuple):
@@ -69,12 +51,10 @@ class Fetcher:
         self._cluster = cluster
         self._positions = dict(positions)
         self._committed_only = committed_only
-        self._warn = warn
-        self._warned = False
-        self._leaders: dict[int, list[Place]] = {}
+        self._leaders = PartitionLeaders(cluster, warn)
+        self._leaders.look_at = 0.0
+        self._missing = MissingTopic()
         self._pending: dict[Connection, _PendingFetch] = {}
-        self._look_at: float | None = 0.0
-        self._missing_since: float | None = None
 
     def advance(self, place: Place, position: int) -> None:
         """Continue at `position`."""
@@ -83,22 +63,20 @@ class Fetcher:
     def drop(self, place: Place) -> None:
         """Stop reading a partition."""
         self._positions.pop(place, None)
-        for places in self._leaders.values():
-            if place in places:
-                places.remove(place)
+        self._leaders.drop(place)
 
     def poll(self, timeout_s: float, wake: Sequence[Readable] = ()) -> Iterator[FetchedRecords]:
         """Yield records that arrive within `timeout_s`; return at once when a `wake` descriptor is readable.
 
         Raises ClientError.
         """
-        if self._look_at is not None and time.monotonic() >= self._look_at:
+        if self._leaders.due:
             self._look_up_leaders()
-        for node_id in [node for node, places in self._leaders.items() if places]:
+        for node_id in [node for node, places in self._leaders.led.items() if places]:
             if all(pending.node_id != node_id for pending in self._pending.values()):
                 self._send_fetch(node_id)
         due = [pending.deadline for pending in self._pending.values()]
-        due += [] if self._look_at is None else [self._look_at]
+        due += [] if self._leaders.look_at is None else [self._leaders.look_at]
         if due:
             timeout_s = max(0.0, min(timeout_s, min(due) - time.monotonic()))
         buffered = [connection for connection in self._pending if connection.buffered]
@@ -116,7 +94,7 @@ class Fetcher:
         for connection, pending in list(self._pending.items()):
             if now >= pending.deadline:
                 del self._pending[connection]
-                self._lose(
+                self._leaders.lose(
                     pending.node_id, UnreachableError(f"{connection.address} did not answer a Fetch request in time")
                 )
 
@@ -125,47 +103,31 @@ class Fetcher:
         try:
             topics_by_name = self._cluster.metadata(sorted({name for name, _ in self._positions})).topics
         except UnreachableError as error:
-            self._report_unreachable(error)
+            self._leaders.unreachable(error)
             return
-        self._look_at = None
-        self._leaders = {}
+        self._leaders.look_at = None
+        self._leaders.led = {}
         self._check_missing(sorted({name for name, _ in self._positions} - set(topics_by_name)))
         for place in self._positions:
             name, number = place
             partitions = topics_by_name[name].partitions if name in topics_by_name else ()
             leader = next((partition.leader for partition in partitions if partition.number == number), -1)
             if leader >= 0:
-                self._leaders.setdefault(leader, []).append(place)
+                self._leaders.led.setdefault(leader, []).append(place)
             else:
-                self._schedule_look_up()
+                self._leaders.schedule()
 
     def _check_missing(self, missing: list[str]) -> None:
         """Raise RefusedError if topics have been missing from Metadata for MISSING_S."""
-        if not missing:
-            self._missing_since = None
-            return
-        now = time.monotonic()
-        if self._missing_since is None:
-            self._missing_since = now
-        if now - self._missing_since >= MISSING_S:
+        if self._missing.deleted(bool(missing)):
             raise RefusedError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{missing[0]}' was deleted while it was being read"
             )
 
-    def _schedule_look_up(self) -> None:
-        if self._look_at is None:
-            self._look_at = time.monotonic() + PAUSE_S
-
-    def _report_unreachable(self, error: UnreachableError) -> None:
-        self._look_at = time.monotonic() + PAUSE_S
-        if not self._warned:
-            self._warn(f"{error}; retrying")
-        self._warned = True
-
     def _send_fetch(self, node_id: int) -> None:
         topics: dict[str, list[Any]] = {}
         make = fetch.Request
-        for name, number in self._leaders[node_id]:
+        for name, number in self._leaders.led[node_id]:
             topics.setdefault(name, []).append(
                 make.FetchPartition(
                     partition=number,
@@ -184,26 +146,20 @@ class Fetcher:
             connection = self._cluster.broker(node_id)
             connection.send(fetch.SCHEMA, request, version=connection.version_of(fetch.SCHEMA, OLDEST, NEWEST))
         except UnreachableError as error:
-            self._lose(node_id, error)
+            self._leaders.lose(node_id, error)
         else:
             self._pending[connection] = _PendingFetch(
                 node_id, time.monotonic() + WAIT_MS / 1000 + self._cluster.timeout_s
             )
-
-    def _lose(self, node_id: int, error: UnreachableError) -> None:
-        """The broker is unreachable: look up the leaders of its partitions after a pause."""
-        self._cluster.forget(node_id)
-        self._leaders.pop(node_id, None)
-        self._report_unreachable(error)
 
     def _receive(self, connection: Connection) -> Iterator[FetchedRecords]:
         node_id = self._pending.pop(connection).node_id
         try:
             response = connection.receive()
         except UnreachableError as error:
-            self._lose(node_id, error)
+            self._leaders.lose(node_id, error)
             return
-        self._warned = False
+        self._leaders.answered()
         if response.error_code:
             raise RefusedError(response.error_code, what=f"Fetch at {connection.address}")
         for topic in response.responses:
@@ -221,18 +177,7 @@ class Fetcher:
                     before = self._positions[place]
                     yield FetchedRecords(place, part.records, aborted)
                     if self._positions.get(place) != before:
-                        self._move_to_end(node_id, place)
-
-    def _move_to_end(self, node_id: int, place: Place) -> None:
-        """Request a partition last from now on: brokers fill a response in the order of the request.
-
-        Partitions that returned no whole batch thus come first in the next request. A broker returns a batch that is larger
-        than the request allows only for the first partition.
-        """
-        places = self._leaders.get(node_id, [])
-        if place in places:
-            places.remove(place)
-            places.append(place)
+                        self._leaders.move_to_end(node_id, place)
 
     def _log_start_offset(self, place: Place) -> int:
         """The log start offset of a partition; -1 if it is unknown. A Fetch response with an error does not contain it."""
@@ -247,9 +192,7 @@ class Fetcher:
         """Pause a partition whose leader is stale until the leaders are looked up. Raises Refused for other errors."""
         code = code_of(part.error_code)
         if code in STALE_LEADER:
-            if place in self._leaders.get(node_id, ()):
-                self._leaders[node_id].remove(place)
-            self._schedule_look_up()
+            self._leaders.pause(node_id, place)
             return
         name = f"{place[0]}-{place[1]}"
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from odradek import __version__
-from odradek.clients.errors import ClientError, HandshakeError, UnknownHostError, UnreachableError, UnsupportedError
+from odradek.clients.errors import (
+    ClientError,
+    HandshakeError,
+    ResponseTooLargeError,
+    UnknownHostError,
+    UnreachableError,
+    UnsupportedError,
+)
 from odradek.clients.login import log_in
 from odradek.clients.security import PLAIN, ClientSecurity, lost, refuses_certificate
 from odradek.protocol import ProtocolError, decode, encode_frame
@@ -85,6 +92,7 @@ class Connection:
     :ivar streams: set by an owner of many or large responses that looks at `buffered` before it waits for `fileno`: several
         responses are read at once, and all are decoded in the same memory, so that `receive` invalidates the records of
         the former response.
+    :ivar most_response_bytes: a larger response raises ResponseTooLargeError; at most MAX_RESPONSE_BYTES.
     """
 
     def __init__(
@@ -111,6 +119,7 @@ class Connection:
         self.features_epoch = -1
         self._pending: deque[_PendingRequest] = deque()
         self.streams = False
+        self.most_response_bytes = MAX_RESPONSE_BYTES
         self._ahead = memoryview(b"")  # bytes that were read and belong to the next responses
         self._memory = bytearray()
         self._login_hint = ""  # for a connection that ends before the first response after ApiVersions
@@ -262,6 +271,12 @@ class Connection:
                 raise UnreachableError(
                     f"{self.address} is not a Kafka broker: it responded to {request.api.name} with {bytes(head)!r}..."
                 )
+            if size > self.most_response_bytes:
+                self.close()
+                raise ResponseTooLargeError(
+                    f"{self.address} responded to {request.api.name} with {size} bytes; this client takes at most"
+                    f" {self.most_response_bytes}"
+                )
             response = self._receive_exactly(size, deadline, self._room(size))
             self._login_hint = ""
         except TimeoutError:
@@ -301,6 +316,11 @@ class Connection:
     def unanswered(self) -> list[str]:
         """API names of requests that have no response yet and do more than validate."""
         return [request.api.name for request in self._pending if request.changes]
+
+    def release(self, most_bytes: int) -> None:
+        """Free the memory of a connection that streams if it has more than this."""
+        if len(self._memory) > most_bytes:
+            self._memory = bytearray()
 
     def _room(self, size: int) -> bytearray | memoryview:
         """Memory for a response."""

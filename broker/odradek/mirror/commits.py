@@ -5,6 +5,7 @@ the transaction that the former session left open, and increments the epoch of t
 owners. Without exactly once, positions are committed as offsets of a group that has no members.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -118,6 +119,7 @@ class Commits:
         self._coordinators: dict[int, int] = {}
         self._in_transaction: set[Place] = set()
         self._offsets_added = False
+        self._opened_at: float | None = None
         self.producer = self._begin(former)
 
     def _begin(self, former: Producer) -> Producer:
@@ -158,6 +160,11 @@ class Commits:
         )
         requests = [_Request(end_txn.SCHEMA, request, WITHOUT_NEW_EPOCH)]
         (answer,) = self._ask(TRANSACTION, requests, lambda answer: [answer.error_code])
+        if answer.error_code in FENCED:
+            raise LaneFencedError(
+                f"the transactional id '{self._transactional_id}' has another owner, or the target aborted its transaction, "
+                f"because it was open for longer than odradek.mirror.transaction.timeout.ms: {describe_code(answer.error_code)}"
+            )
         if answer.error_code != ErrorCode.INVALID_TXN_STATE:  # no transaction is open
             self.check(answer.error_code, "EndTxn")
 
@@ -225,7 +232,10 @@ class Commits:
             requests.append(self._add_offsets())
         if not requests:
             return {}
+        began = time.monotonic()
         answers = self._ask(TRANSACTION, requests, _codes_of_additions)
+        if self._opened_at is None:
+            self._opened_at = began
         codes = {code for answer in answers for code in _codes_of_additions(answer)}
         for code in sorted(codes & FENCED):
             self.check(code, "joining the transaction")
@@ -304,6 +314,7 @@ class Commits:
         self.check(end.error_code, "EndTxn")
         self._in_transaction.clear()
         self._offsets_added = False
+        self._opened_at = None
 
     def _commit_offsets(self, positions: Mapping[Place, Position]) -> None:
         make = offset_commit.Request
@@ -358,12 +369,25 @@ class Commits:
             self._coordinators[kind] = self._control.coordinator_of(name, kind)
         return self._control.broker(self._coordinators[kind])
 
+    def fenced(self, reason: str) -> LaneFencedError:
+        """The error after the target has answered with one of FENCED. :param reason: of the broker.
+
+        The codes do not tell another owner from the timeout of a transaction, which also increments the epoch.
+        """
+        name, limit_ms = f"the transactional id '{self._transactional_id}'", self._options.transaction_timeout_ms
+        open_s = 0.0 if self._opened_at is None else time.monotonic() - self._opened_at
+        if open_s * 1000 >= limit_ms:
+            return LaneFencedError(
+                f"the target aborted the transaction of {name}, which was open for {open_s:.1f} s; a transaction may be open "
+                f"for {limit_ms / 1000:g} s (odradek.mirror.transaction.timeout.ms): the source or the target was slow "
+                f"({reason})"
+            )
+        return LaneFencedError(f"{name} has another owner: {reason}")
+
     def check(self, code: int, what: str) -> None:
         """Raise the error for a request of a coordinator that has an error code."""
         if code in FENCED:
-            raise LaneFencedError(
-                f"the transactional id '{self._transactional_id}' has another owner: {describe_code(code)}"
-            )
+            raise self.fenced(describe_code(code))
         if code:
             raise RefusedError(code, what=f"{what} at the target")
 

@@ -193,7 +193,10 @@ class FlowWorker:
             self._metrics.topics = len({route.source[0] for route in routes})
             self._metrics.last_refresh = time.time()
             if not self.started.is_set():
-                log.info("%s: mirroring %d partitions of %d topics", self.flow.name, len(routes), self._metrics.topics)
+                log.info(
+                    "%s: mirroring %s of %s",
+                    self.flow.name, _count(len(routes), "partition"), _count(self._metrics.topics, "topic"),
+                )  # fmt: skip
                 self.started.set()
             if settings_due:
                 if self.membership.leads:
@@ -221,3 +224,7 @@ class FlowWorker:
         self._metrics.refused_topics = len(plan.refused)
         for line in plan.warnings:
             self._memory.say_once(f"{self.flow.name}: {line}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

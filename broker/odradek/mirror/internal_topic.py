@@ -93,6 +93,11 @@ class InternalTopic:
 
         Tombstones are skipped. Raises MirrorRecordError for other records that `decoder` refuses, ClientError.
         """
+        for record, _ in self.read_timed(decoder):
+            yield record
+
+    def read_timed(self, decoder: Callable[[bytes | None, bytes | None], AnyRecord]) -> Iterator[tuple[AnyRecord, int]]:
+        """As `read`, with the timestamp of each record in ms since 1970."""
         view = self._cluster.metadata([self.name])
         if self.name not in view.topics:
             return
@@ -104,6 +109,7 @@ class InternalTopic:
                     if record.value is None:
                         continue
                     try:
-                        yield decoder(record.key, record.value)
+                        decoded = decoder(record.key, record.value)
                     except MirrorRecordError as error:
                         raise MirrorRecordError(f"{self.name} at offset {record.offset}: {error}") from None
+                    yield decoded, record.timestamp

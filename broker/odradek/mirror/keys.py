@@ -215,6 +215,15 @@ _ROWS = (
         "behind them.",
         choices=("refuse", "append"),
     ),
+    MirrorKey(
+        "odradek.mirror.source.truncation",
+        CHOICE,
+        "stop",
+        "What happens to a partition when the source has lost records that were copied, for example because of an unclean "
+        "leader election. stop: the partition stops. continue: the copy keeps these records, and the source is copied on from "
+        "the offset at which it was truncated.",
+        choices=("stop", "continue"),
+    ),
     _int(
         "odradek.mirror.lanes",
         8,
@@ -250,6 +259,14 @@ _ROWS = (
         1 << 10,
         1 << 30,
         "The most bytes of one partition in a Fetch response.",
+    ),
+    _int(
+        "odradek.mirror.fetch.memory.bytes",
+        256 << 20,
+        4 << 20,
+        1 << 29,
+        "The most bytes of Fetch responses that a lane holds. The leaders of its partitions share half of them; the other half "
+        "is for one large batch. A larger batch stops its partition.",
     ),
     _int(
         "odradek.mirror.fetch.wait.ms",

@@ -6,7 +6,6 @@ positions and moves records until an error. After any error the lane forgets wha
 continues at the committed positions.
 """
 
-import json
 import logging
 import socket
 import threading
@@ -18,14 +17,15 @@ from typing import NamedTuple
 from odradek._ext.records.moved_batches import MOVE, FetchedBatch
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, describe_code
-from odradek.clients.fetching import STALE_LEADER
+from odradek.clients.partition_leaders import STALE_LEADER
 from odradek.clients.wire import Readable, which_readable
 from odradek.mirror.commits import NO_PRODUCER, Commits, LaneFencedError, Position, PositionRefusedError
+from odradek.mirror.epochs import Asked, Compared, Epochs, compare
 from odradek.mirror.leaders import Limits, limits
-from odradek.mirror.positions import changed_source, noted
+from odradek.mirror.positions import changed_source, cut_noted, noted, notes, truncated
 from odradek.mirror.reencode import InvalidBatchError, reencode
-from odradek.mirror.routes import EARLIEST, UNKNOWN_TOPIC_ID, LaneOptions, Observer, Place, Route
-from odradek.mirror.source import Answered, Fetched, SourceReader, Stopped
+from odradek.mirror.routes import EARLIEST, LaneOptions, Observer, Place, Route
+from odradek.mirror.source import Answered, Fetched, Rewound, SourceReader, Stopped
 from odradek.mirror.starting import newest, obstacles, positions_group, positions_in
 from odradek.mirror.target import ABSENT, BatchLostError, Outgoing, PartitionRefusedError, TargetWriter
 from odradek.protocol.errors import ErrorCode
@@ -58,6 +58,7 @@ class _Session:
         partition, as far as records were passed to the writer. :param dirty: those that differ from what is committed.
     :param records: whether records were passed since the last commit. :param opened_at: monotonic time of the first change
         since then. :param foreign: those whose committed position is one of another topic or cluster.
+    :param cuts: the offsets at which the source of stopped partitions was truncated.
     """
 
     reader: SourceReader
@@ -67,9 +68,10 @@ class _Session:
     cluster_id: str | None
     routes: dict[Place, Route] = field(default_factory=dict)
     positions: dict[Place, int] = field(default_factory=dict)
-    epochs: dict[Place, int] = field(default_factory=dict)
+    epochs: dict[Place, Epochs] = field(default_factory=dict)
     dirty: set[Place] = field(default_factory=set)
     foreign: set[Place] = field(default_factory=set)
+    cuts: dict[Place, int] = field(default_factory=dict)
     records: bool = False
     opened_at: float = 0.0
     refresh_at: float = 0.0
@@ -160,7 +162,9 @@ class Lane:
             commits = Commits(control, self._transactional_id, self._group_id, self._options, self._former)
             self._former = commits.producer
             writer = TargetWriter(data, commits, self._transactional_id, self._options, alone=bool(self._suspects))
-            reader = SourceReader(source, self._options, self._limits, self._observer.progress, self._warn)
+            reader = SourceReader(
+                source, self._options, self._limits, self._compare, self._observer.progress, self._warn
+            )
             session = _Session(
                 reader, writer, commits, control, source.view().cluster_id, refresh_at=time.monotonic() + REFRESH_S
             )
@@ -235,8 +239,9 @@ class Lane:
         for place, route in list(session.routes.items()):
             if wanted.get(place) != route or place in again:
                 session.reader.drop(route)
-                del session.routes[place], session.positions[place]
+                del session.routes[place], session.positions[place], session.epochs[place]
                 session.foreign.discard(place)
+                session.cuts.pop(place, None)
         self._halts = {place: halt for place, halt in self._halts.items() if place in wanted}
         self._absent_since = {place: since for place, since in self._absent_since.items() if place in wanted}
         self._suspects = {place: suspect for place, suspect in self._suspects.items() if place in wanted}
@@ -257,6 +262,7 @@ class Lane:
             if position is None and place not in starts:
                 self._stop_at(session, route)
                 continue
+            session.epochs[place] = Epochs.noted(noted("" if position is None else position.metadata))
             if position is None:
                 session.positions[place] = starts[place]
                 self._mark(session, place)
@@ -268,15 +274,35 @@ class Lane:
                     session.foreign.add(place)
                 elif position != own.get(place) or self._other_writer(position) is not None:
                     self._mark(session, place)
+                if reason is None:
+                    self._apply_cut(session, route, position)
             session.routes[place] = route
             halt = self._halts.get(place)
             if halt is not None and session.positions[place] >= halt.first_offset:
                 self._stop_at(session, route)
             else:
-                session.reader.follow(route, session.positions[place])
+                session.reader.follow(route, session.positions[place], session.epochs[place])
         if session.dirty:
             # Before any record: another start must not choose another first offset, and knows whose the records are.
             self._commit(session)
+
+    def _apply_cut(self, session: _Session, route: Route, position: Position) -> None:
+        """Stop a partition that stopped because of a truncation of the source, or continue there if the options say so."""
+        place, cut = route.target, cut_noted(position.metadata, position.offset)
+        if cut is None:
+            return
+        reason = truncated(route.source, place, position.offset, cut, cut)
+        if self._options.continue_truncated:
+            session.epochs[place].cut(cut)
+            self._rewind(session, place, cut, reason)
+        else:
+            session.cuts[place] = cut
+            self._halt(place, position.offset, reason, may_pass=False)
+
+    def _rewind(self, session: _Session, place: Place, position: int, reason: str) -> None:
+        self._warn(f"{reason}; copying on from offset {position}")
+        session.cuts.pop(place, None)
+        self._advance(session, place, position)
 
     def _starts(self, routes: list[Route]) -> dict[Place, int]:
         """The first offsets to copy for partitions without a position, by target; those that have none are halted."""
@@ -337,20 +363,20 @@ class Lane:
         with self._source() as source:
             return limits(source, places, start)
 
+    def _compare(self, asked: list[Asked]) -> Compared:
+        """As `epochs.compare`, over separate connections."""
+        with self._source() as source:
+            return compare(source, asked)
+
     def _changed_topic(self, session: _Session, route: Route, position: Position) -> str | None:
         """Why the position is not one of the route's topic; None if it is, or if that cannot be known."""
         return changed_source(route.source, route.target, position.metadata, route.source_topic_id, session.cluster_id)
 
     def _position(self, session: _Session, place: Place) -> Position:
-        route = session.routes[place]
-        metadata: dict[str, object] = {"epoch": session.epochs.get(place, -1)}
-        if session.cluster_id is not None:
-            metadata["cluster_id"] = session.cluster_id
-        if route.source_topic_id != UNKNOWN_TOPIC_ID:
-            metadata["topic_id"] = route.source_topic_id.hex()
-        if self._options.exactly_once:
-            metadata["by"] = self._transactional_id
-        return Position(session.positions[place], json.dumps(metadata, separators=(",", ":")))
+        position, topic_id = session.positions[place], session.routes[place].source_topic_id
+        known = session.epochs[place].before(position)
+        writer = self._transactional_id if self._options.exactly_once else None
+        return Position(position, notes(known, session.cluster_id, topic_id, writer, session.cuts.get(place)))
 
     # -- moving -----------------------------------------------------------------------------------------------------
 
@@ -371,6 +397,8 @@ class Lane:
             for event in reader.poll(ready):
                 if isinstance(event, Stopped):
                     self._source_stopped(session, event)
+                elif isinstance(event, Rewound):
+                    self._rewind(session, event.route.target, event.position, event.reason)
                 elif isinstance(event, Answered):
                     writer.flush()  # the batches of all partitions of the answer, so that requests can have several
                 else:
@@ -397,6 +425,9 @@ class Lane:
     def _source_stopped(self, session: _Session, event: Stopped) -> None:
         place = event.route.target
         self._halt(place, session.positions[place], event.reason, event.may_pass)
+        if event.truncated is not None:
+            session.cuts[place] = event.truncated
+            self._mark(session, place)
         self._stop_at(session, event.route)
 
     def _take(self, session: _Session, event: Fetched) -> None:
@@ -422,8 +453,6 @@ class Lane:
             self._advance(session, place, batch.last_offset + 1)
         else:
             self._advance(session, place, walk.position)
-        if walk.leader_epoch >= 0:
-            session.epochs[place] = walk.leader_epoch
 
     def _advance(self, session: _Session, place: Place, position: int) -> None:
         if position != session.positions[place]:

@@ -44,7 +44,7 @@ class LaneSet:
 
     :param flow: its name, for the log. :param lanes: the number of lanes of the flow. :param make: makes the lane
         with an index.
-    :param fenced: the exception with which a lane ends when another worker has it. :param on_fenced: called then, in
+    :param fenced: the exception with which a lane ends when another worker may have it. :param on_fenced: called then, in
         its thread.
     :param on_end: called when a lane has ended with an error, in its thread; `revive` starts it again.
     """
@@ -158,10 +158,8 @@ class LaneSet:
             thread.join()
         try:
             self._run(lane)
-        except self._fenced:
-            log.warning(
-                "%s: lane %d has another owner now; asking the group for the current assignment", self._flow, index
-            )
+        except self._fenced as error:
+            log.warning("%s: lane %d ended: %s; asking the group for the current assignment", self._flow, index, error)
             if self._forget(index, lane):
                 self._on_fenced()
         except Exception:  # the border of a thread: the other lanes continue

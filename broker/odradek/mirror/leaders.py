@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from odradek.clients import topics
-from odradek.clients.cluster import WITH_CREATION, Cluster, TopicInfo, view_from
+from odradek.clients.cluster import WITH_CREATION, Cluster, Partition, TopicInfo, view_from
 from odradek.clients.errors import code_of
 from odradek.mirror.routes import EARLIEST, Place
 from odradek.protocol.errors import ErrorCode
@@ -21,10 +21,15 @@ class LookedUp(NamedTuple):
 
     def leader(self, place: Place) -> int:
         """The id of the broker that leads a partition; -1 if it is unknown, or there is none."""
+        partition = self.partition(place)
+        return -1 if partition is None else partition.leader
+
+    def partition(self, place: Place) -> Partition | None:
+        """A partition; None if it is unknown."""
         name, number = place
         found = self.topics.get(name)
         partitions = () if found is None else found.partitions
-        return next((partition.leader for partition in partitions if partition.number == number), -1)
+        return next((partition for partition in partitions if partition.number == number), None)
 
 
 def look_up(cluster: Cluster, names: Iterable[str]) -> LookedUp:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from odradek.mirror.routes import Observer, Route
+from odradek.mirror.routes import Observer, Place, Route
 
 log = logging.getLogger("odradek.mirror")
 
@@ -45,10 +45,14 @@ class Observers:
 
 
 class LogObserver:
-    """Logs failures and stopped partitions of one flow. :param flow: its name."""
+    """Logs failures and stopped partitions of one flow. :param flow: its name.
+
+    A stopped partition that is tried again and stops for the same reason is not logged again.
+    """
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
+        self._stopped: dict[Place, str] = {}  # the reasons; of each partition used by one thread
 
     def moved(
         self,
@@ -60,13 +64,20 @@ class LogObserver:
         size_bytes: int,
         timestamp_ms: int,
     ) -> None:
-        """Batches are counted, not logged."""
+        """A stopped partition goes on; other batches are counted, not logged."""
+        if self._stopped and self._stopped.pop(route.target, None) is not None:
+            log.info(
+                "%s: partition %s-%d of the source is mirrored to %s-%d again", self._flow, *route.source, *route.target
+            )
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
         """Positions are counted, not logged."""
 
     def stopped(self, route: Route, reason: str) -> None:
         """Somebody must act: the partition is not mirrored."""
+        if self._stopped.get(route.target) == reason:
+            return
+        self._stopped[route.target] = reason
         log.error(
             "%s: partition %s-%d of the source is not mirrored to %s-%d any more: %s",
             self._flow, *route.source, *route.target, reason,

@@ -4,6 +4,7 @@ Pure functions: used by the threads of the lanes, and by `odradek mirror status`
 """
 
 import json
+from collections.abc import Sequence
 
 from odradek.mirror.routes import UNKNOWN_TOPIC_ID, Place
 
@@ -15,6 +16,53 @@ def noted(metadata: str) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def notes(
+    epochs: Sequence[tuple[int, int]], cluster_id: str | None, topic_id: bytes, writer: str | None, cut: int | None
+) -> str:
+    """The metadata of a position. :param epochs: (leader epoch, first offset).
+
+    :param cluster_id: and `topic_id`: of the source. :param writer: the transactional id that commits it.
+    :param cut: see `cut_noted`.
+    """
+    found: dict[str, object] = {"epochs": epochs}
+    if cluster_id is not None:
+        found["cluster_id"] = cluster_id
+    if topic_id != UNKNOWN_TOPIC_ID:
+        found["topic_id"] = topic_id.hex()
+    if writer is not None:
+        found["by"] = writer
+    if cut is not None:
+        found["truncated"] = cut
+    return json.dumps(found, separators=(",", ":"))
+
+
+def cut_noted(metadata: str, position: int) -> int | None:
+    """The offset at which the source was truncated, from the metadata of a partition that stopped for this reason; else None.
+
+    It is noted, because the log of the source can become longer than the position before a worker starts again.
+    """
+    cut = noted(metadata).get("truncated")
+    return cut if type(cut) is int and 0 <= cut < position else None
+
+
+def truncated(source: Place, target: Place, position: int, offset: int | None, below: int) -> str:
+    """Why a partition whose source lost copied records stops.
+
+    :param offset: the first one that the source does not have any more; None: unknown, but at most `below`.
+    """
+    name, copy = f"{source[0]}-{source[1]}", f"{target[0]}-{target[1]}"
+    if offset is None:
+        return (
+            f"the source's log of {name} is not the one that was copied: from an offset on that is unknown, at most {below}, "
+            f"to {position - 1} the source has other records than the copy {copy}, or none; delete the copy to begin again"
+        )
+    return (
+        f"the source's log of {name} was truncated: the copy {copy} has the records of the source's offsets {offset} to "
+        f"{position - 1}, which the source does not have any more; to keep them and to copy on from offset {offset}, set "
+        "odradek.mirror.source.truncation=continue, or delete the copy to begin again"
+    )
 
 
 def changed_source(source: Place, target: Place, metadata: str, topic_id: bytes, cluster_id: str | None) -> str | None:

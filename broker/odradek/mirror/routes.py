@@ -40,11 +40,13 @@ class LaneOptions:
     :param commit_bytes: a transaction is committed when it has this many bytes of batches.
     :param fetch_max_bytes: the most bytes that one Fetch response of a source broker should have.
     :param partition_fetch_bytes: the most bytes of one partition in it.
+    :param fetch_memory_bytes: the most bytes of Fetch responses that the lane holds; a batch may have half of them.
     :param fetch_wait_ms: how long a source broker holds a Fetch that finds no data.
     :param transaction_timeout_ms: after this time the target aborts a transaction whose lane is silent.
     :param request_timeout_s: how long a broker may take for a response.
     :param start: where the mirror begins to read a partition without a position: EARLIEST or LATEST.
     :param append: copies that have records but no position get all records of the source; False: they stop.
+    :param continue_truncated: a partition whose source was truncated is copied on from the truncation; False: it stops.
     :param retry_stopped_s: after this time a stopped partition is tried again if the reason may have passed.
     """
 
@@ -53,11 +55,13 @@ class LaneOptions:
     commit_bytes: int = 16 << 20
     fetch_max_bytes: int = 4 << 20
     partition_fetch_bytes: int = 1 << 20
+    fetch_memory_bytes: int = 256 << 20
     fetch_wait_ms: int = 500
     transaction_timeout_ms: int = 60_000
     request_timeout_s: float = 30.0
     start: str = EARLIEST
     append: bool = False
+    continue_truncated: bool = False
     retry_stopped_s: float = 60.0
 
 

@@ -56,9 +56,9 @@ class ClusterSettings:
     security: ClientSecurity
     request_timeout_s: float = 30.0
 
-    def connect(self) -> Cluster:
-        """A new `Cluster`, for one thread; it connects at its first request."""
-        return Cluster(self.servers, self.request_timeout_s, security=self.security)
+    def connect(self, timeout_s: float | None = None) -> Cluster:
+        """A new `Cluster`, for one thread; it connects at its first request. :param timeout_s: default: `request_timeout_s`."""
+        return Cluster(self.servers, timeout_s or self.request_timeout_s, security=self.security)
 
 
 @dataclass(frozen=True)
@@ -137,11 +137,13 @@ class FlowSettings:
             commit_bytes=self.integer("odradek.mirror.commit.bytes"),
             fetch_max_bytes=self.integer("odradek.mirror.fetch.max.bytes"),
             partition_fetch_bytes=self.integer("odradek.mirror.partition.fetch.bytes"),
+            fetch_memory_bytes=self.integer("odradek.mirror.fetch.memory.bytes"),
             fetch_wait_ms=self.integer("odradek.mirror.fetch.wait.ms"),
             transaction_timeout_ms=self.integer("odradek.mirror.transaction.timeout.ms"),
             request_timeout_s=self.integer("odradek.mirror.request.timeout.ms") / 1000,
             start=self.text("odradek.mirror.start"),
             append=self.text("odradek.mirror.copies.with.records") == "append",
+            continue_truncated=self.text("odradek.mirror.source.truncation") == "continue",
             retry_stopped_s=float(self.integer("odradek.mirror.retry.stopped.seconds")),
         )
 

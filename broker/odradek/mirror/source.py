@@ -1,29 +1,35 @@
 """Reads the partitions of a lane from the source: one Fetch in flight for each leader, read_committed.
 
 Used in the thread of one lane. The data is not trusted: `odradek._ext.records.moved_batches` checks it. When a leader moves or
-is unreachable, the leaders are looked up after a pause, as long as the lane keeps calling.
+is unreachable, the leaders are looked up after a pause, as long as the lane keeps calling. Before a partition is read from a
+leader, and again after that leader was lost or its epoch has changed, the leader's log is compared with what was copied
+(`epochs`).
 """
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from odradek._ext.records.moved_batches import Walk, walk
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import ClientError, UnreachableError, code_of, describe_code
-from odradek.clients.fetching import MISSING_S, PAUSE_S, STALE_LEADER
-from odradek.clients.wire import Connection
+from odradek.clients.errors import ClientError, ResponseTooLargeError, UnreachableError, code_of, describe_code
+from odradek.clients.partition_leaders import STALE_LEADER, MissingTopic, PartitionLeaders
+from odradek.clients.wire import MAX_RESPONSE_BYTES, Connection
+from odradek.mirror.epochs import Asked, Compared, Diverged, Epochs
 from odradek.mirror.leaders import Limits, look_up
-from odradek.mirror.positions import made_again
+from odradek.mirror.positions import made_again, truncated
 from odradek.mirror.routes import EARLIEST, LATEST, UNKNOWN_TOPIC_ID, LaneOptions, Place, Route
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
 
 WITH_IDS = 13
 """The first version of Fetch that names topics by their id, so that a topic that was created again is noticed."""
-LARGEST_BATCH_BYTES = 128 << 20
-"""A batch above this size is not fetched; the largest response that a connection takes is twice that."""
+WITH_LIMIT = 3
+"""The first version of Fetch that limits a response, and returns one batch that is larger (Kafka 0.10.1)."""
+LEAST_SHARE_BYTES = 64 << 10
+HEAD_BYTES = 1 << 20
+"""What a response may have beside the batches."""
 MOVED_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 READ_COMMITTED = 1
 
@@ -43,32 +49,59 @@ class Answered(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """The source cannot continue with a partition. :param may_pass: whether it makes sense to try again later."""
+    """The source cannot continue with a partition. :param may_pass: whether it makes sense to try again later.
+
+    :param truncated: the first copied offset that the source does not have any more; None: this is not the reason.
+    """
 
     route: Route
     reason: str
     may_pass: bool
+    truncated: int | None = None
+
+
+class Rewound(NamedTuple):
+    """A partition is read again from a smaller position, because the source's log was truncated. :param reason: a sentence."""
+
+    route: Route
+    position: int
+    reason: str
+
+
+Event = Fetched | Answered | Stopped | Rewound
 
 
 @dataclass(eq=False, slots=True)
 class _Followed:
-    """A partition that is read. :param behind: whether records wait behind `position`. :param missing_since: monotonic."""
+    """A partition that is read. :param behind: whether records wait behind `position`.
+
+    :param epochs: of the records before `position`. :param turn: changes when responses to former requests are void.
+    :param leader_epoch: of the leader in the metadata. :param compared: whether this leader's log has what was copied.
+    """
 
     route: Route
     position: int
     fetch_bytes: int
+    epochs: Epochs
+    turn: int
+    leader_epoch: int = -1
+    compared: bool = False
     behind: bool = True
-    missing_since: float | None = None
+    missing: MissingTopic = field(default_factory=MissingTopic)
 
 
 class _PendingFetch(NamedTuple):
+    """:param turns: of the partitions when the request was sent."""
+
     node_id: int
     deadline: float
+    turns: dict[Place, int]
 
 
 class SourceReader:
-    """:param limits: as `odradek.mirror.leaders.limits`, over other connections. :param progress: called as
-    `Observer.progress`. :param warn: gets a sentence when a broker becomes unreachable.
+    """:param limits: as `odradek.mirror.leaders.limits`, over other connections. :param compare: as
+    `odradek.mirror.epochs.compare`, over other connections. :param progress: called as `Observer.progress`.
+    :param warn: gets a sentence when a broker becomes unreachable.
     """
 
     def __init__(
@@ -76,20 +109,24 @@ class SourceReader:
         cluster: Cluster,
         options: LaneOptions,
         limits: Callable[[list[Place], str], Limits],
+        compare: Callable[[list[Asked]], Compared],
         progress: Callable[[Route, int, int, int], None],
         warn: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
         self._options = options
         self._limits = limits
+        self._compare = compare
         self._progress = progress
-        self._warn = warn
-        self._warned = False
         self._followed: dict[Place, _Followed] = {}
         self._names: dict[bytes, str] = {}
-        self._leaders: dict[int, list[Place]] = {}
+        self._leaders = PartitionLeaders(cluster, lambda line: warn(f"the source: {line}"))
         self._pending: dict[Connection, _PendingFetch] = {}
-        self._look_at: float | None = None
+        self._turns = 0
+        self._largest_bytes = options.fetch_memory_bytes // 2
+        self._alone: dict[
+            int, int
+        ] = {}  # leaders that get this many requests with one partition, to find a batch that is too large
 
     @property
     def connections(self) -> list[Connection]:
@@ -101,27 +138,30 @@ class SourceReader:
         """Whether some partition has more records than were fetched."""
         return any(followed.behind for followed in self._followed.values())
 
-    def follow(self, route: Route, position: int) -> None:
-        """Read a partition from `position` on."""
-        self._followed[route.source] = _Followed(route, position, self._options.partition_fetch_bytes)
+    def follow(self, route: Route, position: int, epochs: Epochs) -> None:
+        """Read a partition from `position` on. :param epochs: of the records that were copied; those that come are added."""
+        followed = _Followed(route, position, self._options.partition_fetch_bytes, epochs, self._next_turn())
+        self._followed[route.source] = followed
         if route.source_topic_id != UNKNOWN_TOPIC_ID:
             self._names[route.source_topic_id] = route.source[0]
-        self._look_at = 0.0
+        self._leaders.look_at = 0.0
 
     def drop(self, route: Route) -> None:
         """Stop reading a partition; what is in flight of it is ignored."""
         self._followed.pop(route.source, None)
-        for places in self._leaders.values():
-            if route.source in places:
-                places.remove(route.source)
+        self._leaders.drop(route.source)
+
+    def _next_turn(self) -> int:
+        self._turns += 1
+        return self._turns
 
     def due_s(self) -> float | None:
         """The seconds after which `poll` should be called at the latest; None: there is no time for it."""
         due = [pending.deadline for pending in self._pending.values()]
-        due += [] if self._look_at is None else [self._look_at]
+        due += [] if self._leaders.look_at is None else [self._leaders.look_at]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
-    def poll(self, ready: list[Connection]) -> Iterator[Fetched | Answered | Stopped]:
+    def poll(self, ready: list[Connection]) -> Iterator[Event]:
         """Receive from connections that are readable, then send what can be sent. Raises ClientError.
 
         The data of an answer must have been sent when the iteration goes on after its `Answered`.
@@ -129,22 +169,23 @@ class SourceReader:
         for connection in [connection for connection in self._pending if connection in ready]:
             yield from self._receive(connection)
         self._drop_timed_out()
-        if self._look_at is not None and time.monotonic() >= self._look_at:
+        if self._leaders.due:
             yield from self._look_up_leaders()
         busy = {pending.node_id for pending in self._pending.values()}
-        for node_id in [node for node, places in self._leaders.items() if places and node not in busy]:
+        for node_id in [node for node, places in self._leaders.led.items() if places and node not in busy]:
             self._send_fetch(node_id)
 
     # -- leaders --------------------------------------------------------------------------------------------------
 
-    def _look_up_leaders(self) -> Iterator[Stopped]:
-        self._look_at = None
+    def _look_up_leaders(self) -> Iterator[Event]:
+        self._leaders.look_at = None
         try:
             found = look_up(self._cluster, {name for name, _ in self._followed})
         except UnreachableError as error:
-            self._report_unreachable(error)
+            self._leaders.unreachable(error)
             return
-        self._leaders = {}
+        self._leaders.led = {}
+        new: dict[int, list[Asked]] = {}
         for place, followed in list(self._followed.items()):
             reason = self._reason_to_stop(followed, found.errors.get(place[0]))
             topic, wanted = found.topics.get(place[0]), followed.route.source_topic_id
@@ -154,42 +195,83 @@ class SourceReader:
                 self.drop(followed.route)
                 yield Stopped(followed.route, reason, topic is None)
                 continue
-            leader = found.leader(place)
-            if leader >= 0:
-                self._leaders.setdefault(leader, []).append(place)
-            else:
+            partition = found.partition(place)
+            if partition is None or partition.leader < 0:
                 followed.behind = False  # no transaction waits for it
-                self._schedule_look_up()
+                self._leaders.schedule()
+                continue
+            if partition.leader_epoch != followed.leader_epoch:
+                self._distrust(followed)
+                followed.leader_epoch = partition.leader_epoch
+            if followed.compared or not followed.epochs.before(followed.position):
+                self._leaders.led.setdefault(partition.leader, []).append(place)
+            else:
+                new.setdefault(partition.leader, []).append(Asked(partition, followed.position, followed.epochs))
+        for leader, asked in new.items():
+            yield from self._compare_logs(leader, asked)
+
+    def _distrust(self, followed: _Followed) -> None:
+        """The leader's log must be compared again. Responses to former requests are void: a former leader may send them."""
+        followed.compared = False
+        followed.turn = self._next_turn()
+
+    def _compare_logs(self, leader: int, asked: list[Asked]) -> Iterator[Event]:
+        """Read the partitions of a leader from now on if its log has what was copied."""
+        places = [(each.partition.topic, each.partition.number) for each in asked]
+        try:
+            compared = self._compare(asked)
+        except UnreachableError as error:
+            compared = Compared({}, set(places), {})
+            self._leaders.unreachable(error)
+        for place in places:
+            followed = self._followed[place]
+            if place in compared.again:
+                followed.behind = False
+                self._leaders.schedule()
+                continue
+            if place in compared.refused:
+                reason = (
+                    f"the source does not compare the leader epochs of {_named(followed.route)}: "
+                    f"{describe_code(compared.refused[place])}"
+                )
+                self.drop(followed.route)
+                yield Stopped(followed.route, reason, True)
+                continue
+            if place in compared.diverged:
+                event = self._diverged(followed, compared.diverged[place])
+                yield event
+                if isinstance(event, Stopped):
+                    continue
+            followed.compared = True
+            self._leaders.led.setdefault(leader, []).append(place)
+
+    def _diverged(self, followed: _Followed, diverged: Diverged) -> Rewound | Stopped:
+        """Stop a partition whose log was truncated, or read it again from there."""
+        route = followed.route
+        reason = truncated(route.source, route.target, followed.position, diverged.offset, diverged.below)
+        if diverged.offset is None or not self._options.continue_truncated:
+            self.drop(route)
+            return Stopped(route, reason, diverged.offset is None, diverged.offset)
+        self._distrust(followed)
+        followed.position = diverged.offset
+        followed.epochs.cut(diverged.offset)
+        return Rewound(route, diverged.offset, reason)
 
     def _reason_to_stop(self, followed: _Followed, error: ErrorCode | None) -> str | None:
         """Why a topic with this error in the metadata cannot be read; None if it can, or may be readable soon."""
         name = followed.route.source[0]
+        deleted = followed.missing.deleted(error in STALE_LEADER)
         if error is None:
-            followed.missing_since = None
             return None
         if error not in STALE_LEADER:
             return f"the source does not describe the topic '{name}': {describe_code(error)}"
-        now = time.monotonic()
-        if followed.missing_since is None:
-            followed.missing_since = now
-        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and now - followed.missing_since >= MISSING_S:
+        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and deleted:
             return f"the source has no topic '{name}'"
         return None
 
-    def _schedule_look_up(self) -> None:
-        if self._look_at is None:
-            self._look_at = time.monotonic() + PAUSE_S
-
-    def _report_unreachable(self, error: ClientError) -> None:
-        self._look_at = time.monotonic() + PAUSE_S
-        if not self._warned:
-            self._warn(f"the source: {error}; retrying")
-        self._warned = True
-
     def _lose(self, node_id: int, error: UnreachableError) -> None:
-        self._cluster.forget(node_id)
-        self._leaders.pop(node_id, None)
-        self._report_unreachable(error)
+        for place in self._leaders.lose(node_id, error):
+            self._distrust(self._followed[place])
 
     def _drop_timed_out(self) -> None:
         """Treat a leader that does not answer in time as unreachable: other brokers may lead its partitions by now."""
@@ -203,60 +285,115 @@ class SourceReader:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def _send_fetch(self, node_id: int) -> None:
-        make = fetch.Request
+    def _share(self) -> int:
+        """How many bytes of batches a leader should send at once: half of the lane's memory is shared by the leaders."""
+        leaders = sum(bool(places) for places in self._leaders.led.values())
+        return max(LEAST_SHARE_BYTES, min(self._options.fetch_max_bytes, self._largest_bytes // max(1, leaders)))
+
+    def _chosen(self, node_id: int, version: int) -> list[Place]:
+        """The partitions of the next request to a leader."""
+        places = self._leaders.led[node_id]
+        if node_id in self._alone:
+            return places[:1]
+        usual = self._options.partition_fetch_bytes
+        grown = [place for place in places if version < WITH_LIMIT and self._followed[place].fetch_bytes > usual]
+        return grown[:1] or list(places)
+
+    def _fetch_request(self, places: list[Place], version: int) -> Any:
+        make, share = fetch.Request, self._share()
         topics: dict[str, list[Any]] = {}
-        for name, number in self._leaders[node_id]:
+        for name, number in places:
             followed = self._followed[name, number]
+            most = followed.fetch_bytes
+            if version < WITH_LIMIT and len(places) > 1:
+                most = min(most, max(LEAST_SHARE_BYTES, share // len(places)))
             topics.setdefault(name, []).append(
                 make.FetchPartition(
-                    partition=number, fetch_offset=followed.position, partition_max_bytes=followed.fetch_bytes
+                    partition=number,
+                    current_leader_epoch=followed.leader_epoch,
+                    fetch_offset=followed.position,
+                    partition_max_bytes=most,
                 )
             )
-        ids = {place[0]: self._followed[place].route.source_topic_id for place in self._leaders[node_id]}
-        newest = WITH_IDS if UNKNOWN_TOPIC_ID not in ids.values() else WITH_IDS - 1
-        request = make(
+        ids = {place[0]: self._followed[place].route.source_topic_id for place in places}
+        return make(
             max_wait_ms=self._options.fetch_wait_ms,
             min_bytes=1,
-            max_bytes=self._options.fetch_max_bytes,
+            max_bytes=share,
             isolation_level=READ_COMMITTED,
             topics=[
                 make.FetchTopic(topic=name, topic_id=ids[name], partitions=partitions)
                 for name, partitions in topics.items()
             ],
         )
+
+    def _send_fetch(self, node_id: int) -> None:
         try:
             connection = self._cluster.broker(node_id)
+            unnamed = any(
+                self._followed[it].route.source_topic_id == UNKNOWN_TOPIC_ID for it in self._leaders.led[node_id]
+            )
+            version = connection.version_of(fetch.SCHEMA, newest=WITH_IDS - 1 if unnamed else WITH_IDS)
+            places = self._chosen(node_id, version)
             connection.streams = True
-            connection.send(fetch.SCHEMA, request, version=connection.version_of(fetch.SCHEMA, newest=newest))
+            connection.most_response_bytes = min(MAX_RESPONSE_BYTES, self._largest_bytes + HEAD_BYTES)
+            connection.send(fetch.SCHEMA, self._fetch_request(places, version), version=version)
         except UnreachableError as error:
             self._lose(node_id, error)
         else:
             deadline = time.monotonic() + self._options.fetch_wait_ms / 1000 + self._options.request_timeout_s
-            self._pending[connection] = _PendingFetch(node_id, deadline)
+            turns = {place: self._followed[place].turn for place in places}
+            self._pending[connection] = _PendingFetch(node_id, deadline, turns)
 
-    def _receive(self, connection: Connection) -> Iterator[Fetched | Answered | Stopped]:
-        node_id = self._pending.pop(connection).node_id
+    def _too_large(self, node_id: int, places: list[Place], error: ResponseTooLargeError) -> Iterator[Stopped]:
+        """A batch does not fit into the memory: find its partition with requests for one at a time, and stop it."""
+        self._cluster.forget(node_id)
+        self._leaders.schedule()
+        followed = self._followed.get(places[0])
+        if len(places) > 1:
+            self._alone[node_id] = len(places)
+        elif followed is not None:
+            self._alone.pop(node_id, None)
+            self.drop(followed.route)
+            yield Stopped(followed.route, f"{self._no_room(followed)} ({error})", False)
+
+    def _no_room(self, followed: _Followed) -> str:
+        return (
+            f"{_named(followed.route)} of the source has at offset {followed.position} a batch above {self._largest_bytes} "
+            "bytes, half of odradek.mirror.fetch.memory.bytes"
+        )
+
+    def _receive(self, connection: Connection) -> Iterator[Event]:
+        node_id, _, turns = self._pending.pop(connection)
         try:
             response = connection.receive()
+        except ResponseTooLargeError as error:
+            yield from self._too_large(node_id, list(turns), error)
+            return
         except UnreachableError as error:
             self._lose(node_id, error)
             return
         if response.error_code:
             self._lose(node_id, UnreachableError(f"{connection.address}: {describe_code(response.error_code)}"))
             return
-        self._warned = False
+        self._leaders.answered()
         for topic in response.responses:
             name = topic.topic or self._names.get(bytes(topic.topic_id), "")
             for part in topic.partitions:
                 followed = self._followed.get((name, part.partition_index))
-                if followed is None:
+                if followed is None or turns.get((name, part.partition_index)) != followed.turn:
                     continue
                 if part.error_code:
                     yield from self._handle_error(node_id, followed, code_of(part.error_code))
                 else:
                     yield from self._take(node_id, followed, part)
+        if node_id in self._alone:
+            self._leaders.move_to_end(node_id, next(iter(turns)))
+            self._alone[node_id] -= 1
+            if self._alone[node_id] <= 0:
+                del self._alone[node_id]
         yield Answered(node_id)
+        connection.release(self._share())
 
     def _take(self, node_id: int, followed: _Followed, part: Any) -> Iterator[Fetched | Stopped]:
         """Walk over the records of a partition, and advance its position behind them."""
@@ -264,18 +401,23 @@ class SourceReader:
         if part.records:
             aborted = [(entry.producer_id, entry.first_offset) for entry in part.aborted_transactions or ()]
             found = walk(part.records, followed.position, aborted, route.convert_append_time)
+            if not _note_epochs(followed, found):
+                reason = (
+                    f"{_named(route)} of the source has leader epoch {found.leader_epoch} behind offset {followed.position}, "
+                    f"and {followed.epochs.newest} before: its log was truncated; delete the copy to begin again"
+                )
+                self.drop(route)
+                yield Stopped(route, reason, True)
+                return
             if found.consumed:
                 followed.fetch_bytes = self._options.partition_fetch_bytes
-                self._move_to_end(node_id, route.source)
+                self._leaders.move_to_end(node_id, route.source)
             elif found.problem is None:
-                if followed.fetch_bytes >= LARGEST_BATCH_BYTES:
-                    reason = (
-                        f"{_named(route)} has at offset {followed.position} a batch above {LARGEST_BATCH_BYTES} bytes"
-                    )
+                if followed.fetch_bytes >= self._largest_bytes:
                     self.drop(route)
-                    yield Stopped(route, reason, False)
+                    yield Stopped(route, self._no_room(followed), False)
                     return
-                followed.fetch_bytes *= 2
+                followed.fetch_bytes = min(2 * followed.fetch_bytes, self._largest_bytes)
             followed.position = found.position
             yield Fetched(route, part.records, found)
             if found.problem is not None:
@@ -285,21 +427,12 @@ class SourceReader:
         followed.behind = followed.position < end
         self._progress(route, followed.position, part.high_watermark, part.log_start_offset)
 
-    def _move_to_end(self, node_id: int, place: Place) -> None:
-        """Request a partition last from now on: brokers fill a response in the order of the request."""
-        places = self._leaders.get(node_id, [])
-        if place in places:
-            places.remove(place)
-            places.append(place)
-
     def _handle_error(self, node_id: int, followed: _Followed, code: ErrorCode) -> Iterator[Stopped]:
         """Pause a partition until its leader was looked up again, or stop it."""
         route = followed.route
         followed.behind = False
         if code in STALE_LEADER or code in MOVED_TOPIC or code is ErrorCode.UNKNOWN_SERVER_ERROR:
-            if route.source in self._leaders.get(node_id, ()):
-                self._leaders[node_id].remove(route.source)
-            self._schedule_look_up()
+            self._leaders.pause(node_id, route.source)
             return
         reason = f"the source refuses to read {_named(route)} at offset {followed.position}: {describe_code(code)}"
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -325,3 +458,15 @@ class SourceReader:
 
 def _named(route: Route) -> str:
     return f"{route.source[0]}-{route.source[1]}"
+
+
+def _note_epochs(followed: _Followed, found: Walk) -> bool:
+    """Note the leader epochs of what was found; False if they go back, which they never do in one log."""
+    epochs, offset = followed.epochs, followed.position
+    if found.leader_epoch == epochs.newest:
+        return True
+    for batch in found.batches:
+        if not epochs.note(batch.leader_epoch, offset):
+            return False
+        offset = batch.last_offset + 1
+    return epochs.note(found.leader_epoch, offset)

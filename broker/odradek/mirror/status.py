@@ -14,7 +14,7 @@ from odradek.clients.errors import ClientError, RefusedError
 from odradek.mirror.assignment import assigned_by, lane_of, lanes_in, worker_in
 from odradek.mirror.following import Following
 from odradek.mirror.names import Edge
-from odradek.mirror.positions import changed_source
+from odradek.mirror.positions import changed_source, cut_noted, truncated
 from odradek.mirror.routes import Place
 from odradek.mirror.settings import PROTOCOL_TYPE, FlowSettings
 from odradek.protocol.errors import ErrorCode
@@ -88,11 +88,17 @@ def read(flow: FlowSettings, edges: Sequence[Edge], source: Cluster, target: Clu
             begins = position.offset if position is not None and not changed else first
             lag = None if end is None or begins is None else max(0, end - begins)
             reason = stopped.reasons.get((flow.source.alias, flow.target.alias, *theirs), "")
-            reason = reason or changed or _deleted(ours, position, first)
+            reason = reason or changed or _truncated(ours, theirs, position) or _deleted(ours, position, first)
             lane = lane_of(theirs, lanes or flow.lanes)
             at = None if position is None else position.offset
             rows.append(PartitionRow(ours, theirs, lane, at, end, lag, reason))
     return FlowStatus(flow.name, flow.group_id, state, lanes, workers, rows, plan.refused, plan.warnings)
+
+
+def _truncated(ours: Place, theirs: Place, position: groups.CommittedOffset | None) -> str:
+    """Why a partition stopped whose source had lost copied records; "" if it had not."""
+    cut = None if position is None else cut_noted(position.metadata, position.offset)
+    return "" if position is None or cut is None else truncated(ours, theirs, position.offset, cut, cut)
 
 
 def _deleted(place: Place, position: groups.CommittedOffset | None, first: int | None) -> str:

@@ -174,12 +174,12 @@ class Switch:
             raise SwitchError(
                 f"group '{self.group_id}' has members in '{self._to}', which commit their own offsets; stop them first"
             )
-        offsets = _offsets_of(self._here, self.group_id)
+        offsets = offsets_of(self._here, self.group_id)
         if not offsets:
             raise SwitchError(
                 f"group '{self.group_id}' has no committed offsets in '{self._from}'; `odradek group list` shows its groups"
             )
-        present = _offsets_of(self._there, self.group_id)
+        present = offsets_of(self._there, self.group_id)
         twins, unmoved = self._twins(offsets)
         if not twins:
             listed = ", ".join(sorted({place[0] for place in unmoved}))
@@ -231,7 +231,7 @@ class Switch:
         )
 
     def _check_unchanged(self, plan: Plan, consequence: str) -> None:
-        offsets = _offsets_of(self._here, self.group_id)
+        offsets = offsets_of(self._here, self.group_id)
         changed = any(offsets.get(move.twin.here, CommittedOffset(-1)).offset != move.offset for move in plan.moves)
         if changed or has_members(self._here, self.group_id):
             raise SwitchError(f"group '{self.group_id}' continued in '{self._from}' during the switch; {consequence}")
@@ -306,7 +306,7 @@ class Switch:
     def position(self, twin: Twin) -> int | None:
         """The source offset up to which the flow has copied the partition; None: nothing is copied. Raises ClientError."""
         copy = twin.there if twin.forward else twin.here
-        found = _offsets_of(self.cluster_of(twin.flow.target), twin.flow.position_group).get(copy)
+        found = offsets_of(self.cluster_of(twin.flow.target), twin.flow.position_group).get(copy)
         return None if found is None else found.offset
 
     def _members(self) -> bool | str:
@@ -419,7 +419,7 @@ class _Translation:
         return Move(self._twin, self._offset, self._metadata, translated, None, is_exact, end, note)
 
 
-def _offsets_of(cluster: Cluster, group_id: str) -> dict[Place, CommittedOffset]:
+def offsets_of(cluster: Cluster, group_id: str) -> dict[Place, CommittedOffset]:
     """The committed offsets of a group, after the transactions that contain some; empty if there is no such group."""
     try:
         return groups.fetch_offsets(cluster, group_id, stable=True)

@@ -17,7 +17,7 @@ from odradek._ext.records.moved_batches import stamp
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, RefusedError, UnreachableError, code_of, describe_code
 from odradek.clients.wire import Buffer, Connection
-from odradek.mirror.commits import FENCED, Commits, LaneFencedError, Position
+from odradek.mirror.commits import FENCED, Commits, Position
 from odradek.mirror.leaders import LookedUp, look_up
 from odradek.mirror.routes import LaneOptions, Place, Route
 from odradek.protocol.errors import ErrorCode
@@ -344,7 +344,7 @@ class TargetWriter:
         """Raise the error for a batch that was not written."""
         reason = f"{message} ({code.name})" if message else describe_code(code)
         if code in FENCED:
-            raise LaneFencedError(f"the transactional id '{self._transactional_id}' has another owner: {reason}")
+            raise self._commits.fenced(reason)
         if code in REFUSALS or code in ABSENT:
             raise PartitionRefusedError(
                 batch.route, batch.first_offset, reason, REFUSALS.get(code, True), code in ABSENT

@@ -103,7 +103,7 @@ class Worker:
             raise WorkerError(
                 [
                     f"odradek.mirror.metrics.listener={host}:{port}: cannot listen: {error.strerror or error}; each worker "
-                    "of a machine needs a port of its own, or an empty value"
+                    "of a machine needs another port, or an empty value"
                 ]
             ) from None
 

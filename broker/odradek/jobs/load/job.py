@@ -336,7 +336,7 @@ def spark_of(version: VersionDirectory, options: SparkOptions, lean: bool) -> "I
 
 @contextmanager
 def task_progress(spark: "SparkSession", say: Say) -> Iterator[None]:
-    """Print how many tasks have ended every `_PROGRESS_S` seconds, in a thread of its own."""
+    """Print how many tasks have ended every `_PROGRESS_S` seconds, in a separate thread."""
     ended = threading.Event()
     tracker = spark.sparkContext.statusTracker()
 

@@ -1,4 +1,4 @@
-"""Merges small files of a directory into one, in a commit of its own. Runs in the driver, which holds the lock of the version.
+"""Merges small files of a directory into one, in a separate commit. Runs in the driver, which holds the lock of the version.
 
 The merged file is written into a directory in staging that also gets a second name of every other file. After the commit the
 two directories are exchanged in one step, so that a reader who lists them finds each record once, before and after.

@@ -1,7 +1,7 @@
 """Reads ranges of offsets with confluent-kafka: a Spark data source in Python with the columns of Spark's own Kafka source.
 
 For machines that cannot get Spark's connector. `partitions` runs in a Python process of the driver, `read` in Spark's
-Python workers, each with a consumer of its own for one range of one partition.
+Python workers, each with a separate consumer for one range of one partition.
 """
 
 import json
