@@ -185,7 +185,7 @@ def run_load(
     run loads the rest, and prints what is missing; DIR/version=NAME/_odradek_load/runs.jsonl has it too.
     """
     check_python()
-    from odradek.cli.load_source import cluster_state, topics_of
+    from odradek.cli.load_source import cluster_state, patiently, topics_of
     from odradek.cli.output import count
     from odradek.clients.errors import ClientError
     from odradek.jobs.load import job
@@ -217,7 +217,7 @@ def run_load(
         version = job.open_version(version.output, name, head)
         outcome = job.run(
             version,
-            look,
+            patiently(look),
             options["max_offsets"],
             lambda plan: job.spark_writer(version, reader, spark, decoding, say, plan),
             say,
