@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from odradek.jobs.load.offsets import ClusterState, Plan
 
 _YEAR_10000_MS = 253_402_300_800_000
+_PATTERN = "*?[]{}\\"
 OUT_OPTION = click.option(
     "--out",
     metavar="DIR",
@@ -314,6 +315,8 @@ def output_of(out: str) -> Path:
         raise LoadError(
             f"--out {out}: expected a directory of a file system, which all machines of a Spark cluster share"
         )
+    if any(letter in _PATTERN for letter in out):
+        raise LoadError(f"--out {out!r}: expected a name without {' '.join(_PATTERN)}, which Spark takes for patterns")
     path = Path(out).absolute()
     if path.exists() and not path.is_dir():
         raise LoadError(f"--out {out}: is a file; expected a directory")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from odradek.jobs.load.registry import Registry
 
 _NO_ID = bytes(16)
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: How long a load waits for brokers that are away when it has read a step, in seconds: as long as its readers do.
 PATIENCE_S = 120.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
@@ -61,6 +62,11 @@ def cluster_state(
     :param from_ms, to_ms: also look up the first offset of these times or later
     :raises ClientError: a broker does not answer, denies a topic, or a partition has no leader
     """
+    for name in topics:
+        if not _TOPIC.fullmatch(name) or name in (".", ".."):
+            raise ClientError(
+                f"topic {name!r} is no name of a topic: expected 1 to 249 letters, digits, '.', '_' and '-', not '.' or '..'"
+            )
     view = cluster.metadata(topics)
     found = [view.topics[name] for name in topics if name in view.topics]
     partitions = [partition for topic in found for partition in topic.partitions]

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from odradek.jobs.load.avro_depth import DEEPEST_SCHEMA, Walk, is_too_deep, walker
 from odradek.jobs.load.errors import LoadError
-from odradek.jobs.load.registry import NotInRegistryError, RegisteredSchema, Registry
+from odradek.jobs.load.registry import NotInRegistryError, RegisteredSchema, Registry, UnusableSchemaError
 
 Schema = Any
 """A schema as JSON has it: a name, a list of alternatives, or an object."""
@@ -38,6 +38,7 @@ _LOGICAL: dict[tuple[str, str], pa.DataType] = {
 }
 _PREFIX_BYTES = 5
 _MOST_DIGITS = 38
+_MOST_TYPES = 10_000
 _LONGEST_REASON = 300
 
 
@@ -132,10 +133,15 @@ def _alternatives(schema: Schema) -> list[Schema]:
 
 def column_type(schema: Schema) -> pa.DataType:
     """The type of the column for a reader schema. Raises LoadError for one that has none."""
-    return _type(schema, _definitions(schema), "", ())
+    return _type(schema, _definitions(schema), "", (), iter(range(_MOST_TYPES)))
 
 
-def _type(schema: Schema, named: Mapping[str, Any], path: str, within: tuple[str, ...]) -> pa.DataType:
+def _type(
+    schema: Schema, named: Mapping[str, Any], path: str, within: tuple[str, ...], left: Iterator[int]
+) -> pa.DataType:
+    """:param left: gives a number for each type that the column may still have; records that are used twice count twice"""
+    if next(left, None) is None:
+        raise LoadError(f"the column would have more than {_MOST_TYPES} fields")
     alternatives = _alternatives(schema)
     where = f"'{path}'" if path else "the value"
     if len(alternatives) != 1:
@@ -149,12 +155,12 @@ def _type(schema: Schema, named: Mapping[str, Any], path: str, within: tuple[str
         inner = (*within, whole["name"])
         prefix = f"{path}." if path else ""
         return pa.struct([
-            (part["name"], _type(part["type"], named, prefix + part["name"], inner)) for part in whole["fields"]
+            (part["name"], _type(part["type"], named, prefix + part["name"], inner, left)) for part in whole["fields"]
         ])  # fmt: skip
     if kind == "array":
-        return pa.list_(_type(whole["items"], named, f"{path}[]", within))
+        return pa.list_(_type(whole["items"], named, f"{path}[]", within, left))
     if kind == "map":
-        return pa.map_(pa.string(), _type(whole["values"], named, f"{path}{{}}", within))
+        return pa.map_(pa.string(), _type(whole["values"], named, f"{path}{{}}", within, left))
     if _is_decimal(whole):
         return pa.decimal128(whole["precision"], whole.get("scale", 0))
     return _LOGICAL.get((kind, str(whole.get("logicalType"))), _PRIMITIVE[kind])
@@ -301,7 +307,7 @@ def _is_empty(schema: Schema, named: Mapping[str, Any], known: dict[str, bool] |
 
 @dataclass(frozen=True)
 class _Writer:
-    """The schema that a value was written with. :param walk: sees how deeply a value is nested; None: no deeper than the schema."""
+    """The schema that a value was written with. :param walk: sees how deeply a value is nested; None: no deeper than it."""
 
     schema: Schema
     parsed: Schema
@@ -315,6 +321,8 @@ def _writer(registry: Registry, number: int) -> _Writer:
         found = registry.schema(number)
     except NotInRegistryError:
         raise UndecodableError(f"the schema registry has no schema {number}") from None
+    except UnusableSchemaError as error:
+        raise UndecodableError(f"schema {number}: {error}") from None
     try:
         schema = standalone(found)
     except LoadError as error:
