@@ -19,16 +19,18 @@ from pyspark.sql import SparkSession
 from odradek.cli.main import main
 from odradek.clients.cluster import Cluster
 from odradek.clients.topics import delete_records
+from odradek.jobs.load import frames
 from odradek.jobs.load.commit_log import VersionDirectory
 from odradek.jobs.load.summary import summary_of
 from odradek.jobs.usage_report.table_files import SCHEMAS
 from odradek.jobs.usage_report.times import HOUR_MS
 from odradek.testing import Broker
 from tests import toolchains
-from tests.clients.secured import secured_broker
+from tests.clients.secured import PASSWORD, secured_broker
 from tests.jobs.killed_loads import KilledLoads
 from tests.jobs.loaded_topics import in_files, in_topic, send, send_transactions
 from tests.jobs.schema_registry import SchemaRegistry, encoded
+from tests.wire import Record, Wire, build_batch
 
 pytestmark = [pytest.mark.xdist_group("load"), pytest.mark.timeout(900), pytest.mark.java]
 
@@ -39,7 +41,7 @@ def jars() -> Path:
 
 
 @pytest.fixture(scope="module")
-def spark(jars: Path) -> Iterator[Any]:
+def spark(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session of one JVM, which the command uses instead of starting its own."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
@@ -51,6 +53,9 @@ def spark(jars: Path) -> Iterator[Any]:
         .config("spark.python.authenticate.socketTimeout", "300s")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.compress", "false")
+        .config("spark.eventLog.dir", str(tmp_path_factory.mktemp("events")))
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
@@ -312,6 +317,95 @@ def test_deleted_records_and_a_new_topic_of_the_same_name_end_with_status_3(load
     assert "50 records" in load("run", "pay", "--version", "second")
 
 
+def test_records_that_one_of_the_readers_cannot_read(load: Command, broker: Broker) -> None:
+    config = [
+        word for name in ("before", "after") for word in ("-c", f"message.timestamp.{name}.max.ms={(1 << 63) - 1}")
+    ]
+    for topic in ("late", "named"):
+        made = CliRunner().invoke(main, ["topic", "create", topic, *config, "-b", broker.bootstrap_servers])
+        assert made.exit_code == 0, made.output
+    with Wire.to(broker) as wire:
+        for at_ms in ((1 << 63) - 1, -1, -62_135_596_800_001):
+            assert wire.produce("late", build_batch([Record(None, None, at_ms)])).error_code == 0
+        headers = ((b"\xff\xfe", b"x"), (b"a\x00b", b""), (b"", None), (b"n" * 100_000, b"y" * 100_000))
+        many = tuple((f"h{number}".encode(), b"") for number in range(100_000))
+        for some in (headers, many):
+            assert wire.produce("named", build_batch([Record(b"", b"", 1, headers=some)])).error_code == 0
+    said = load("run", "late", status=1)
+    assert "a record has a timestamp that Spark's Kafka connector cannot read" in said and "use --reader python" in said
+    load("run", "late", "--reader", "python")
+    paths = list(load.main.glob("topic=late/*/*.parquet"))
+    found = pa.concat_tables(pq.read_table(path, partitioning=None) for path in paths)
+    assert sorted(found["timestamp"].cast(pa.int64()).to_pylist()) == [
+        -62_135_596_800_001_000,
+        -1000,
+        9_223_372_036_854_775_000,
+    ]
+    assert {path.parent.name for path in paths} == {"date=1969-12-31", "date=__HIVE_DEFAULT_PARTITION__"}
+    said = load("run", "named", "--reader", "python", "--version", "named", status=1)
+    assert (
+        "named-0: the name of a header of the record at offset 0 is not UTF-8" in said and "use --reader kafka" in said
+    )
+    load("run", "named", "--version", "named")
+    load("verify", "--version", "named")
+    first, second = in_files(load.out / "version=named")
+    assert [name for name, _ in first.headers] == ["\ufffd\ufffd", "a\x00b", "", "n" * 100_000] and len(
+        second.headers
+    ) == 100_000
+
+
+def test_a_directory_that_no_task_can_write_to_ends_the_run_at_once(
+    load: Command, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a failed task, because Spark would repeat it; the tasks leave most of their records unread."""
+    send(broker.bootstrap_servers, "pay", 0, 20_000)
+    original = frames.write
+
+    def write(frame: Any, staging: Path, decoding: Any) -> Any:
+        staging.rename(staging.with_name("away"))
+        try:
+            return original(frame, staging, decoding)
+        finally:
+            staging.with_name("away").rename(staging)
+
+    monkeypatch.setattr(frames, "write", write)
+    said = load("run", "pay", status=1)
+    assert "odradek: a task cannot write its files: " in said and ": No such file or directory\n" in said
+    assert "Spark failed" not in said and not list((load.main / "_odradek_load/staging").iterdir())
+    monkeypatch.undo()
+    assert "20,000 records" in load("run", "pay") or len(in_files(load.main)) == 20_000
+
+
+def test_a_topic_that_is_created_again_while_it_is_read_is_not_committed(
+    load: Command, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = broker.bootstrap_servers
+    send(servers, "orders", 0, 30)
+    send(servers, "pay", 0, 10)
+    original = frames.write
+
+    def write(frame: Any, staging: Path, decoding: Any) -> Any:
+        rows = original(frame, staging, decoding)
+        for words in (("delete", "pay", "--yes"), ("create", "pay")):
+            assert CliRunner().invoke(main, ["topic", *words, "-b", servers]).exit_code == 0
+        send(servers, "pay", 100, 10)
+        return rows
+
+    monkeypatch.setattr(frames, "write", write)
+    said = load("run", "orders", "pay", status=3)
+    assert "topic 'pay' was deleted and created again while it was read" in said and "30 records in 1 commit" in said
+    monkeypatch.undo()
+    assert "10 records" in load("run", "orders", "pay")
+    assert in_files(load.main) == in_topic(servers, "orders", 3) + in_topic(servers, "pay", 1)
+    load("verify")
+
+
+def secrets_in(*directories: Path, secret: bytes) -> list[Path]:
+    """The files that have a secret."""
+    files = (path for directory in directories for path in directory.rglob("*") if path.is_file())
+    return [path for path in files if secret in path.read_bytes()]
+
+
 def test_a_load_over_sasl_ssl(spark: Any, jars: Path, tmp_path: Path) -> None:
     with secured_broker(tmp_path, secured=2) as secured:
         send(secured.servers, "secured", 0, 100, **secured.librdkafka_settings())
@@ -322,6 +416,11 @@ def test_a_load_over_sasl_ssl(spark: Any, jars: Path, tmp_path: Path) -> None:
         wanted = in_topic(secured.servers, "secured", 2, **secured.librdkafka_settings())
         assert in_files(load.main) == in_files(load.out / "version=python") == wanted
         load("verify", "--command-config", config)
+        # the log of events is what Spark's web pages show
+        events = Path(spark.conf.get("spark.eventLog.dir").removeprefix("file:"))
+        assert secrets_in(events, load.out, secret=b"odradek_topics") and not secrets_in(
+            events, load.out, secret=PASSWORD.encode()
+        )
 
 
 @pytest.mark.parametrize(
@@ -336,6 +435,9 @@ def test_a_load_over_sasl_ssl(spark: Any, jars: Path, tmp_path: Path) -> None:
         (("pay", "--version", "../x"), "--version '../x': expected"),
         (("pay", "--connector-jars", "/nowhere"), "--connector-jars /nowhere: is no directory with spark-sql-kafka"),
         (("pay", "-b", "127.0.0.1:1"), "cannot connect to 127.0.0.1:1"),
+        (("pay", "--reader", "python"), "--connector-jars /nowhere is for --reader kafka, and --reader is python"),
+        (("pa/y",), "topic 'pa/y' is no name of a topic: expected 1 to 249 letters"),
+        (("pay", "--out", "/srv/lo[a]ds"), "--out '/srv/lo[a]ds': expected a name without * ? [ ] { }"),
         (("pay", "--out", "s3://bucket/x"), "--out s3://bucket/x: expected a directory"),
         (("pay", "--value", "json"), "--value json needs --schema"),
         (("pay", "--schema", "id int"), "--schema needs --value json or avro"),

@@ -426,6 +426,11 @@ def _translated(error: BaseException, log: Path) -> LoadError:
     with stderr_in(log):
         print(error, file=sys.stderr)
     text = str(error)
+    if "KafkaRecordToRowConverter" in text and "long overflow" in text:
+        return LoadError(
+            "a record has a timestamp that Spark's Kafka connector cannot read, of 292,000 years from now or ago: use --reader"
+            f" python; see {log}"
+        )
     raised = [line.partition(mark)[2] for line in text.splitlines() for mark in _MARKS if line.strip().startswith(mark)]
     return LoadError(f"Spark failed: {raised[-1] if raised else _cause(text) or first_line(error)}; see {log}")
 
