@@ -39,7 +39,7 @@ LONG = {
     "tests/cuts/test_worker_states.py": "all states of a request, all ends of its connection; also in `make test-cuts`",
     "tests/faults/test_failing_calls.py": "lets each system call of a script fail in turn",
     "tests/grafana/test_rules.py::test_the_unit_tests_notice_a_rule_that_never_fires": "the unit tests of all rules, once more",
-    "tests/jobs/test_load_commits.py": "a load that dies before each of its lines",
+    "tests/jobs/test_load_commits.py": "a load that dies before some of its lines",
     "tests/jobs/test_report_forecast.py::test_the_actual_day_is_in_the_interval_as_often_as_stated": "300 forecasts",
     "tests/parallel/test_lanes.py::test_a_lane_of_a_million_records_is_dropped": "a million records",
     "tests/shm/test_crash_rounds.py": "400 crashes of a log, or ODRADEK_FAULT_ROUNDS",
@@ -47,6 +47,7 @@ LONG = {
 """The tests that use more than about three seconds of CPU time in `make quick` and are not needed there: paths of files,
 of directories, or of tests without their parameters."""
 NIGHTLY: dict[str, str] = {
+    "tests/jobs/test_load_every_line.py": "loads and merges that die before each of their lines",
     "tests/jobs/test_load_kills.py": "50 loads, and tasks, that are killed; `make test` kills one load (test_load_spark.py)",
     "tests/quotas/test_against_kafka.py": "throttle times of Kafka and of this broker",
     "tests/quotas/test_measured_rates.py": "rates of clients over half a minute, also of Kafka's performance tools",

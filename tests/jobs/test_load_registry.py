@@ -134,7 +134,7 @@ def test_messages_of_a_registry_are_one_short_line() -> None:
     with serving(plain(500, b"short", length=99)) as registry:
         assert "answered 500" in said_about(registry)
     with serving(plain(200, b"short", length=99)) as registry:
-        assert "cannot be asked for /schemas/ids/1: " in said_about(registry)
+        assert "the answer to GET /schemas/ids/1 is not what a schema registry answers" in said_about(registry)
 
 
 def refused(registry: SchemaRegistry, number: int) -> str:
