@@ -1,6 +1,7 @@
 """Topics that change while a load reads them: what was read of another topic is not committed. Without Spark."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from odradek.cli import load_source
+from odradek.clients.errors import ClientError
 from odradek.jobs.load import commit_log, job, offsets
 from odradek.jobs.load.commit_log import VersionDirectory
 from odradek.jobs.load.errors import LoadError
@@ -96,3 +99,51 @@ def test_brokers_of_another_cluster_behind_the_same_address_end_the_run(tmp_path
         run_in(tmp_path, changing(state({0: 5}), state({0: 5}, cluster="other")))
     version = VersionDirectory(tmp_path, "main")
     assert version.numbers() == [] and not list(version.staging.iterdir())
+
+
+def test_a_broker_that_is_away_is_asked_again_until_the_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_source, "_FIRST_PAUSE_S", 0.001)
+    left = [ClientError("away"), ClientError("away"), None]
+
+    def look() -> ClusterState:
+        error = left.pop(0)
+        if error is not None:
+            raise error
+        return state({0: 5})
+
+    assert load_source.patiently(look)() == state({0: 5}) and left == []
+    monkeypatch.setattr(load_source, "PATIENCE_S", 0.0)
+    left = [ClientError("away"), None]
+    with pytest.raises(ClientError, match="away"):
+        load_source.patiently(look)()
+
+
+@pytest.mark.parametrize("name", ["_odradek_load", "_odradek_load/staging"])
+def test_a_log_that_is_a_symbolic_link_is_refused_and_nothing_behind_it_is_removed(tmp_path: Path, name: str) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    out.mkdir()
+    run(out, state({0: 5}))
+    directory = out / "version=main" / name
+    directory.rename(other)
+    directory.symlink_to(other)
+    mine = (other if name.endswith("staging") else other / "staging") / "mine"
+    mine.mkdir()
+    (mine / "file").write_text("stays")
+    with pytest.raises(LoadError, match="is a symbolic link; expected a directory"):
+        run(out, state({0: 9}))
+    assert (mine / "file").read_text() == "stays" and visible(out) == wanted({0: 5})
+
+
+def test_two_runs_that_create_a_version_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one finds the head of the first where there was none when it looked; process ids need not differ."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    first, second = VersionDirectory(tmp_path, "main"), VersionDirectory(tmp_path, "main")
+    first.create(HEAD)
+    with pytest.raises(LoadError, match=r"version\.json was made by another run meanwhile: run it again"):
+        second.create(HEAD)
+    left = first.log / ".version.json.1.new"  # of a run that died in a container, where process ids are the same
+    left.write_text("{}")
+    first.replace_head(HEAD)
+    for temporary in (".00000000000000000001.json.1", ".version.json.1"):
+        (first.commits if "0001" in temporary else first.log).joinpath(temporary).write_text("of another process 1")
+    assert run(tmp_path, state({0: 5})).records == 5
