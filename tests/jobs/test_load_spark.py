@@ -130,22 +130,40 @@ def test_a_run_that_is_killed_is_completed_by_the_next_one(
     loads.compare()
 
 
-def test_records_are_in_the_directories_of_their_dates(load: Command, broker: Broker) -> None:
+def test_timestamps_and_headers_of_any_kind(load: Command, broker: Broker) -> None:
     config = ("-c", "message.timestamp.after.max.ms=9223372036854775807")
-    created = CliRunner().invoke(main, ["topic", "create", "dated", *config, "-b", broker.bootstrap_servers])
-    assert created.exit_code == 0, created.output
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    times = [1_767_225_599_999, 1_767_225_600_000, 1, 253_402_300_800_000]  # 2025-12-31, 2026-01-01, 1970, year 10000
-    for at_ms in times:
-        producer.produce("dated", value=b"x", timestamp=at_ms)
-    assert producer.flush(30) == 0
-    load("run", "dated")
+    for topic in ("dated", "named", "late"):
+        created = CliRunner().invoke(main, ["topic", "create", topic, *config, "-b", broker.bootstrap_servers])
+        assert created.exit_code == 0, created.output
+    times = [
+        1_767_225_599_999,
+        1_767_225_600_000,
+        1,
+        253_402_300_800_000,
+        -1,
+    ]  # 2025-12-31, 2026-01-01, 1970, year 10000, 1969
+    headers = ((b"\xff\xfe", b"x"), (b"a\x00b", b""), (b"", None), (b"n" * 100_000, b"y" * 100_000))
+    many = tuple((f"h{number}".encode(), b"") for number in range(100_000))
+    with Wire.to(broker) as wire:
+        records = [("dated", Record(None, b"x", at_ms)) for at_ms in times]
+        records += [("named", Record(b"", b"", 1, headers=some)) for some in (headers, many)]
+        for topic, record in (*records, ("late", Record(None, None, (1 << 63) - 1))):
+            assert wire.produce(topic, build_batch([record])).error_code == 0
+    said = load("run", "late", "--version", "late", status=1)
+    assert "a record has a timestamp that Spark's Kafka connector cannot read" in said and "use --reader python" in said
+    load("run", "dated", "named")
     names = sorted(path.name for path in (load.main / "topic=dated").iterdir())
-    assert names == ["date=1970-01-01", "date=2025-12-31", "date=2026-01-01", "date=__HIVE_DEFAULT_PARTITION__"]
+    dates = ["1969-12-31", "1970-01-01", "2025-12-31", "2026-01-01", "__HIVE_DEFAULT_PARTITION__"]
+    assert names == [f"date={date}" for date in dates]
     table = pa.concat_tables(
         pq.read_table(path, partitioning=None) for path in load.main.glob("topic=dated/*/*.parquet")
     )
     assert sorted(table["timestamp"].cast(pa.int64()).to_pylist()) == sorted(at_ms * 1000 for at_ms in times)
+    (path,) = load.main.glob("topic=named/*/*.parquet")
+    first, second = pq.read_table(path, partitioning=None)["headers"].to_pylist()
+    assert [header["key"] for header in first] == ["\ufffd\ufffd", "a\x00b", "", "n" * 100_000] and len(
+        second
+    ) == 100_000
     load("verify")
 
 
@@ -333,29 +351,6 @@ def test_deleted_records_and_a_new_topic_of_the_same_name_end_with_status_3(load
     said = load("run", "pay", status=3)
     assert "topic 'pay' was deleted and created again" in said and len(in_files(load.main)) == 23
     assert "50 records" in load("run", "pay", "--version", "second")
-
-
-def test_headers_of_any_bytes_and_a_timestamp_that_the_connector_cannot_read(load: Command, broker: Broker) -> None:
-    config = [
-        word for name in ("before", "after") for word in ("-c", f"message.timestamp.{name}.max.ms={(1 << 63) - 1}")
-    ]
-    for topic in ("late", "named"):
-        made = CliRunner().invoke(main, ["topic", "create", topic, *config, "-b", broker.bootstrap_servers])
-        assert made.exit_code == 0, made.output
-    with Wire.to(broker) as wire:
-        assert wire.produce("late", build_batch([Record(None, None, (1 << 63) - 1)])).error_code == 0
-        headers = ((b"\xff\xfe", b"x"), (b"a\x00b", b""), (b"", None), (b"n" * 100_000, b"y" * 100_000))
-        many = tuple((f"h{number}".encode(), b"") for number in range(100_000))
-        for some in (headers, many):
-            assert wire.produce("named", build_batch([Record(b"", b"", 1, headers=some)])).error_code == 0
-    said = load("run", "late", status=1)
-    assert "a record has a timestamp that Spark's Kafka connector cannot read" in said and "use --reader python" in said
-    load("run", "named", "--version", "named")
-    load("verify", "--version", "named")
-    first, second = in_files(load.out / "version=named")
-    assert [name for name, _ in first.headers] == ["\ufffd\ufffd", "a\x00b", "", "n" * 100_000] and len(
-        second.headers
-    ) == 100_000
 
 
 def test_a_directory_that_no_task_can_write_to_ends_the_run_at_once(
