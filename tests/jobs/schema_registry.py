@@ -35,11 +35,15 @@ class SchemaRegistry:
 
     def register(self, subject: str, schema: Any, kind: str = "AVRO", references: Any = ()) -> int:
         """Add a version of a subject; return its id."""
+        return self.register_text(subject, json.dumps(schema), kind, references)
+
+    def register_text(self, subject: str, text: str, kind: str = "AVRO", references: Any = ()) -> int:
+        """The same with the text of a schema."""
         self._ids += 1
         version = 1 + sum(
             path.startswith(f"/subjects/{subject}/versions/") for path in self._answers if "latest" not in path
         )
-        document = {"schema": json.dumps(schema), "schemaType": kind, "references": list(references)}
+        document = {"schema": text, "schemaType": kind, "references": list(references)}
         for path in (
             f"/schemas/ids/{self._ids}",
             f"/subjects/{subject}/versions/{version}",

@@ -181,7 +181,53 @@ def test_values_that_are_nested_deeply_end_no_worker(registry: SchemaRegistry) -
     nested = {"label": "a", "left": {"label": "b", "left": None}}
     deep = struct.pack(">bI", 0, number) + b"\x00\x02" * 200_000 + b"\x00\x00"
     found, errors = decode(registry, record("Tree", label="string"), encoded(number, TREE, nested), deep)
-    assert found == [{"label": "a"}, None] and "RecursionError" in (errors[1] or "")
+    assert found == [{"label": "a"}, None] and "nested more deeply than 500 levels" in (errors[1] or "")
+
+
+def test_values_of_records_that_contain_themselves(registry: SchemaRegistry) -> None:
+    """Each kind of type, as the walk over such values meets it."""
+    schema = record(
+        "All", b="boolean", i="int", f="float", d="double", y="bytes", s=["null", "string"], e="E1", x="X1",
+        many={"type": "array", "items": "All"}, named={"type": "map", "values": ["null", "All"]}, last=["null", "All"],
+    )  # fmt: skip
+    for field, kind in ((6, {"type": "enum", "name": "E1", "symbols": ["A", "B"]}),
+                        (7, {"type": "fixed", "name": "X1", "size": 2})):  # fmt: skip
+        schema["fields"][field]["type"] = kind
+    leaf: dict[str, Any] = {
+        "b": True, "i": -(1 << 31), "f": 0.5, "d": 0.1, "y": b"\xff" * 200, "s": "ü", "e": "B", "x": b"ab",
+        "many": [], "named": {}, "last": None,
+    }  # fmt: skip
+    value = {**leaf, "many": [leaf, leaf], "named": {"k": leaf, "n": None}, "last": {**leaf, "many": [leaf]}}
+    data = encoded(registry.register("itself", schema), schema, value)
+    kept = record("All", i="int", y="bytes")
+    for cut in range(5, len(data)):
+        found, errors = decode(registry, kept, data[:cut])
+        assert found == [None] and errors[0] is not None, cut
+    found, errors = decode(registry, kept, data, data + b"x")
+    assert found == [{"i": -(1 << 31), "y": b"\xff" * 200}, None] and "1 bytes are behind" in (errors[1] or "")
+    tree = registry.register("tree", TREE)
+    for body in (b"\x00\x04", b"\x00\x01", b"\x03", b"\x00" + b"\xff" * 12):
+        found, errors = decode(registry, record("Tree", label="string"), struct.pack(">bI", 0, tree) + body)
+        assert found == [None] and errors[0] is not None
+
+
+@pytest.mark.parametrize("levels", [150, 250, 450, 900, 5000, 100_000])
+def test_schemas_that_are_nested_deeply_end_no_task(registry: SchemaRegistry, levels: int) -> None:
+    text = '{"type": "array", "items": ' * levels + '"int"' + "}" * levels
+    schema = f'{{"type": "record", "name": "Order", "fields": [{{"name": "x", "type": {text}}}]}}'
+    number = registry.register_text("nested", schema)
+    found, errors = decode(registry, record("Order", id=("int", 1)), struct.pack(">bI", 0, number) + b"\x00")
+    if levels == 150:
+        assert (found, errors) == ([{"id": 1}], [None])
+    else:
+        assert found == [None] and ("nested more deeply" in (errors[0] or "") or "RecursionError" in (errors[0] or ""))
+
+
+def test_schemas_that_are_nested_deeply_by_their_names(registry: SchemaRegistry) -> None:
+    parts = [record("R0", a="int")] + [record(f"R{number}", a=f"R{number - 1}") for number in range(1, 400)]
+    number = registry.register("names", parts)
+    (found,), (error,) = decode(registry, record("R1", b=("int", 1)), struct.pack(">bI", 0, number) + b"\x00\x00")
+    assert found is None and error is not None
 
 
 def test_schemas_with_many_uses_of_a_record_are_quick(registry: SchemaRegistry) -> None:

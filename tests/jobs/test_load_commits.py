@@ -7,6 +7,7 @@ itself, as a kill does, before the n-th line that it would execute in the module
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,8 +32,8 @@ CLUSTER = "cluster-1"
 HEAD = Head("main", CLUSTER, "2026-11-01T00:00:00Z")
 TRACED = {module.__file__ for module in (job, commit_log, publishing)} | {__file__}
 KILLED, DONE = 77, 0
-#: Lines from one death to the next; 1 tries every line.
-STEP = int(os.environ.get("ODRADEK_LOAD_STEP", "3"))
+#: Lines from one death to the next. test_load_every_line.py tries every line.
+STEP = 17
 
 
 def state(ends: dict[int, int], earliest: int = 0, topic_id: str = "a" * 32, cluster: str = CLUSTER) -> ClusterState:
@@ -110,10 +111,11 @@ def die_at(line: int, work: Callable[[], Any]) -> int:
 ENDS = {0: 5, 1: 9}
 
 
-def test_a_run_that_dies_before_a_line_is_repeated_and_leaves_each_record_once(tmp_path: Path) -> None:
+def deaths_before_lines(directory: Path, step: int) -> int:
+    """Let a run die before each `step`-th line, and repeat it. Returns the number of its lines."""
     line = 0
     while True:
-        out = tmp_path / f"{line}"
+        out = directory / f"{line}"
         out.mkdir()
         ended = die_at(line, partial(run, out, state(ENDS)))
         assert ended in (KILLED, DONE)
@@ -121,10 +123,14 @@ def test_a_run_that_dies_before_a_line_is_repeated_and_leaves_each_record_once(t
         run(out, state(ENDS))
         assert visible(out) == wanted(ENDS), f"line {line}"
         assert not list((out / "version=main/_odradek_load/staging").iterdir())
+        shutil.rmtree(out)
         if ended == DONE:
-            break
-        line += STEP
-    assert line > 200, "the run has many lines"
+            return line
+        line += step
+
+
+def test_a_run_that_dies_before_a_line_is_repeated_and_leaves_each_record_once(tmp_path: Path) -> None:
+    assert deaths_before_lines(tmp_path, STEP) > 200, "the run has many lines"
 
 
 def test_runs_that_die_again_and_again_end_with_each_record_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -42,11 +43,11 @@ def merged(version: VersionDirectory) -> Any:
 ENDS = {0: 9, 1: 12}
 
 
-@pytest.mark.usefixtures("of_text")
-def test_a_merge_that_dies_before_a_line_leaves_each_record_once(tmp_path: Path) -> None:
+def deaths_before_lines(directory: Path, step: int) -> int:
+    """Let a merge die before each `step`-th line, and repeat it. Returns the number of its lines."""
     line = 0
     while True:
-        out = tmp_path / f"{line}"
+        out = directory / f"{line}"
         out.mkdir()
         run(out, state(ENDS))
         (out / "version=main/topic=orders/date=2026-11-01/mine.txt").write_text("stays")
@@ -60,9 +61,15 @@ def test_a_merge_that_dies_before_a_line_leaves_each_record_once(tmp_path: Path)
         assert listed == set(summary_of(version).files)
         assert not list(version.staging.iterdir())
         if ended == DONE:
-            break
-        line += STEP
-    assert line > 100 and any(commit.kind == MERGE for commit in version.all_commits())
+            assert any(commit.kind == MERGE for commit in version.all_commits())
+            return line
+        shutil.rmtree(out)
+        line += step
+
+
+@pytest.mark.usefixtures("of_text")
+def test_a_merge_that_dies_before_a_line_leaves_each_record_once(tmp_path: Path) -> None:
+    assert deaths_before_lines(tmp_path, STEP) > 100
 
 
 @pytest.mark.usefixtures("of_text")

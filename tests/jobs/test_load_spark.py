@@ -19,16 +19,18 @@ from pyspark.sql import SparkSession
 from odradek.cli.main import main
 from odradek.clients.cluster import Cluster
 from odradek.clients.topics import delete_records
+from odradek.jobs.load import frames
 from odradek.jobs.load.commit_log import VersionDirectory
 from odradek.jobs.load.summary import summary_of
 from odradek.jobs.usage_report.table_files import SCHEMAS
 from odradek.jobs.usage_report.times import HOUR_MS
 from odradek.testing import Broker
 from tests import toolchains
-from tests.clients.secured import secured_broker
+from tests.clients.secured import PASSWORD, secured_broker
 from tests.jobs.killed_loads import KilledLoads
 from tests.jobs.loaded_topics import in_files, in_topic, send, send_transactions
 from tests.jobs.schema_registry import SchemaRegistry, encoded
+from tests.wire import Record, Wire, build_batch
 
 pytestmark = [pytest.mark.xdist_group("load"), pytest.mark.timeout(900), pytest.mark.java]
 
@@ -39,7 +41,7 @@ def jars() -> Path:
 
 
 @pytest.fixture(scope="module")
-def spark(jars: Path) -> Iterator[Any]:
+def spark(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session of one JVM, which the command uses instead of starting its own."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
@@ -51,6 +53,9 @@ def spark(jars: Path) -> Iterator[Any]:
         .config("spark.python.authenticate.socketTimeout", "300s")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.compress", "false")
+        .config("spark.eventLog.dir", str(tmp_path_factory.mktemp("events")))
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
@@ -100,14 +105,14 @@ def test_every_committed_record_is_loaded_once(load: Command, broker: Broker) ->
     assert "745 records in 1 commit:" in load("run", "orders", "pay")
     send_transactions(servers, "orders", 1000, 30)
     send(servers, "orders", 2000, 100)
-    assert "130 records" in load("run", "orders", "pay", "--max-offsets", 60)
+    assert "130 records" in load("run", "orders", "pay", "--max-offsets", 100)
     wanted = in_topic(servers, "orders", 3) + in_topic(servers, "pay", 1)
     assert in_files(load.main) == sorted(wanted) and len(wanted) == 875
     assert "small files were merged" in load("merge")
     assert in_files(load.main) == sorted(wanted)
     assert "875 records of 4 partitions agree with its commits and the broker" in load("verify")
     # the other reader: the same records with the same checksums
-    load("run", "orders", "pay", "--reader", "python", "--version", "other", "--min-partitions", 6)
+    load("run", "orders", "pay", "--reader", "python", "--version", "other", "--min-partitions", 5)
     assert in_files(load.out / "version=other") == sorted(wanted)
     both = [summary_of(VersionDirectory(load.out, name)).partitions for name in ("main", "other")]
     assert both[0] == both[1]
@@ -125,22 +130,40 @@ def test_a_run_that_is_killed_is_completed_by_the_next_one(
     loads.compare()
 
 
-def test_records_are_in_the_directories_of_their_dates(load: Command, broker: Broker) -> None:
+def test_timestamps_and_headers_of_any_kind(load: Command, broker: Broker) -> None:
     config = ("-c", "message.timestamp.after.max.ms=9223372036854775807")
-    created = CliRunner().invoke(main, ["topic", "create", "dated", *config, "-b", broker.bootstrap_servers])
-    assert created.exit_code == 0, created.output
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    times = [1_767_225_599_999, 1_767_225_600_000, 1, 253_402_300_800_000]  # 2025-12-31, 2026-01-01, 1970, year 10000
-    for at_ms in times:
-        producer.produce("dated", value=b"x", timestamp=at_ms)
-    assert producer.flush(30) == 0
-    load("run", "dated")
+    for topic in ("dated", "named", "late"):
+        created = CliRunner().invoke(main, ["topic", "create", topic, *config, "-b", broker.bootstrap_servers])
+        assert created.exit_code == 0, created.output
+    times = [
+        1_767_225_599_999,
+        1_767_225_600_000,
+        1,
+        253_402_300_800_000,
+        -1,
+    ]  # 2025-12-31, 2026-01-01, 1970, year 10000, 1969
+    headers = ((b"\xff\xfe", b"x"), (b"a\x00b", b""), (b"", None), (b"n" * 100_000, b"y" * 100_000))
+    many = tuple((f"h{number}".encode(), b"") for number in range(100_000))
+    with Wire.to(broker) as wire:
+        records = [("dated", Record(None, b"x", at_ms)) for at_ms in times]
+        records += [("named", Record(b"", b"", 1, headers=some)) for some in (headers, many)]
+        for topic, record in (*records, ("late", Record(None, None, (1 << 63) - 1))):
+            assert wire.produce(topic, build_batch([record])).error_code == 0
+    said = load("run", "late", "--version", "late", status=1)
+    assert "a record has a timestamp that Spark's Kafka connector cannot read" in said and "use --reader python" in said
+    load("run", "dated", "named")
     names = sorted(path.name for path in (load.main / "topic=dated").iterdir())
-    assert names == ["date=1970-01-01", "date=2025-12-31", "date=2026-01-01", "date=__HIVE_DEFAULT_PARTITION__"]
+    dates = ["1969-12-31", "1970-01-01", "2025-12-31", "2026-01-01", "__HIVE_DEFAULT_PARTITION__"]
+    assert names == [f"date={date}" for date in dates]
     table = pa.concat_tables(
         pq.read_table(path, partitioning=None) for path in load.main.glob("topic=dated/*/*.parquet")
     )
     assert sorted(table["timestamp"].cast(pa.int64()).to_pylist()) == sorted(at_ms * 1000 for at_ms in times)
+    (path,) = load.main.glob("topic=named/*/*.parquet")
+    first, second = pq.read_table(path, partitioning=None)["headers"].to_pylist()
+    assert [header["key"] for header in first] == ["\ufffd\ufffd", "a\x00b", "", "n" * 100_000] and len(
+        second
+    ) == 100_000
     load("verify")
 
 
@@ -165,22 +188,37 @@ def test_values_are_decoded_and_those_that_cannot_be_are_kept(load: Command, bro
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     values = [b'{"id": 1, "tags": ["a", "b"]}', b"{", None, b'{"id": "x"}', b'{"id": 5, "more": 1}', b"\xff", b"null"]
     values += [b'{"id": 6}{"id": 7}', b'{"id": 6},{"id": 7}', b'{"id": 6}] 7', b' {"id": 8} \n']
+    hostile = [
+        b"[" * 100_000,
+        b'{"x":' * 50_000,
+        b'{"id": NaN}',
+        b'{"id": 1e400}',
+        b'{"id": ' + b"9" * 5000 + b"}",
+        b"",
+    ]
+    hostile += [
+        b'{"' + b"k" * 60_000 + b'": 1}',
+        b'{"tags": ' + b"1" * 900_000 + b"}",
+        b'{"id": 1}\x00',
+        b"\xef\xbb\xbf{}",
+    ]
+    values += [*hostile, b'{"id": 1, "id": 9}']
     for value in values:
         producer.produce("pay", value=value)
     assert producer.flush(30) == 0
     said = load("run", "pay", "--value", "json", "--schema", "id bigit", status=1)
     assert "--schema 'id bigit': Spark does not accept it" in said
     options = ("--value", "json", "--schema", "id bigint, tags array<string>")
-    assert "7 values could not be decoded" in load("run", "pay", *options)
+    assert "17 values could not be decoded" in load("run", "pay", *options)
     (file,) = load.main.glob("topic=pay/*/*.parquet")
     rows = pq.read_table(file, partitioning=None).to_pylist()
     assert [row["value"] for row in rows] == values
     assert [row["decoded"] for row in rows] == [
         {"id": 1, "tags": ["a", "b"]}, None, None, None, {"id": 5, "tags": None}, None, None,
-        None, None, None, {"id": 8, "tags": None},
+        None, None, None, {"id": 8, "tags": None}, *[None] * len(hostile), {"id": 9, "tags": None},
     ]  # fmt: skip
     failed = [offset for offset, row in enumerate(rows) if row["decode_error"] is not None]
-    assert failed == [1, 3, 5, 6, 7, 8, 9]
+    assert failed == [1, 3, 5, 6, 7, 8, 9, *range(11, 21)]
     load("verify")
     assert "begun with --value json" in load("run", "pay", status=1)
 
@@ -277,21 +315,24 @@ def test_verify_compares_with_the_usage_report(load: Command, broker: Broker, tm
     begin = 1_700_000_000_000 // HOUR_MS * HOUR_MS
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for number in range(40):  # ten records an hour; the first and the last hour may not be complete
-        producer.produce("pay", value=f"{number}", timestamp=begin + number * HOUR_MS // 10)
+        for topic in ("orders", "pay"):
+            producer.produce(topic, value=f"{number}", timestamp=begin + number * HOUR_MS // 10)
     assert producer.flush(30) == 0
-    load("run", "pay")
-    for counted, said in ((10, "20 records loaded in 2 whole hours, 20 counted by the broker: equal"),
-                          (11, "20 records loaded in 2 whole hours, 22 counted by the broker: -2")):  # fmt: skip
-        report = tmp_path / f"report-{counted}"
-        hours = [datetime.fromtimestamp((begin + number * HOUR_MS) / 1000, UTC) for number in range(4)]
-        traffic = [{"hour": hour, "topic": "pay", "api": "Produce", "records_in": counted} for hour in hours]
-        traffic += [{"hour": hour, "topic": "pay", "api": "Fetch", "records_out": 99} for hour in hours]
-        covered = [{"hour": hour, "source": "spool", "covered_ms": HOUR_MS} for hour in hours]
-        for name, rows in (("traffic_hourly", traffic), ("coverage_hourly", covered)):
-            directory = report / "tables" / name / "day=2023-11-14"
-            directory.mkdir(parents=True)
-            pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMAS[name]), directory / "part-0.parquet")
-        assert f"pay: {said}\n" in load("verify", "--files-only", "--usage", report)
+    load("run", "orders", "pay")
+    report = tmp_path / "report"
+    hours = [datetime.fromtimestamp((begin + number * HOUR_MS) / 1000, UTC) for number in range(4)]
+    traffic: list[dict[str, Any]] = []
+    for topic, counted in (("orders", 11), ("pay", 10)):
+        traffic += [{"hour": hour, "topic": topic, "api": "Produce", "records_in": counted} for hour in hours]
+        traffic += [{"hour": hour, "topic": topic, "api": "Fetch", "records_out": 99} for hour in hours]
+    covered = [{"hour": hour, "source": "spool", "covered_ms": HOUR_MS} for hour in hours]
+    for name, rows in (("traffic_hourly", traffic), ("coverage_hourly", covered)):
+        directory = report / "tables" / name / "day=2023-11-14"
+        directory.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMAS[name]), directory / "part-0.parquet")
+    said = load("verify", "--files-only", "--usage", report)
+    assert "pay: 20 records loaded in 2 whole hours, 20 counted by the broker: equal\n" in said
+    assert "orders: 20 records loaded in 2 whole hours, 22 counted by the broker: -2\n" in said
     assert "has no tables/traffic_hourly" in load("verify", "--usage", tmp_path, status=1)
 
 
@@ -312,6 +353,58 @@ def test_deleted_records_and_a_new_topic_of_the_same_name_end_with_status_3(load
     assert "50 records" in load("run", "pay", "--version", "second")
 
 
+def test_a_directory_that_no_task_can_write_to_ends_the_run_at_once(
+    load: Command, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a failed task, because Spark would repeat it; the tasks leave most of their records unread."""
+    send(broker.bootstrap_servers, "pay", 0, 4000)
+    original = frames.write
+
+    def write(frame: Any, staging: Path, decoding: Any) -> Any:
+        staging.rename(staging.with_name("away"))
+        try:
+            return original(frame, staging, decoding)
+        finally:
+            staging.with_name("away").rename(staging)
+
+    monkeypatch.setattr(frames, "write", write)
+    said = load("run", "pay", status=1)
+    assert "odradek: a task cannot write its files: " in said and ": No such file or directory\n" in said
+    assert "Spark failed" not in said and not list((load.main / "_odradek_load/staging").iterdir())
+    monkeypatch.undo()
+    load("run", "pay")
+    assert len(in_files(load.main)) == 4000
+
+
+def test_a_topic_that_is_created_again_while_it_is_read_is_not_committed(
+    load: Command, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = broker.bootstrap_servers
+    send(servers, "orders", 0, 30)
+    send(servers, "pay", 0, 10)
+    original = frames.write
+
+    def write(frame: Any, staging: Path, decoding: Any) -> Any:
+        rows = original(frame, staging, decoding)
+        for words in (("delete", "pay", "--yes"), ("create", "pay")):
+            assert CliRunner().invoke(main, ["topic", *words, "-b", servers]).exit_code == 0
+        send(servers, "pay", 100, 10)
+        return rows
+
+    monkeypatch.setattr(frames, "write", write)
+    said = load("run", "orders", "pay", status=3)
+    assert "topic 'pay' was deleted and created again while it was read" in said and "30 records in 1 commit" in said
+    monkeypatch.undo()
+    assert "10 records" in load("run", "orders", "pay")
+    assert in_files(load.main) == in_topic(servers, "orders", 3) + in_topic(servers, "pay", 1)
+
+
+def secrets_in(*directories: Path, secret: bytes) -> list[Path]:
+    """The files that have a secret."""
+    files = (path for directory in directories for path in directory.rglob("*") if path.is_file())
+    return [path for path in files if secret in path.read_bytes()]
+
+
 def test_a_load_over_sasl_ssl(spark: Any, jars: Path, tmp_path: Path) -> None:
     with secured_broker(tmp_path, secured=2) as secured:
         send(secured.servers, "secured", 0, 100, **secured.librdkafka_settings())
@@ -322,6 +415,11 @@ def test_a_load_over_sasl_ssl(spark: Any, jars: Path, tmp_path: Path) -> None:
         wanted = in_topic(secured.servers, "secured", 2, **secured.librdkafka_settings())
         assert in_files(load.main) == in_files(load.out / "version=python") == wanted
         load("verify", "--command-config", config)
+        # the log of events is what Spark's web pages show
+        events = Path(spark.conf.get("spark.eventLog.dir").removeprefix("file:"))
+        assert secrets_in(events, load.out, secret=b"odradek_topics") and not secrets_in(
+            events, load.out, secret=PASSWORD.encode()
+        )
 
 
 @pytest.mark.parametrize(
@@ -336,6 +434,9 @@ def test_a_load_over_sasl_ssl(spark: Any, jars: Path, tmp_path: Path) -> None:
         (("pay", "--version", "../x"), "--version '../x': expected"),
         (("pay", "--connector-jars", "/nowhere"), "--connector-jars /nowhere: is no directory with spark-sql-kafka"),
         (("pay", "-b", "127.0.0.1:1"), "cannot connect to 127.0.0.1:1"),
+        (("pay", "--reader", "python"), "--connector-jars /nowhere is for --reader kafka, and --reader is python"),
+        (("pa/y",), "topic 'pa/y' is no name of a topic: expected 1 to 249 letters"),
+        (("pay", "--out", "/srv/lo[a]ds"), "--out '/srv/lo[a]ds': expected a name without * ? [ ] { }"),
         (("pay", "--out", "s3://bucket/x"), "--out s3://bucket/x: expected a directory"),
         (("pay", "--value", "json"), "--value json needs --schema"),
         (("pay", "--schema", "id int"), "--schema needs --value json or avro"),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from odradek.jobs.load.offsets import ClusterState, Plan
 
 _YEAR_10000_MS = 253_402_300_800_000
+_PATTERN = "*?[]{}\\"
 OUT_OPTION = click.option(
     "--out",
     metavar="DIR",
@@ -185,7 +186,7 @@ def run_load(
     run loads the rest, and prints what is missing; DIR/version=NAME/_odradek_load/runs.jsonl has it too.
     """
     check_python()
-    from odradek.cli.load_source import cluster_state, topics_of
+    from odradek.cli.load_source import cluster_state, patiently, topics_of
     from odradek.cli.output import count
     from odradek.clients.errors import ClientError
     from odradek.jobs.load import job
@@ -217,7 +218,7 @@ def run_load(
         version = job.open_version(version.output, name, head)
         outcome = job.run(
             version,
-            look,
+            patiently(look),
             options["max_offsets"],
             lambda plan: job.spark_writer(version, reader, spark, decoding, say, plan),
             say,
@@ -314,6 +315,8 @@ def output_of(out: str) -> Path:
         raise LoadError(
             f"--out {out}: expected a directory of a file system, which all machines of a Spark cluster share"
         )
+    if any(letter in _PATTERN for letter in out):
+        raise LoadError(f"--out {out!r}: expected a name without {' '.join(_PATTERN)}, which Spark takes for patterns")
     path = Path(out).absolute()
     if path.exists() and not path.is_dir():
         raise LoadError(f"--out {out}: is a file; expected a directory")

@@ -4,10 +4,11 @@ Runs in the process of the command.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.clients.backoff import Backoff
 from odradek.clients.errors import ClientError, RefusedError
 from odradek.clients.topics import EARLIEST, LATEST, ListedOffset, list_offsets
 from odradek.config import properties, providers
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from odradek.jobs.load.registry import Registry
 
 _NO_ID = bytes(16)
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+#: How long a load waits for brokers that are away when it has read a step, in seconds: as long as its readers do.
+PATIENCE_S = 120.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 #: Kafka's settings that only brokers and Odradek's own client know.
 _OWN = ("metrics.listener",)
 
@@ -57,6 +62,11 @@ def cluster_state(
     :param from_ms, to_ms: also look up the first offset of these times or later
     :raises ClientError: a broker does not answer, denies a topic, or a partition has no leader
     """
+    for name in topics:
+        if not _TOPIC.fullmatch(name) or name in (".", ".."):
+            raise ClientError(
+                f"topic {name!r} is no name of a topic: expected 1 to 249 letters, digits, '.', '_' and '-', not '.' or '..'"
+            )
     view = cluster.metadata(topics)
     found = [view.topics[name] for name in topics if name in view.topics]
     partitions = [partition for topic in found for partition in topic.partitions]
@@ -77,6 +87,21 @@ def cluster_state(
         {topic.name: _topic(topic, earliest, ends, starts, stops, high) for topic in found},
         tuple(name for name in topics if name not in view.topics),
     )
+
+
+def patiently(look: Callable[[], ClusterState]) -> Callable[[], ClusterState]:
+    """What asks the brokers again for up to `PATIENCE_S` seconds, so that a restart of a broker does not end a load."""
+
+    def repeated() -> ClusterState:
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, PATIENCE_S)
+        while True:
+            try:
+                return look()
+            except ClientError:
+                if not backoff.wait():
+                    raise
+
+    return repeated
 
 
 def _topic(

@@ -64,8 +64,22 @@ def test_the_command_of_the_load_is_one_of_odradek() -> None:
     values = run_load.make_context("run", container["command"][3:]).params
     assert (values["topics"], values["topics_matching"], values["reader"]) == (("payments",), "shop[.].*", "python")
     assert (values["value"], values["registry"]) == ("avro", "https://registry.example.org")
+    assert values["registry_config"] == "/run/odradek/registry/registry.properties"
     mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
-    assert {values["out"], "/tmp", "/etc/odradek", "/run/odradek/tls", "/run/odradek/secrets/kafka-users"} == mounted
+    secrets = {"/run/odradek/tls", "/run/odradek/secrets/kafka-users", "/run/odradek/registry"}
+    assert {values["out"], "/tmp", "/etc/odradek", *secrets} == mounted
+
+
+def test_only_the_load_has_the_secret_of_the_registry() -> None:
+    found = chart.objects(chart.manifest("tls-scram"))
+    holders = [
+        where
+        for where, template in chart.pod_templates(found)
+        for volume in template["spec"].get("volumes", ())
+        if volume.get("secret", {}).get("secretName") == "schema-registry"
+    ]
+    assert len(holders) == 1 and "load" in str(holders[0])
+    assert "--registry-config" not in _load("tls-scram", registrySecret={"name": ""})["containers"][0]["command"]
 
 
 @pytest.mark.parametrize(("chosen", "user"), [("", "broker"), ("admin", "admin")])
@@ -81,6 +95,7 @@ def test_a_load_without_logins_has_no_secrets() -> None:
     pod = _load("monitoring", topics=["orders"])
     assert {volume["name"] for volume in pod["volumes"]} == {"config", "loads", "tmp"}
     (container,) = pod["containers"]
+    assert "--registry-config" not in container["command"]
     assert "--registry" not in container["command"] and "--topics-matching" not in container["command"]
 
 

@@ -217,6 +217,11 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"load": {"user": "bob"}},
         "load.user is bob, who is not among users: add the user with a passwordSecret",
     ),
+    "a login for no registry": (
+        "tls-scram",
+        {"load": {"registry": ""}},
+        "load.registrySecret.name is schema-registry, but load.registry is empty: set it to the URL of the schema registry",
+    ),
     "a load with a login where there are none": (
         "monitoring",
         {"load": {"enabled": True, "user": "bob", "topics": ["a"], "image": {"repository": "r"}}},

@@ -16,10 +16,10 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-from fastavro import _read_py  # the reader that raises RecursionError
 
+from odradek.jobs.load.avro_depth import DEEPEST_SCHEMA, Walk, is_too_deep, walker
 from odradek.jobs.load.errors import LoadError
-from odradek.jobs.load.registry import NotInRegistryError, RegisteredSchema, Registry
+from odradek.jobs.load.registry import NotInRegistryError, RegisteredSchema, Registry, UnusableSchemaError
 
 Schema = Any
 """A schema as JSON has it: a name, a list of alternatives, or an object."""
@@ -38,6 +38,7 @@ _LOGICAL: dict[tuple[str, str], pa.DataType] = {
 }
 _PREFIX_BYTES = 5
 _MOST_DIGITS = 38
+_MOST_TYPES = 10_000
 _LONGEST_REASON = 300
 
 
@@ -54,12 +55,14 @@ def standalone(found: RegisteredSchema) -> Schema:
         raise LoadError(f"the schema is of type {found.kind}, and not AVRO")
     named: dict[str, Any] = {}
     try:
-        for text in found.references:
-            fastavro.parse_schema(json.loads(text), named)
-        parsed = fastavro.parse_schema(json.loads(found.text), named)
-        return _inlined(parsed, named, set())
+        documents = [json.loads(text) for text in (*found.references, found.text)]
+        parsed = [fastavro.parse_schema(document, named) for document in documents if not is_too_deep(document)]
+        whole = _inlined(parsed[-1], named, set()) if len(parsed) == len(documents) else None
     except Exception as error:  # the library raises what it comes upon, and the message tells it
         raise LoadError(f"the schema is not one of Avro: {_reason(error)}") from None
+    if whole is None or is_too_deep(whole):
+        raise LoadError(f"the schema is nested more deeply than {DEEPEST_SCHEMA} levels")
+    return whole
 
 
 def _inlined(schema: Schema, named: Mapping[str, Any], defined: set[str]) -> Schema:
@@ -130,10 +133,15 @@ def _alternatives(schema: Schema) -> list[Schema]:
 
 def column_type(schema: Schema) -> pa.DataType:
     """The type of the column for a reader schema. Raises LoadError for one that has none."""
-    return _type(schema, _definitions(schema), "", ())
+    return _type(schema, _definitions(schema), "", (), iter(range(_MOST_TYPES)))
 
 
-def _type(schema: Schema, named: Mapping[str, Any], path: str, within: tuple[str, ...]) -> pa.DataType:
+def _type(
+    schema: Schema, named: Mapping[str, Any], path: str, within: tuple[str, ...], left: Iterator[int]
+) -> pa.DataType:
+    """:param left: gives a number for each type that the column may still have; records that are used twice count twice"""
+    if next(left, None) is None:
+        raise LoadError(f"the column would have more than {_MOST_TYPES} fields")
     alternatives = _alternatives(schema)
     where = f"'{path}'" if path else "the value"
     if len(alternatives) != 1:
@@ -147,12 +155,12 @@ def _type(schema: Schema, named: Mapping[str, Any], path: str, within: tuple[str
         inner = (*within, whole["name"])
         prefix = f"{path}." if path else ""
         return pa.struct([
-            (part["name"], _type(part["type"], named, prefix + part["name"], inner)) for part in whole["fields"]
+            (part["name"], _type(part["type"], named, prefix + part["name"], inner, left)) for part in whole["fields"]
         ])  # fmt: skip
     if kind == "array":
-        return pa.list_(_type(whole["items"], named, f"{path}[]", within))
+        return pa.list_(_type(whole["items"], named, f"{path}[]", within, left))
     if kind == "map":
-        return pa.map_(pa.string(), _type(whole["values"], named, f"{path}{{}}", within))
+        return pa.map_(pa.string(), _type(whole["values"], named, f"{path}{{}}", within, left))
     if _is_decimal(whole):
         return pa.decimal128(whole["precision"], whole.get("scale", 0))
     return _LOGICAL.get((kind, str(whole.get("logicalType"))), _PRIMITIVE[kind])
@@ -299,11 +307,11 @@ def _is_empty(schema: Schema, named: Mapping[str, Any], known: dict[str, bool] |
 
 @dataclass(frozen=True)
 class _Writer:
-    """The schema that a value was written with. :param read: fastavro's reader for it."""
+    """The schema that a value was written with. :param walk: sees how deeply a value is nested; None: no deeper than it."""
 
     schema: Schema
     parsed: Schema
-    read: Callable[[Any, Any, Any], Any]
+    walk: Walk | None
 
 
 @lru_cache(maxsize=1000)
@@ -313,6 +321,8 @@ def _writer(registry: Registry, number: int) -> _Writer:
         found = registry.schema(number)
     except NotInRegistryError:
         raise UndecodableError(f"the schema registry has no schema {number}") from None
+    except UnusableSchemaError as error:
+        raise UndecodableError(f"schema {number}: {error}") from None
     try:
         schema = standalone(found)
     except LoadError as error:
@@ -321,9 +331,8 @@ def _writer(registry: Registry, number: int) -> _Writer:
     for part in _parts(schema):
         if isinstance(part, dict) and part["type"] == "array" and _is_empty(part["items"], named):
             raise UndecodableError(f"schema {number} has an array of values without bytes, which is not decoded")
-    # The compiled reader overflows the stack on values that are nested deeply; only such schemas have them.
-    read = _read_py if _contains_itself(schema, named) else fastavro
-    return _Writer(schema, fastavro.parse_schema(_without_logical(schema)), read.schemaless_reader)
+    walk = walker(schema, named) if _contains_itself(schema, named) else None
+    return _Writer(schema, fastavro.parse_schema(_without_logical(schema)), walk)
 
 
 @dataclass(frozen=True)
@@ -392,7 +401,9 @@ class Columns:
         stream = io.BytesIO(value)
         stream.seek(_PREFIX_BYTES)
         try:
-            found = writer.read(stream, writer.parsed, self._parsed)
+            if writer.walk is not None:
+                writer.walk(value, _PREFIX_BYTES, 0)
+            found = fastavro.schemaless_reader(stream, writer.parsed, self._parsed)
             converted = None if found is None else self._convert(found)
         except Exception as error:  # the library raises what it comes upon, and the record keeps it
             raise UndecodableError(f"schema {number}: {_reason(error)}") from None

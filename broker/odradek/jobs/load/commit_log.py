@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import re
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -151,19 +152,23 @@ class VersionDirectory:
             raise LoadError(f"{path}: expected the head of a version of `odradek load`: {error}") from None
 
     def create(self, head: Head) -> None:
-        """Create the version. Raises LoadError."""
+        """Create the version. Raises LoadError, also if another run has created it meanwhile."""
         try:
             self.commits.mkdir(parents=True, exist_ok=True)
             self.staging.mkdir(exist_ok=True)
             put_if_absent(self.log / "version.json", {"format": FORMAT, **asdict(head)})
             for directory in (self.path, self.output, self.output.parent):
                 sync_directory(directory)
+        except FileExistsError as error:
+            raise LoadError(
+                f"{error.filename2 or error.filename} was made by another run meanwhile: run it again"
+            ) from None
         except OSError as error:
             raise LoadError(f"--out {self.output}: cannot write to this directory: {error.strerror}") from None
 
     def replace_head(self, head: Head) -> None:
         """Replace the head of a version that has no commit. Raises LoadError."""
-        temporary = self.log / f".version.json.{os.getpid()}.new"
+        temporary = self.log / f".version.json.{uuid.uuid4().hex}.new"
         try:
             put_if_absent(temporary, {"format": FORMAT, **asdict(head)})
             temporary.rename(self.log / "version.json")
@@ -266,13 +271,15 @@ def versions(output: Path) -> list[VersionDirectory]:
 
 def put_if_absent(path: Path, document: Mapping[str, Any]) -> None:
     """Write a JSON document that appears under its name whole, and is on the disk when this returns. Raises FileExistsError."""
-    temporary = path.parent / f".{path.name}.{os.getpid()}"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    with open(descriptor, "w") as file:
-        json.dump(document, file, indent=1)
-        file.flush()
-        os.fsync(descriptor)
+    temporary = (
+        path.parent / f".{path.name}.{uuid.uuid4().hex}"
+    )  # machines that share a directory have the same process ids
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
+        with open(descriptor, "w") as file:
+            json.dump(document, file, indent=1)
+            file.flush()
+            os.fsync(descriptor)
         os.link(temporary, path)
     finally:
         temporary.unlink()

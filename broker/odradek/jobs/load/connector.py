@@ -31,6 +31,8 @@ def find(reader: str, jars: str | None, settings: Mapping[str, str]) -> tuple[st
     :returns: KAFKA or PYTHON, and the settings of Spark for it
     :raises LoadError: the connector cannot be found, or the directory has no connector
     """
+    if jars is not None and reader == PYTHON:
+        raise LoadError(f"--connector-jars {jars} is for --reader kafka, and --reader is python: name one of them")
     if jars is not None:
         return KAFKA, {"spark.jars": ",".join(_jars_in(Path(jars)))}
     if reader == PYTHON:

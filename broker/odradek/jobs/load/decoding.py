@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.jobs.load.errors import INSTALL, LoadError
 from odradek.jobs.load.files import DECODED, ERROR
-from odradek.jobs.load.registry import NotInRegistryError, Registry
+from odradek.jobs.load.registry import NotInRegistryError, Registry, UnusableSchemaError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -148,6 +148,8 @@ def _avro(named: str, text: str | None, registry: Registry, before: str | None) 
         return Decoding(AVRO, before.removeprefix(mark), registry, subject)
     try:
         found = registry.newest(named) if text is None else RegisteredSchema(AVRO.upper(), text)
+    except UnusableSchemaError as error:
+        raise LoadError(f"--schema {named}: {error}") from None
     except NotInRegistryError:
         raise LoadError(
             f"--schema {named}: is no file, and the schema registry {registry.url} has no such subject"

@@ -5,6 +5,7 @@ names that no other attempt uses, flushes them to the disk, and returns a row fo
 successful attempt of each task: the files of the others are in no commit.
 """
 
+import errno
 import os
 import uuid
 from collections import OrderedDict
@@ -30,17 +31,24 @@ _BUFFER_BYTES = 64 << 20
 _FILE_BYTES = 1 << 30
 _HASHES = 1 << 64
 
-#: The row that a task returns for each file; `checksum` is signed.
+#: Errors of a file system that a repeated attempt of the task meets again.
+_LASTING = frozenset((
+    errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOSPC, errno.ENOTDIR, errno.EPERM,
+    errno.EROFS,
+))  # fmt: skip
+
+#: The row that a task returns for each file; `checksum` is signed. A row with `error` says why the task could not write.
 WRITTEN = (
     "topic string, partition int, date string, file string, bytes bigint, records bigint, undecoded bigint, first_offset"
     " bigint,"
-    " last_offset bigint, first_timestamp_ms bigint, last_timestamp_ms bigint, checksum bigint"
+    " last_offset bigint, first_timestamp_ms bigint, last_timestamp_ms bigint, checksum bigint, error string"
 )
 _WRITTEN_SCHEMA = pa.schema([
     ("topic", pa.string()), ("partition", pa.int32()), ("date", pa.string()), ("file", pa.string()),
     *((name, pa.int64()) for name in (
         "bytes", "records", "undecoded", "first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms", "checksum",
     )),
+    ("error", pa.string()),
 ])  # fmt: skip
 
 
@@ -138,11 +146,22 @@ def write_batches(
 
     :param batches: with the columns of `frames.read`, in the order of offsets
     :param decoder: decodes their values; None: they have the columns for that already, or need none
-    :returns: one batch with a row of `WRITTEN` for each file
+    :returns: one batch with a row of `WRITTEN` for each file, or with one row that has an `error`: Spark would repeat a task
+        that fails, also where the disk is full
     :raises RuntimeError: the offsets do not ascend, so that a record may be there twice
     :raises LoadError: what decodes the values failed
     """
-    directory = Path(staging)
+    try:
+        rows = _written(Path(staging), batches, decoder)
+    except OSError as error:
+        if error.errno not in _LASTING:
+            raise
+        rows = [{"error": f"{error.filename or staging}: {error.strerror}"}]
+    yield pa.RecordBatch.from_pylist(rows, schema=_WRITTEN_SCHEMA)
+
+
+def _written(directory: Path, batches: Iterator[pa.RecordBatch], decoder: TaskDecoder | None) -> list[dict[str, Any]]:
+    """Write the records; return the rows."""
     opened = None if decoder is None else decoder.opened()
     open_files: OrderedDict[tuple[str, int, str], _OpenFile] = OrderedDict()
     rows: list[dict[str, Any]] = []
@@ -175,7 +194,7 @@ def write_batches(
             close(key)
     for key in list(open_files):
         close(key)
-    yield pa.RecordBatch.from_pylist(rows, schema=_WRITTEN_SCHEMA)
+    return rows
 
 
 def _check_order(last: dict[tuple[str, int], int], batch: pa.RecordBatch) -> None:

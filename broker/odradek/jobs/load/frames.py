@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.jobs.load.decoding import Decoding
+from odradek.jobs.load.errors import LoadError
 from odradek.jobs.load.offsets import Range
 
 if TYPE_CHECKING:
@@ -93,4 +94,8 @@ def write(frame: "DataFrame", staging: Path, decoding: Decoding) -> "list[Row]":
     from odradek.jobs.load.files import WRITTEN, write_batches
 
     decoded = decoding.applied(with_hash(frame))
-    return decoded.mapInArrow(partial(write_batches, str(staging), decoder=decoding.in_tasks()), WRITTEN).collect()
+    rows = decoded.mapInArrow(partial(write_batches, str(staging), decoder=decoding.in_tasks()), WRITTEN).collect()
+    failed = next((row.error for row in rows if row.error is not None), None)
+    if failed is not None:
+        raise LoadError(f"a task cannot write its files: {failed}")
+    return rows

@@ -32,6 +32,7 @@ from odradek.jobs.load.decoding import Decoding
 from odradek.jobs.load.errors import LoadError
 from odradek.jobs.load.offsets import ClusterState, Finding, Place, Plan, Positions, Range, advanced, plan, steps
 from odradek.jobs.load.publishing import publish, recover
+from odradek.jobs.load.recheck import Recheck
 from odradek.jobs.load.scratch import scratch_directory
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.session import first_line, spark_session, stderr_in
@@ -150,7 +151,8 @@ def run(
 ) -> Outcome:
     """Load what the cluster has and the version has not.
 
-    :param look: asks the brokers; called once, when no other run can write. :param most: the number of offsets of a commit
+    :param look: asks the brokers; called when no other run can write, and directly before each commit
+    :param most: the number of offsets of a commit
     :param writer: makes a context manager that yields a `Writer`; it is entered
         only if there is something to load
     :param say: prints a line of progress
@@ -160,7 +162,7 @@ def run(
     begun = iso(now_ms())
     with version.locked():
         try:
-            outcome = _run(version, look(), most, writer, say)
+            outcome = _run(version, look, most, writer, say)
             if merge_at and outcome.files and merge.crowded(version, outcome.files, merge_at):
                 merge_small(version, merge_at, say)
         except LoadError as error:
@@ -174,11 +176,12 @@ def run(
 
 def _run(
     version: VersionDirectory,
-    state: ClusterState,
+    look: Callable[[], ClusterState],
     most: int,
     writer: Callable[[Plan], AbstractContextManager[Writer]],
     say: Say,
 ) -> Outcome:
+    state = look()
     newest = recover(version)
     before: Positions = newest.positions if newest else {}
     number = newest.number if newest else 0
@@ -186,8 +189,9 @@ def _run(
     for finding in planned.findings:
         say(f"{'warning: ' if finding.is_loss else ''}{finding.text}")
     if planned.ranges:
+        recheck = Recheck(look, state.cluster_id, before, _another(version))
         with writer(planned) as write:
-            return _load(version, state.cluster_id, planned, most, number, write, say)
+            return _load(version, state.cluster_id, planned, most, number, write, say, recheck)
     if planned.positions == before:
         return Outcome(0, 0, planned.findings)
     now = iso(now_ms())
@@ -197,21 +201,37 @@ def _run(
 
 
 def _load(
-    version: VersionDirectory, cluster_id: str, planned: Plan, most: int, number: int, write: Writer, say: Say
+    version: VersionDirectory,
+    cluster_id: str,
+    planned: Plan,
+    most: int,
+    number: int,
+    write: Writer,
+    say: Say,
+    recheck: Recheck,
 ) -> Outcome:
     """Load the ranges of a plan step by step. :param number: of the commit before."""
     positions, findings = planned.positions, planned.lasting_findings
     records = loaded = done = 0
     files: tuple[DataFile, ...] = ()
-    for done, step in enumerate(steps(planned.ranges, most), 1):
+    for whole in steps(planned.ranges, most):
+        step = recheck.unchanged(whole)
+        loaded += sum(part.until - part.start for part in whole)
+        if not step:
+            continue
         begun = time.monotonic()
-        positions = advanced(positions, step)
-        commit = Commit(number + done, LOAD, cluster_id, iso(now_ms()), "", positions, findings=findings)
-        commit = _load_step(version, commit, step, write)
-        findings = ()  # the first commit has them
+        begin = Commit(number + done + 1, LOAD, cluster_id, iso(now_ms()), "", positions, findings=findings)
+        told = len(recheck.findings)
+        commit = _load_step(version, begin, step, write, recheck)
+        for finding in recheck.findings[told:]:
+            say(f"warning: {finding.text}")
+        if commit is None:
+            positions, findings = recheck.without_changed(positions), (*findings, *recheck.findings[told:])
+            continue
+        done += 1
+        positions, findings = commit.positions, ()  # the first commit has them
         records += commit.records
         files += commit.files
-        loaded += sum(part.until - part.start for part in step)
         undecoded = sum(file.undecoded for file in commit.files)
         if undecoded:
             say(
@@ -221,7 +241,7 @@ def _load(
             f"commit {commit.number}: {commit.records} records, {sum(file.bytes for file in commit.files)} bytes in"
             f" {len(commit.files)} files, {time.monotonic() - begun:.1f} s; {100 * loaded // planned.offsets} % of the offsets"
         )
-    return Outcome(records, done, planned.findings, files)
+    return Outcome(records, done, (*planned.findings, *recheck.findings), files)
 
 
 def merge_small(version: VersionDirectory, least: int, say: Say) -> Commit | None:
@@ -232,26 +252,45 @@ def merge_small(version: VersionDirectory, least: int, say: Say) -> Commit | Non
     return commit
 
 
-def _load_step(version: VersionDirectory, begun: Commit, step: Sequence[Range], write: Writer) -> Commit:
+def _load_step(
+    version: VersionDirectory, begun: Commit, step: Sequence[Range], write: Writer, recheck: Recheck
+) -> Commit | None:
+    """Read, write, compare with the cluster, commit and publish. Returns None if all topics of the step have changed.
+
+    :param begun: the commit with the positions and findings before the step
+    """
     staging = version.staging / uuid.uuid4().hex
     staging.mkdir()
     try:
         written = write(step, staging)
-        files, ranges = described(written, step, begun.number, staging.relative_to(version.path))
+        sync_directory(staging)
+        sync_directory(version.staging)
+        kept, rows, found = recheck.compare(step, begun.positions, written)
+        if not kept:
+            shutil.rmtree(staging)
+            return None
+        files, ranges = described(rows, kept, begun.number, staging.relative_to(version.path))
         for file in files:
             if not (version.path / file.staging).is_file():
                 raise LoadError(
                     f"{version.path / file.staging} was written by a task and is not there: the directory of --out must be"
                     " shared by all machines of the Spark cluster"
                 )
-        sync_directory(staging)
-        sync_directory(version.staging)
-        commit = replace(begun, ended=iso(now_ms()), ranges=ranges, files=files)
+        positions = advanced(recheck.without_changed(begun.positions), kept)
+        commit = replace(
+            begun,
+            ended=iso(now_ms()),
+            positions=positions,
+            ranges=ranges,
+            files=files,
+            findings=(*begun.findings, *found),
+        )
         version.append(commit)
     except BaseException:
         if not (version.commits / f"{begun.number:020}.json").exists():
             shutil.rmtree(staging, ignore_errors=True)  # else the next run publishes what it has
         raise
+    recheck.committed = commit.positions
     publish(version, commit)
     shutil.rmtree(staging)
     return commit
@@ -387,6 +426,11 @@ def _translated(error: BaseException, log: Path) -> LoadError:
     with stderr_in(log):
         print(error, file=sys.stderr)
     text = str(error)
+    if "KafkaRecordToRowConverter" in text and "long overflow" in text:
+        return LoadError(
+            "a record has a timestamp that Spark's Kafka connector cannot read, of 292,000 years from now or ago: use --reader"
+            f" python; see {log}"
+        )
     raised = [line.partition(mark)[2] for line in text.splitlines() for mark in _MARKS if line.strip().startswith(mark)]
     return LoadError(f"Spark failed: {raised[-1] if raised else _cause(text) or first_line(error)}; see {log}")
 

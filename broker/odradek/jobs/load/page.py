@@ -5,7 +5,7 @@ Runs in the driver; pure functions except `write_page`. The same commits produce
 
 from __future__ import annotations
 
-import os
+import uuid
 from collections import Counter
 from pathlib import Path
 
@@ -26,7 +26,7 @@ _FINDINGS = 50
 def write_page(version: VersionDirectory) -> Path:
     """Write the page of a version, replacing the earlier one. Returns its path. Raises LoadError, OSError."""
     path = version.log / PAGE
-    temporary = version.log / f".{PAGE}.{os.getpid()}"
+    temporary = version.log / f".{PAGE}.{uuid.uuid4().hex}"
     temporary.write_text(html(page_of(summary_of(version))), encoding="utf-8")
     temporary.rename(path)
     sync_directory(version.log)

@@ -44,6 +44,9 @@ def publish(version: VersionDirectory, commit: Commit) -> None:
 
 def recover(version: VersionDirectory) -> Commit | None:
     """Finish what a run that died had committed, and remove what it had not. Returns the newest commit. Raises LoadError."""
+    for directory in (version.log, version.staging):
+        if directory.is_symlink():  # else a run would remove the files of another directory
+            raise LoadError(f"{directory}: is a symbolic link; expected a directory that `odradek load run` made")
     newest = version.newest()
     if newest is not None:
         publish(version, newest)

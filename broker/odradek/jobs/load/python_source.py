@@ -30,6 +30,8 @@ _ARROW = pa.schema([
 ])  # fmt: skip
 #: librdkafka's timestamp types, as Kafka's numbers: none, CreateTime, LogAppendTime.
 _TYPES = {0: -1, 1: 0, 2: 1}
+#: The largest time in milliseconds that a column of microseconds can have, in the year 294247.
+_LAST_MS = (1 << 63) // 1000
 _BATCH = 1000
 _SILENCE_S = 120.0
 _POLL_S = 1.0
@@ -152,7 +154,7 @@ def _batch(messages: "list[Message]") -> pa.RecordBatch:
         [message.topic() for message in messages],
         [message.partition() for message in messages],
         [message.offset() for message in messages],
-        [at_ms * 1000 for _, at_ms in times],
+        [max(-_LAST_MS, min(_LAST_MS, at_ms)) * 1000 for _, at_ms in times],
         [_TYPES[kind] for kind, _ in times],
         [_headers(message) for message in messages],
     ]
@@ -161,5 +163,11 @@ def _batch(messages: "list[Message]") -> pa.RecordBatch:
 
 
 def _headers(message: Any) -> list[dict[str, Any]] | None:
-    headers: list[tuple[str, bytes | None]] | None = message.headers()
+    try:
+        headers: list[tuple[str, bytes | None]] | None = message.headers()
+    except (SystemError, UnicodeDecodeError):
+        raise RuntimeError(
+            f"{message.topic()}-{message.partition()}: the name of a header of the record at offset {message.offset()} is not"
+            " UTF-8, which confluent-kafka cannot read: use --reader kafka"
+        ) from None
     return [{"key": key, "value": value} for key, value in headers] if headers else None

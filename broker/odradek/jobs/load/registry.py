@@ -5,6 +5,7 @@ Runs in the driver, and in Spark's Python workers, which get a `Registry` with t
 
 import json
 import ssl
+import time
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,14 +27,20 @@ SETTINGS = (
     "ssl.key.password",
 )
 _TIMEOUT_S = 30
+_ANSWER_S = 60
 _LONGEST = 16 << 20
-_DEEPEST = 20
+_LONGEST_MESSAGE = 200
+_MOST_REFERENCES = 200
 #: Error codes of the API: no such subject, no such version, no such schema.
 _NOT_FOUND = frozenset((40401, 40402, 40403))
 
 
 class NotInRegistryError(Exception):
     """The registry answered that it does not have what was asked for."""
+
+
+class UnusableSchemaError(LoadError):
+    """The registry has the schema, and nobody can use it."""
 
 
 @dataclass(frozen=True)
@@ -65,24 +72,43 @@ class Registry:
                 raise
 
     def schema(self, number: int) -> RegisteredSchema:
-        """The schema with an id. Raises NotInRegistryError, LoadError."""
-        return self._described(self._get(f"/schemas/ids/{number}"), 0)
+        """The schema with an id. Raises NotInRegistryError, UnusableSchemaError, LoadError."""
+        return self._described(f"/schemas/ids/{number}")
 
     def newest(self, subject: str) -> RegisteredSchema:
-        """The newest schema of a subject. Raises NotInRegistryError, LoadError."""
-        return self._described(self._get(f"/subjects/{quote(subject, safe='')}/versions/latest"), 0)
+        """The newest schema of a subject. Raises NotInRegistryError, UnusableSchemaError, LoadError."""
+        return self._described(f"/subjects/{quote(subject, safe='')}/versions/latest")
 
-    def _described(self, document: Mapping[str, Any], depth: int) -> RegisteredSchema:
-        texts: dict[str, None] = {}
-        if depth > _DEEPEST:
-            raise LoadError(
-                f"the schema registry {self.url}: schemas refer to each other in more than {_DEEPEST} steps"
-            )
-        for reference in document.get("references") or ():
-            path = f"/subjects/{quote(str(reference['subject']), safe='')}/versions/{int(reference['version'])}"
-            used = self._described(self._get(path), depth + 1)
-            texts |= dict.fromkeys((*used.references, used.text))
-        return RegisteredSchema(str(document.get("schemaType") or "AVRO"), str(document["schema"]), tuple(texts))
+    def _described(self, path: str) -> RegisteredSchema:
+        """Ask for a schema and those that it refers to, for each once; those that others use come first."""
+        document = self._get(path)
+        texts: dict[str, str] = {}
+        begun = {path}
+        todo = [(path, document, self._references(document))]
+        while todo:
+            above, described, references = todo[-1]
+            below = next((reference for reference in references if reference not in begun), None)
+            if below is None:
+                todo.pop()
+                texts[above] = str(described["schema"])
+                continue
+            if len(begun) > _MOST_REFERENCES:
+                raise UnusableSchemaError(f"the schema refers to more than {_MOST_REFERENCES} others")
+            begun.add(below)
+            found = self._get(below)
+            todo.append((below, found, self._references(found)))
+        text = texts.pop(path)
+        return RegisteredSchema(str(document.get("schemaType") or "AVRO"), text, tuple(texts.values()))
+
+    def _references(self, document: Mapping[str, Any]) -> list[str]:
+        """The paths of the schemas that one refers to."""
+        try:
+            return [
+                f"/subjects/{quote(str(reference['subject']), safe='')}/versions/{int(reference['version'])}"
+                for reference in document.get("references") or ()
+            ]
+        except (KeyError, TypeError, ValueError):
+            raise UnusableSchemaError("the registry's list of references is not one of subjects and versions") from None
 
     def _get(self, path: str) -> Any:
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
@@ -92,18 +118,18 @@ class Registry:
         where = f"the schema registry {self.url}"
         try:
             with _opener(self).open(Request(self.url + path, headers=headers), timeout=_TIMEOUT_S) as answer:
-                body = answer.read(_LONGEST)
+                body = _body(answer)
         except HTTPError as error:
-            with error:
-                document = _parsed(error.read(_LONGEST))
-            document = document if isinstance(document, dict) else {}
+            document = _said(error)
             if error.code == 404 and document.get("error_code") in _NOT_FOUND:
                 raise NotInRegistryError(f"{where} has no {path}") from None
-            said = f": {document['message']}" if document.get("message") else ""
-            raise LoadError(f"{where} answered {error.code} {error.reason} to GET {path}{said}") from error
+            said = f": {_plain(document['message'])}" if document.get("message") else ""
+            raise LoadError(f"{where} answered {error.code} {_plain(error.reason)} to GET {path}{said}") from error
+        except _TooLongError as error:
+            raise LoadError(f"{where}: the answer to GET {path} {error}") from None
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            raise LoadError(f"{where} cannot be asked for {path}: {reason}") from None
+            raise LoadError(f"{where} cannot be asked for {path}: {_plain(reason)}") from None
         document = _parsed(body)
         if document is None or (path != "/schemas/types" and not (isinstance(document, dict) and "schema" in document)):
             raise LoadError(f"{where}: the answer to GET {path} is not what a schema registry answers")
@@ -155,6 +181,40 @@ def _opener(registry: Registry) -> OpenerDirector:
         named = ", ".join(f"ssl.{name}.location={path}" for name, path in files.items() if path is not None)
         raise LoadError(f"--registry-config: {named}: {error}") from None
     return build_opener(HTTPSHandler(context=context), _NoRedirects())
+
+
+class _TooLongError(Exception):
+    """An answer has too many bytes, or takes too long."""
+
+
+def _body(answer: Any) -> bytes:
+    """The body of an answer. Raises _TooLongError, OSError, HTTPException."""
+    deadline = time.monotonic() + _ANSWER_S
+    parts: list[bytes] = []
+    size = 0
+    while part := answer.read1(1 << 16):
+        parts.append(part)
+        size += len(part)
+        if size > _LONGEST:
+            raise _TooLongError(f"has more than {_LONGEST >> 20} MiB")
+        if time.monotonic() > deadline:
+            raise _TooLongError(f"has not ended after {_ANSWER_S} s")
+    return b"".join(parts)
+
+
+def _said(error: HTTPError) -> dict[str, Any]:
+    """What the body of an error says; nothing if it cannot be read, because the error itself is told."""
+    try:
+        with error:
+            document = _parsed(_body(error))
+    except (_TooLongError, OSError, HTTPException):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _plain(text: object) -> str:
+    """A text of the registry for a message of one line."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(text))[:_LONGEST_MESSAGE]
 
 
 def _parsed(body: bytes) -> Any:

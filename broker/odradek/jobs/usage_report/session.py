@@ -147,9 +147,20 @@ def spark_session(
     tune(session, lean)
     try:
         yield session
-    finally:
+    except BaseException:
         with stderr_in(log):
-            session.stop()
+            _stop_after_a_failure(session)
+        raise
+    with stderr_in(log):
+        session.stop()
+
+
+def _stop_after_a_failure(session: "SparkSession") -> None:
+    """Stop a session whose Java may have ended, as when systemd ends all processes of a unit: what ended the job is told."""
+    try:
+        session.stop()
+    except Exception as error:  # Py4J's, and those of its sockets
+        print(f"Spark could not be stopped: {error!r}", file=sys.stderr)
 
 
 def first_line(error: BaseException) -> str:

@@ -262,6 +262,11 @@ config.providers: configFromSecrets
 {{- range .Values.configFromSecrets -}}
 {{- include "odradek.requireSecret" (list $root (printf "configFromSecrets (%s)" .key) .secret .secretKey) -}}
 {{- end -}}
+{{- with .Values.load.registrySecret -}}
+{{- if and .name $root.Values.load.enabled -}}
+{{- include "odradek.requireSecret" (list $root "load.registrySecret" .name .key) -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.tls.secret (include "odradek.usesTls" .) -}}
 {{- if .Values.tls.keystoreKey -}}
 {{- include "odradek.requireSecret" (list $root "tls.secret" .Values.tls.secret .Values.tls.keystoreKey .Values.tls.caKey) -}}
@@ -294,6 +299,9 @@ config.providers: configFromSecrets
 {{- end -}}
 {{- if not .Values.load.image.repository -}}
 {{- include "odradek.fail" "load.image.repository is empty: set it to the image that was built from deploy/image/Containerfile.report" -}}
+{{- end -}}
+{{- if and .Values.load.registrySecret.name (not .Values.load.registry) -}}
+{{- include "odradek.fail" (printf "load.registrySecret.name is %s, but load.registry is empty: set it to the URL of the schema registry" .Values.load.registrySecret.name) -}}
 {{- end -}}
 {{- $user := .Values.load.user -}}
 {{- if $user -}}
