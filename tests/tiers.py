@@ -40,6 +40,7 @@ LONG = {
     "tests/faults/test_failing_calls.py": "lets each system call of a script fail in turn",
     "tests/grafana/test_rules.py::test_the_unit_tests_notice_a_rule_that_never_fires": "the unit tests of all rules, once more",
     "tests/jobs/test_load_commits.py": "a load that dies before each of its lines",
+    "tests/jobs/test_load_delta.py": "a load into a Delta table that dies before each of its lines",
     "tests/jobs/test_report_forecast.py::test_the_actual_day_is_in_the_interval_as_often_as_stated": "300 forecasts",
     "tests/parallel/test_lanes.py::test_a_lane_of_a_million_records_is_dropped": "a million records",
     "tests/shm/test_crash_rounds.py": "400 crashes of a log, or ODRADEK_FAULT_ROUNDS",
