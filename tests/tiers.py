@@ -48,6 +48,7 @@ LONG = {
 """The tests that use more than about three seconds of CPU time in `make quick` and are not needed there: paths of files,
 of directories, or of tests without their parameters."""
 NIGHTLY: dict[str, str] = {
+    "tests/jobs/test_load_delta_spark.py": "Spark with Delta's own library reads and changes a table; it starts five JVMs",
     "tests/jobs/test_load_kills.py": "50 loads, and tasks, that are killed; `make test` kills one load (test_load_spark.py)",
     "tests/quotas/test_against_kafka.py": "throttle times of Kafka and of this broker",
     "tests/quotas/test_measured_rates.py": "rates of clients over half a minute, also of Kafka's performance tools",

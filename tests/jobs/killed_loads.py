@@ -80,7 +80,7 @@ class KilledLoads:
             "--format": self.table,
         }
         if self.table == "delta":
-            options["--merge-at"] = 8
+            options["--merge-at"] = 4
         words = [str(word) for option in options.items() for word in option]
         command = [sys.executable, "-m", "odradek.cli.main", "load", "run", "orders", "pay", *words]
         environment = os.environ | {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}

@@ -167,6 +167,29 @@ def test_a_prepared_commit_counts_if_the_table_has_it(
     assert visible(copy) == wanted(MORE) and the_version(copy).numbers() == [1, 2] and not differences(copy)
 
 
+@pytest.mark.parametrize("left", [0, 1000])
+def test_the_step_of_a_log_entry_that_a_loss_of_power_damaged_is_loaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    run(tmp_path, state(ENDS), most=100)
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(LoadedTable, "_sync", die)
+        run(tmp_path, state(MORE), most=100)
+    assert [commit.number for commit in the_version(tmp_path).prepared()] == [2], "the table has it"
+    entry = tmp_path / "version=main/_delta_log/00000000000000000001.json"
+    os.truncate(entry, left)
+    if left:  # an empty one is a transaction without changes
+        with pytest.raises(LoadError, match="version=main: the Delta table cannot be read"):
+            run(tmp_path, state(MORE))
+        entry.unlink()
+    assert run(tmp_path, state(MORE)).records == 9
+    assert visible(tmp_path) == wanted(MORE) and not orphans(the_version(tmp_path))
+
+
 @contextmanager
 def writer_beside(out: Path, change: Any) -> Iterator[Any]:
     """A writer during whose work another one changes the table."""

@@ -97,7 +97,7 @@ def spark_options(command: Any) -> Any:
     },
 )
 def load() -> None:
-    """Load topics into Parquet files with Spark, each record once.
+    """Load topics into Parquet files or Delta tables with Spark, each record once.
 
     \b
       odradek load run orders payments --out /srv/loads           # what is new since the last run
