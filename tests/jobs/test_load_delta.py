@@ -127,6 +127,13 @@ def test_a_log_whose_old_entries_are_deleted_continues(tmp_path: Path) -> None:
     assert len(table_of(tmp_path).history()) == 1
     run(tmp_path, state(MORE))
     assert visible(tmp_path) == wanted(MORE) and not differences(tmp_path)
+    # also behind checkpoints that delta-rs writes after a commit
+    table_of(tmp_path).alter.set_table_properties({"delta.checkpointInterval": "2"})
+    before = json.loads((tmp_path / "version=main/_delta_log/_last_checkpoint").read_text())["version"]
+    for end in range(15, 20):
+        run(tmp_path, state(MORE | {0: end}))
+    assert json.loads((tmp_path / "version=main/_delta_log/_last_checkpoint").read_text())["version"] > before + 3
+    assert visible(tmp_path) == wanted(MORE | {0: 19}) and not differences(tmp_path)
 
 
 @pytest.mark.parametrize("in_table", [False, True])
