@@ -96,9 +96,9 @@ def run(
 def visible(out: Path, version: int | None = None) -> Counter[str]:
     """What a reader of the table finds, in a version of the table."""
     path = out / "version=main"
-    if not DeltaTable.is_deltatable(str(path)):
+    if not DeltaTable.is_deltatable(path.as_uri()):
         return Counter()
-    table = DeltaTable(path, version=version).to_pyarrow_table(columns=["partition", "offset"])
+    table = DeltaTable(path.as_uri(), version=version).to_pyarrow_table(columns=["partition", "offset"])
     return Counter(f"{row['partition']} {row['offset']}" for row in table.to_pylist())
 
 

@@ -417,6 +417,17 @@ def test_the_page_shows_the_files_of_the_table(tmp_path: Path) -> None:
     assert size.value == sum(pa.table(table_of(tmp_path).get_add_actions())["size_bytes"].to_pylist())
 
 
+def test_paths_with_special_letters(tmp_path: Path) -> None:
+    for name in ("a b", "ä#?", "x=y"):
+        (tmp_path / name).mkdir()
+        run(tmp_path / name, state(ENDS))
+        run(tmp_path / name, state(MORE), merge_at=3)
+        assert visible(tmp_path / name) == wanted(MORE)
+    (tmp_path / "a%20b").mkdir()
+    with pytest.raises(LoadError, match="a%20b/version=main: the package deltalake cannot use a path with '%'"):
+        run(tmp_path / "a%20b", state(ENDS))
+
+
 def test_a_missing_package_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     the_version(tmp_path).create(HEAD)
     monkeypatch.setattr(

@@ -400,12 +400,12 @@ def _head(
     """The head of a new version, or of one that exists with these options. Raises LoadError."""
     from odradek.clock import now_ms
     from odradek.jobs.load.commit_log import Head
-    from odradek.jobs.load.output import PARQUET, check_packages
+    from odradek.jobs.load.output import PARQUET, check_format
     from odradek.jobs.usage_report.times import iso
 
     found = version.head()
     table = format_ or (PARQUET if found is None else found.table)
-    check_packages(table)
+    check_format(table, version)
     return Head(version.name, state.cluster_id, iso(now_ms()), *period, decoding, table)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -115,7 +116,7 @@ class LoadedTable:
         if "deletionVectors" not in (self._table.protocol().reader_features or ()):
             return set()
         uris = pa.table(self._table.deletion_vectors()).column("filepath").to_pylist()
-        return {uri.removeprefix(self._table.table_uri).removeprefix("file://").lstrip("/") for uri in uris}
+        return {unquote(uri).removeprefix(unquote(self._table.table_uri)).lstrip("/") for uri in uris}
 
     def check(self) -> None:
         """Refuse a table to which `append` must not write. Raises LoadError."""
@@ -185,7 +186,7 @@ class LoadedTable:
         with _translated(self.path, f"refused commit {commit.number}"):
             if self._table is None:
                 create_table_with_add_actions(
-                    str(self.path), schema, self._added(commit), "error", PARTITION_BY, commit_properties=properties
+                    self.path.as_uri(), schema, self._added(commit), "error", PARTITION_BY, commit_properties=properties
                 )
             else:
                 actions: list[AddAction | RemoveAction] = [*self._added(commit), *self._removed(commit)]
@@ -258,7 +259,7 @@ def _opened(path: Path) -> "DeltaTable | None":
         return None
     with _translated(path, "cannot be read"):
         try:
-            return DeltaTable(path)
+            return DeltaTable(path.as_uri())
         except TableNotFoundError:  # a directory without a log entry
             return None
 

@@ -87,10 +87,14 @@ class ParquetOutput:
         return files_frame(spark, version, summary)
 
 
-def check_packages(name: str) -> None:
-    """Raises LoadError if a package that the format needs is missing."""
+def check_format(name: str, version: VersionDirectory) -> None:
+    """Raises LoadError if a package that the format needs is missing, or cannot use the directory of the version."""
     if name == DELTA and find_spec("deltalake") is None:
         raise LoadError(f"the Python package deltalake is missing: {INSTALL_DELTA}")
+    if name == DELTA and "%" in str(version.path):
+        raise LoadError(
+            f"{version.path}: the package deltalake cannot use a path with '%': use another --out, or --format parquet"
+        )
 
 
 def format_of(version: VersionDirectory) -> Output:
@@ -100,7 +104,7 @@ def format_of(version: VersionDirectory) -> Output:
     if name == PARQUET:
         return ParquetOutput()
     if name == DELTA:
-        check_packages(name)
+        check_format(name, version)
         from odradek.jobs.load.delta_output import DeltaOutput
 
         return DeltaOutput()
