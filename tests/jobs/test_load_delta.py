@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from functools import partial
 from importlib import util
 from pathlib import Path
@@ -347,10 +348,19 @@ def test_types_of_values_that_a_table_cannot_have_are_told(tmp_path: Path) -> No
     interval = pa.array([{"took": 5}], pa.struct([("took", pa.duration("us"))]))
     with pytest.raises(LoadError, match=r"column 'decoded' is struct<took: duration.*, which Delta tables cannot have"):
         run(tmp_path, state(ENDS), writer=lambda _: with_column(interval))
-    local = pa.array([{"at": 5}], pa.struct([pa.field("at", pa.timestamp("us"), nullable=False)]))
+    types = [
+        pa.field("at", pa.timestamp("us"), nullable=False),
+        ("ms", pa.timestamp("ms", "UTC")),
+        ("few", pa.decimal128(5, 2)),
+    ]
+    local = pa.array([{"at": 5, "ms": 7, "few": Decimal("1.25")}], pa.struct(types))
     run(tmp_path, state(ENDS), writer=lambda _: with_column(local))
     assert visible(tmp_path) == wanted(ENDS)
     assert table_of(tmp_path).protocol().reader_features == ["timestampNtz"]
+    read = table_of(tmp_path).to_pyarrow_table()["decoded"].combine_chunks()
+    assert {(row["at"].microsecond, row["ms"].microsecond, row["few"]) for row in read.to_pylist()} == {
+        (5, 7000, Decimal("1.25"))
+    }
 
 
 def test_tables_and_files_of_others_are_refused(tmp_path: Path) -> None:
