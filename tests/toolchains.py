@@ -101,6 +101,21 @@ def spark_kafka_jars() -> Path:
     return make_product("spark-kafka", [pom], copy_dependencies)
 
 
+def spark_delta_jars() -> Path:
+    """Return the directory of the jars with which Spark reads and changes Delta tables."""
+    require_command("java", "default-jdk-headless")
+    maven = require_command("mvn", "maven")
+    pom = CLIENTS_DIRECTORY / "spark" / "delta" / "pom.xml"
+
+    def copy_dependencies(directory: Path) -> None:
+        run_maven(
+            [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeGroupIds=io.delta",
+             f"-DoutputDirectory={directory}"],
+        )  # fmt: skip
+
+    return make_product("spark-delta", [pom], copy_dependencies)
+
+
 def java_classes() -> Path:
     """Return the directory of the classes compiled from `clients/java/*.java` against Kafka's jars."""
     jars = kafka_jars()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from odradek.testing import Broker
-from tests.jobs.loaded_topics import in_files, in_topic, send, send_transactions
+from tests.jobs.loaded_topics import in_files, in_table, in_topic, send, send_transactions
 
 _LOG = "version=main/_odradek_load"
 _LIMIT_S = 300.0
@@ -31,6 +31,12 @@ MOMENTS: dict[str, Callable[[Path, int], bool]] = {
     "a commit is written": lambda out, commits: commit_count(out) > commits,
     "two commits are written": lambda out, commits: commit_count(out) > commits + 1,
 }
+#: The same of a load into a Delta table.
+DELTA_MOMENTS = MOMENTS | {
+    "a commit is prepared": lambda out, _: _any(out, f"{_LOG}/commits/*.prepared"),
+    "a transaction is written": lambda out, commits: _transaction_count(out) > commits,
+    "files are merged": lambda out, _: _any(out, f"{_LOG}/staging/*/topic=*"),
+}
 _PAUSE_S = 0.3
 TASK = "a task dies"
 
@@ -40,13 +46,21 @@ def commit_count(out: Path) -> int:
     return sum(1 for _ in out.glob(f"{_LOG}/commits/0*.json"))
 
 
+def _transaction_count(out: Path) -> int:
+    return sum(1 for _ in out.glob("version=main/_delta_log/0*.json"))
+
+
 class KilledLoads:
     """Rounds of a load: new records, a run that is killed, and after each kill the comparison of what readers find."""
 
-    def __init__(self, broker: Broker, jars: Path, directory: Path, seed: int, pay: int = 2) -> None:
-        """:param pay: the number of partitions of the topic `pay`; `orders` has three."""
+    def __init__(
+        self, broker: Broker, jars: Path, directory: Path, seed: int, pay: int = 2, table: str = "parquet"
+    ) -> None:
+        """:param pay: the number of partitions of the topic `pay`; `orders` has three. :param table: the format"""
         self.servers = broker.bootstrap_servers
         self.pay = pay
+        self.table = table
+        self.moments = DELTA_MOMENTS if table == "delta" else MOMENTS
         self.out = directory / "out"
         self.messages = directory / "messages"
         self.jars = jars
@@ -63,7 +77,10 @@ class KilledLoads:
             "--max-offsets": 150,
             "--memory": "512m",
             "--master": "local[2,4]",
+            "--format": self.table,
         }
+        if self.table == "delta":
+            options["--merge-at"] = 4
         words = [str(word) for option in options.items() for word in option]
         command = [sys.executable, "-m", "odradek.cli.main", "load", "run", "orders", "pay", *words]
         environment = os.environ | {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
@@ -81,7 +98,7 @@ class KilledLoads:
             if moment == TASK:
                 self._kill_a_task(run)
             else:
-                self._wait(run, lambda: MOMENTS[moment](self.out, commits))
+                self._wait(run, lambda: self.moments[moment](self.out, commits))
                 self._wait(run, lambda: False, self.numbers.random() * _PAUSE_S)
         finally:
             if moment != TASK and run.poll() is None:
@@ -90,7 +107,7 @@ class KilledLoads:
             status = run.wait(_LIMIT_S)
         if moment == TASK:
             assert status == 0, self.messages.read_text()[-3000:]
-        found = in_files(self.out / "version=main")
+        found = self.found()
         assert len({record[:3] for record in found}) == len(found), f"{moment}: a record is there twice"
         assert not set(found) - set(self.wanted()), f"{moment}: a record is there that is not in the topics"
 
@@ -119,6 +136,10 @@ class KilledLoads:
                 continue
             self.killed[TASK] = self.killed.get(TASK, 0) + 1
 
+    def found(self) -> list:
+        """What readers find."""
+        return (in_table if self.table == "delta" else in_files)(self.out / "version=main")
+
     def wanted(self) -> list:
         """What is in the topics."""
         return sorted(in_topic(self.servers, "orders", 3) + in_topic(self.servers, "pay", self.pay))
@@ -131,7 +152,7 @@ class KilledLoads:
 
     def compare(self) -> None:
         """Compare record by record, after a run that ended."""
-        wanted, found = self.wanted(), in_files(self.out / "version=main")
+        wanted, found = self.wanted(), self.found()
         assert found == wanted and len(wanted) == self.sent
         assert not _any(self.out, f"{_LOG}/staging/*/*.parquet")
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pyarrow.dataset
 from confluent_kafka import Consumer, Producer, TopicPartition
+from deltalake import DeltaTable
 
 _TYPES = {1: "CreateTime", 2: "LogAppendTime"}
 
@@ -78,7 +79,18 @@ def in_files(version: Path) -> list[Loaded]:
     files = [str(path) for path in sorted(version.glob("topic=*/date=*/*.parquet"))]
     if not files:
         return []
-    rows = pyarrow.dataset.dataset(files, partition_base_dir=str(version), partitioning="hive").to_table().to_pylist()
+    return _loaded(pyarrow.dataset.dataset(files, partition_base_dir=str(version), partitioning="hive"))
+
+
+def in_table(version: Path) -> list[Loaded]:
+    """All records that a reader of the Delta table finds."""
+    if not DeltaTable.is_deltatable(str(version)):
+        return []
+    return _loaded(DeltaTable(version).to_pyarrow_dataset())
+
+
+def _loaded(dataset: pyarrow.dataset.Dataset) -> list[Loaded]:
+    rows = dataset.to_table().to_pylist()
     return sorted(
         Loaded(
             str(row["topic"]), row["partition"], row["offset"], round(row["timestamp"].timestamp() * 1000),

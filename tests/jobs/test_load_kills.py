@@ -10,7 +10,7 @@ import pytest
 
 from odradek.testing import Broker
 from tests import toolchains
-from tests.jobs.killed_loads import MOMENTS, TASK, KilledLoads
+from tests.jobs.killed_loads import TASK, KilledLoads
 
 pytestmark = [pytest.mark.xdist_group("load_kills"), pytest.mark.timeout(3600), pytest.mark.java]
 
@@ -31,10 +31,11 @@ def test_killed_loads_are_repeated_and_leave_each_record_once(broker: Broker, tm
     assert set(loads.killed) == {"a commit is written", TASK}, loads.killed
 
 
-def test_loads_are_killed_at_all_moments_fifty_times(broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", ["parquet", "delta"])
+def test_loads_are_killed_at_all_moments_fifty_times(broker: Broker, tmp_path: Path, table: str) -> None:
     seed = int(os.environ.get("ODRADEK_LOAD_SEED", "1"))
-    loads = KilledLoads(broker, toolchains.spark_kafka_jars(), tmp_path, seed)
-    moments = [*MOMENTS, TASK]
+    loads = KilledLoads(broker, toolchains.spark_kafka_jars(), tmp_path, seed, table=table)
+    moments = [*loads.moments, TASK]
     for number in range(ROUNDS):
         loads.round(moments[number % len(moments)])
     loads.finish()

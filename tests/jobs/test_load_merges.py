@@ -122,13 +122,12 @@ def test_the_rows_of_parquet_files_are_merged_in_order(tmp_path: Path) -> None:
 
 
 def test_groups_have_small_files_of_one_directory() -> None:
-    def summary(sizes: list[int]) -> Any:
-        files = {f"topic=a/date=1/part-{index}": (index, size) for index, size in enumerate(sizes)}
-        data = {path: merge.DataFile("", path, size, 1) for path, (_, size) in files.items()}
-        return type("Some", (), {"files": data})()
+    def files(sizes: list[int]) -> dict[str, merge.DataFile]:
+        paths = {f"topic=a/date=1/part-{index}": size for index, size in enumerate(sizes)}
+        return {path: merge.DataFile("", path, size, 1) for path, size in paths.items()}
 
     small, big = merge.SMALL_BYTES // 3, merge.SMALL_BYTES
-    assert [len(group) for group in merge.groups_of(summary([small] * 7), 2)] == [3, 3]
-    assert merge.groups_of(summary([big, small]), 2) == []
-    assert merge.groups_of(summary([1] * 4), 5) == []
-    assert Counter(len(group) for group in merge.groups_of(summary([1] * 50), 5)) == {50: 1}
+    assert [len(group) for group in merge.groups_of(files([small] * 7), 2)] == [3, 3]
+    assert merge.groups_of(files([big, small]), 2) == []
+    assert merge.groups_of(files([1] * 4), 5) == []
+    assert Counter(len(group) for group in merge.groups_of(files([1] * 50), 5)) == {50: 1}

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from odradek.cli.main import main
@@ -28,7 +29,7 @@ from odradek.testing import Broker
 from tests import toolchains
 from tests.clients.secured import PASSWORD, secured_broker
 from tests.jobs.killed_loads import KilledLoads
-from tests.jobs.loaded_topics import in_files, in_topic, send, send_transactions
+from tests.jobs.loaded_topics import in_files, in_table, in_topic, send, send_transactions
 from tests.jobs.schema_registry import SchemaRegistry, encoded
 from tests.wire import Record, Wire, build_batch
 
@@ -117,6 +118,33 @@ def test_every_committed_record_is_loaded_once(load: Command, broker: Broker) ->
     both = [summary_of(VersionDirectory(load.out, name)).partitions for name in ("main", "other")]
     assert both[0] == both[1]
     assert "875" in load("versions") and "other" in load("versions", "--json")
+
+
+def test_a_delta_table_has_every_committed_record_once(load: Command, broker: Broker) -> None:
+    servers = broker.bootstrap_servers
+    send(servers, "orders", 0, 300)
+    send_transactions(servers, "pay", 0, 45)
+    values = ("--value", "json", "--schema", "id bigint, at timestamp, some array<struct<a: int>>")
+    assert "345 records in 1 commit:" in load("run", "orders", "pay", "--format", "delta", *values)
+    send(servers, "orders", 300, 100)
+    assert "100 records" in load("run", "orders", "pay", *values, "--max-offsets", 60)
+    wanted = in_topic(servers, "orders", 3) + in_topic(servers, "pay", 1)
+    assert in_table(load.main) == sorted(wanted) and len(wanted) == 445
+    assert "begun with --format delta, not parquet" in load("run", "pay", *values, "--format", "parquet", status=1)
+    assert "small files were merged" in load("merge")
+    table = DeltaTable(load.main)
+    assert in_table(load.main) == sorted(wanted) and len(table.file_uris()) == 2
+    table.optimize.compact()
+    agree = "445 records of 4 partitions agree with its commits and the broker"
+    assert agree in load("verify")
+    table.optimize.z_order(["offset"])
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert agree in load("verify") and '"records": 445' in load("versions", "--json")
+    table.delete("topic = 'orders' and partition = 1 and offset in (3, 5)")
+    said = load("verify", status=1)
+    assert "orders-1: 2 records: only the broker has offsets 3, 5\n" in said and "orders-0" not in said
+    write_deltalake(table, table.to_pyarrow_table().slice(0, 1), mode="append")
+    assert "1 records are in the files more than once" in load("verify", "--files-only", status=1)
 
 
 def test_a_run_that_is_killed_is_completed_by_the_next_one(

@@ -98,7 +98,7 @@ def spark_options(command: Any) -> Any:
     },
 )
 def load() -> None:
-    """Load topics into Parquet files with Spark, each record once.
+    """Load topics into Parquet files or Delta tables with Spark, each record once.
 
     \b
       odradek load run orders payments --out /srv/loads           # what is new since the last run
@@ -167,6 +167,13 @@ def load() -> None:
     help="Properties for --registry: basic.auth.user.info=USER:PASSWORD, ssl.ca.location, ssl.certificate.location,"
     " ssl.key.location, ssl.key.password.",
 )
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(("parquet", "delta")),
+    help="Format of the version's files: Parquet files, or a Delta table (needs the package deltalake).  [default: that of the"
+    " version; parquet for a new one]",
+)
 @click.option("--dry-run", is_flag=True, help="Show the offsets that would be loaded, and write nothing.")
 @spark_options
 @TIMEOUT_OPTION
@@ -209,7 +216,7 @@ def run_load(
         say = printer()
         state = look()
         _check_topics(version, state)
-        head = _head(name, state, period, decoding.text)
+        head = _head(version, state, period, decoding.text, options["format_"])
         if options["dry_run"]:
             job.check_version(version, head)
             _show(job.plan_of(version, state))
@@ -252,14 +259,14 @@ def merge(out: str, name: str, at_least: int) -> None:
     from odradek.jobs.load import job
     from odradek.jobs.load.commit_log import VersionDirectory, checked_name
     from odradek.jobs.load.errors import LoadError
-    from odradek.jobs.load.publishing import recover
+    from odradek.jobs.load.output import format_of
     from odradek.jobs.load.summary import summary_of
 
     try:
         version = VersionDirectory(output_of(out), checked_name(name))
         summary_of(version)
         with version.locked():
-            recover(version)
+            format_of(version).recover(version)
             if job.merge_small(version, at_least, click.echo) is None:
                 click.echo(f"{version.path}: no topic and date has {at_least} small files")
     except LoadError as error:
@@ -331,7 +338,7 @@ def _decoding(version: "VersionDirectory", **options: Any) -> "Decoding":
     from odradek.jobs.load.decoding import decoding_of
 
     registry = registry_named(options["registry"], options["registry_config"])
-    begun = version.head() if version.numbers() else None
+    begun = version.head() if version.is_begun else None
     before = None if begun is None else begun.decoding
     return decoding_of(options["value"], options["schema"], registry, before)
 
@@ -386,12 +393,23 @@ def _check_topics(version: "VersionDirectory", state: "ClusterState") -> None:
         )
 
 
-def _head(name: str, state: "ClusterState", period: tuple[int | None, int | None], decoding: str) -> "Head":
+def _head(
+    version: "VersionDirectory",
+    state: "ClusterState",
+    period: tuple[int | None, int | None],
+    decoding: str,
+    format_: str | None,
+) -> "Head":
+    """The head of a new version, or of one that exists with these options. Raises LoadError."""
     from odradek.clock import now_ms
     from odradek.jobs.load.commit_log import Head
+    from odradek.jobs.load.output import PARQUET, check_format
     from odradek.jobs.usage_report.times import iso
 
-    return Head(name, state.cluster_id, iso(now_ms()), *period, decoding)
+    found = version.head()
+    table = format_ or (PARQUET if found is None else found.table)
+    check_format(table, version)
+    return Head(version.name, state.cluster_id, iso(now_ms()), *period, decoding, table)
 
 
 def spark_and_reader(servers: str, **options: Any) -> "tuple[Reader, SparkOptions]":

@@ -111,11 +111,13 @@ def _differences(
 ) -> "Iterator[str]":
     from odradek.jobs.load import job
     from odradek.jobs.load import verify as checks
+    from odradek.jobs.load.output import format_of
 
+    output = format_of(version)
     yield from checks.differences_in_log(summary)
-    yield from checks.differences_in_directory(version, summary)
+    yield from output.differences(version, summary)
     with job.spark_of(version, options, summary.records <= job.LITTLE) as spark, job.quietly(version):
-        files = checks.files_frame(spark, version, summary)
+        files = output.frame(spark, version, summary)
         found = {} if files is None else checks.totals(files)
         yield from checks.differences_in_files(summary, found)
         if state is not None:

@@ -85,7 +85,7 @@ LAZY = {
         "odradek.cli.report:report",
         "Create reports about whole days: usage, costs, and when disks will be full.",
     ),
-    "load": ("odradek.cli.load:load", "Load topics into Parquet files with Spark, each record once."),
+    "load": ("odradek.cli.load:load", "Load topics into Parquet files or Delta tables with Spark, each record once."),
     "usage": (
         "odradek.cli.usage:usage",
         "Show the bytes, records and requests that a broker served, by client, principal, topic and API.",

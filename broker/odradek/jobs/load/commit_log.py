@@ -3,6 +3,7 @@
 A version is a directory ``OUTPUT/version=NAME``. Its log is ``_odradek_load`` in it, which readers of the files skip because of
 the underscore: ``version.json`` (written once), ``commits/00000000000000000007.json``, ``runs.jsonl``, ``staging/``. A commit
 appears whole or not at all, and only if no commit of that number exists: it is written beside, flushed, and linked to its name.
+Where the commit itself is made elsewhere (`delta_output`), its document is ``0...07.json.prepared`` until then.
 Owned by the one run that holds the lock of the version.
 """
 
@@ -25,6 +26,7 @@ LOG = "_odradek_load"
 _PREFIX = "version="
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _COMMIT = re.compile(r"[0-9]{20}\.json")
+_PREPARED = ".prepared"
 LOAD, MERGE = "load", "merge"
 
 
@@ -66,6 +68,7 @@ class Commit:
     """One step of a load, or a merge of files. :param positions: those after it. :param ranges: by topic and partition.
 
     :param removed: files of earlier commits that a merge replaced. :param started, ended: ISO 8601, UTC.
+    :param random: a number below 2^62 that only this commit has, if it is a transaction of a Delta table; else None
     """
 
     number: int
@@ -78,6 +81,7 @@ class Commit:
     files: tuple[DataFile, ...] = ()
     removed: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    random: int | None = None
 
     @property
     def records(self) -> int:
@@ -115,7 +119,7 @@ class Commit:
 class Head:
     """What is fixed when a version is created. :param from_ms, to_ms: the period; None: from the beginning, without an end.
 
-    :param decoding: how values are decoded, as text for people and for comparison
+    :param decoding: how values are decoded, as text for people and for comparison. :param table: one of `output.FORMATS`
     """
 
     version: str
@@ -124,6 +128,7 @@ class Head:
     from_ms: int | None = None
     to_ms: int | None = None
     decoding: str = "raw"
+    table: str = "parquet"
 
 
 class VersionDirectory:
@@ -218,6 +223,53 @@ class VersionDirectory:
                 f"{path} was written by another run meanwhile: this run's files were discarded; run it again"
             ) from None
 
+    def prepare(self, commit: Commit) -> None:
+        """Write the document of a commit that does not count yet. Raises LostRaceError if its number is taken; OSError."""
+        path = self._prepared(commit.number)
+        taken = LostRaceError(
+            f"{path} was written by another run meanwhile: this run's files were discarded; run it again"
+        )
+        try:
+            put_if_absent(path, commit.document())
+        except FileExistsError:
+            raise taken from None
+        if (self.commits / f"{commit.number:020}.json").exists():
+            self.withdraw(commit)
+            raise taken
+
+    def prepared(self) -> list[Commit]:
+        """The commits that are prepared; a run that holds the lock leaves one at most. Raises LoadError."""
+        found = []
+        for path in sorted(self.commits.glob(f"0*.json{_PREPARED}")):
+            document = _read(path)
+            try:
+                found.append(Commit.from_document(document or {}))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise LoadError(f"{path}: expected a commit of `odradek load`: {error}") from None
+        return found
+
+    def finish(self, commit: Commit) -> None:
+        """Give a prepared commit its name: it counts now. Raises OSError."""
+        self._prepared(commit.number).rename(self.commits / f"{commit.number:020}.json")
+        sync_directory(self.commits)
+
+    def withdraw(self, commit: Commit) -> None:
+        """Remove a prepared commit. Raises OSError."""
+        self._prepared(commit.number).unlink(missing_ok=True)
+        sync_directory(self.commits)
+
+    def has_document(self, number: int) -> bool:
+        """Whether a commit of this number exists, or is prepared."""
+        return (self.commits / f"{number:020}.json").exists() or self._prepared(number).exists()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is a commit, or one that is prepared: the head cannot change any more. Raises LoadError."""
+        return bool(self.numbers()) or any(self.commits.glob(f"0*.json{_PREPARED}"))
+
+    def _prepared(self, number: int) -> Path:
+        return self.commits / f"{number:020}.json{_PREPARED}"
+
     def note_run(self, document: Mapping[str, Any]) -> None:
         """Append the outcome of a run to ``runs.jsonl``. Raises OSError."""
         line = (json.dumps(document, sort_keys=True) + "\n").encode()
@@ -284,6 +336,15 @@ def put_if_absent(path: Path, document: Mapping[str, Any]) -> None:
     finally:
         temporary.unlink()
     sync_directory(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Make the contents of a file that another library wrote survive a loss of power. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sync_directory(path: Path) -> None:

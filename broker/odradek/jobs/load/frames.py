@@ -23,6 +23,11 @@ KAFKA, PYTHON = "kafka", "python"
 CHECKSUM = "xxhash64(offset, timestamp, timestamp_type, key is null, key, value is null, value, headers)"
 _TIMESTAMP_TYPE = "case timestampType when 0 then 'CreateTime' when 1 then 'LogAppendTime' else 'NoTimestampType' end"
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
+#: The columns of the files; directories have the topic.
+RECORDS = (
+    "partition int, offset bigint, timestamp timestamp, timestamp_type string, key binary, value binary,"
+    " headers array<struct<key: string, value: binary>>"
+)
 #: Settings of clients that Spark's source sets itself, or refuses.
 _NOT_OF_SPARK = frozenset(
     (

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.clock import now_ms
-from odradek.jobs.load import frames, merge
+from odradek.jobs.load import frames
 from odradek.jobs.load.commit_log import (
     LOAD,
     LOG,
@@ -29,9 +29,9 @@ from odradek.jobs.load.commit_log import (
     sync_directory,
 )
 from odradek.jobs.load.decoding import Decoding
-from odradek.jobs.load.errors import LoadError
+from odradek.jobs.load.errors import LoadError, LostRaceError
 from odradek.jobs.load.offsets import ClusterState, Finding, Place, Plan, Positions, Range, advanced, plan, steps
-from odradek.jobs.load.publishing import publish, recover
+from odradek.jobs.load.output import format_of
 from odradek.jobs.load.recheck import Recheck
 from odradek.jobs.load.scratch import scratch_directory
 from odradek.jobs.usage_report.errors import ReportError
@@ -92,7 +92,7 @@ def open_version(output: Path, name: str, head: Head) -> VersionDirectory:
     version = VersionDirectory(output, name)
     if not check_version(version, head):
         version.create(head)
-    elif not version.numbers():
+    elif not version.is_begun:
         version.replace_head(head)
     return version
 
@@ -118,8 +118,9 @@ def check_version(version: VersionDirectory, head: Head) -> bool:
         ("--from", found.from_ms, head.from_ms),
         ("--to", found.to_ms, head.to_ms),
         ("--value", found.decoding, head.decoding),
+        ("--format", found.table, head.table),
     ):
-        if before != now and version.numbers():
+        if before != now and version.is_begun:
             raise LoadError(
                 f"{version.path} was begun with {what} {_shown(before)}, not {_shown(now)}: repeat the options of its first"
                 " run, or use another --version"
@@ -163,8 +164,8 @@ def run(
     with version.locked():
         try:
             outcome = _run(version, look, most, writer, say)
-            if merge_at and outcome.files and merge.crowded(version, outcome.files, merge_at):
-                merge_small(version, merge_at, say)
+            if merge_at and outcome.files and format_of(version).crowded(version, outcome.files, merge_at):
+                _merge_if_alone(version, merge_at, say)
         except LoadError as error:
             version.note_run({"started": begun, "ended": iso(now_ms()), "exit_status": 1, "error": str(error)})
             raise
@@ -182,7 +183,7 @@ def _run(
     say: Say,
 ) -> Outcome:
     state = look()
-    newest = recover(version)
+    newest = format_of(version).recover(version)
     before: Positions = newest.positions if newest else {}
     number = newest.number if newest else 0
     planned = plan(before, state, _another(version))
@@ -196,7 +197,8 @@ def _run(
         return Outcome(0, 0, planned.findings)
     now = iso(now_ms())
     found = planned.lasting_findings
-    version.append(Commit(number + 1, LOAD, state.cluster_id, now, now, planned.positions, findings=found))
+    commit = Commit(number + 1, LOAD, state.cluster_id, now, now, planned.positions, findings=found)
+    format_of(version).commit(version, commit)
     return Outcome(0, 1, planned.findings)
 
 
@@ -245,11 +247,18 @@ def _load(
 
 
 def merge_small(version: VersionDirectory, least: int, say: Say) -> Commit | None:
-    """Merge small files of directories that have at least `least` of them; see `merge.merge`. Raises LoadError."""
-    commit = merge.merge(version, least)
+    """Merge small files of directories that have at least `least` of them; see `output.Output`. Raises LoadError."""
+    commit = format_of(version).merge(version, least)
     if commit is not None:
         say(f"commit {commit.number}: {len(commit.removed)} small files were merged into {len(commit.files)}")
     return commit
+
+
+def _merge_if_alone(version: VersionDirectory, least: int, say: Say) -> None:
+    try:
+        merge_small(version, least, say)
+    except LostRaceError as error:  # another writer of a Delta table was faster; a later run merges
+        say(f"warning: no files were merged: {error}")
 
 
 def _load_step(
@@ -285,13 +294,12 @@ def _load_step(
             files=files,
             findings=(*begun.findings, *found),
         )
-        version.append(commit)
+        commit = format_of(version).commit(version, commit)
     except BaseException:
-        if not (version.commits / f"{begun.number:020}.json").exists():
+        if not version.has_document(begun.number):
             shutil.rmtree(staging, ignore_errors=True)  # else the next run publishes what it has
         raise
     recheck.committed = commit.positions
-    publish(version, commit)
     shutil.rmtree(staging)
     return commit
 

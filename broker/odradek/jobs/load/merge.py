@@ -7,7 +7,7 @@ two directories are exchanged in one step, so that a reader who lists them finds
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from odradek.clock import now_ms
 from odradek.jobs.load.commit_log import MERGE, Commit, DataFile, VersionDirectory, sync_directory
 from odradek.jobs.load.errors import LoadError
 from odradek.jobs.load.publishing import can_exchange, publish
-from odradek.jobs.load.summary import Summary, summary_of
+from odradek.jobs.load.summary import summary_of
 from odradek.jobs.usage_report.times import iso
 
 #: Files below this size are small, and a merged file has about this size at most.
@@ -33,10 +33,10 @@ def crowded(version: VersionDirectory, files: Iterable[DataFile], least: int) ->
     return any(sum(1 for _ in directory.glob("part-*.parquet")) >= least for directory in directories)
 
 
-def groups_of(summary: Summary, least: int) -> list[list[DataFile]]:
+def groups_of(current: Mapping[str, DataFile], least: int) -> list[list[DataFile]]:
     """The small files to merge: lists of at least two files of a directory that has at least `least` small files."""
     by_directory: dict[str, list[DataFile]] = {}
-    for path, file in sorted(summary.files.items()):
+    for path, file in sorted(current.items()):
         if file.bytes < SMALL_BYTES:
             by_directory.setdefault(path.rpartition("/")[0], []).append(file)
     groups = []
@@ -60,7 +60,7 @@ def merge(version: VersionDirectory, least: int, threads: int | None = None) -> 
     :raises LoadError: a file does not have the records that its commit says, or the file system cannot exchange directories
     """
     summary = summary_of(version)
-    groups = [group for group in groups_of(summary, least) if _has_only_files(version, group)]
+    groups = [group for group in groups_of(summary.files, least) if _has_only_files(version, group)]
     if not groups:
         return None
     begun = iso(now_ms())
@@ -73,7 +73,7 @@ def merge(version: VersionDirectory, least: int, threads: int | None = None) -> 
             )
         number = summary.commits[-1].number + 1
         with ThreadPoolExecutor(threads) as pool:
-            merged = list(pool.map(lambda item: _merged(version, staging, number, *item), enumerate(groups)))
+            merged = list(pool.map(lambda item: merged_file(version, staging, number, *item), enumerate(groups)))
         _add_others(version, staging, groups)
         removed = tuple(file.path for group in groups for file in group)
         newest = summary.commits[-1]
@@ -102,7 +102,10 @@ def _has_only_files(version: VersionDirectory, group: Sequence[DataFile]) -> boo
     return all(entry.is_file() for entry in (version.path / group[0].path).parent.iterdir())
 
 
-def _merged(version: VersionDirectory, staging: Path, number: int, index: int, group: Sequence[DataFile]) -> DataFile:
+def merged_file(
+    version: VersionDirectory, staging: Path, number: int, index: int, group: Sequence[DataFile]
+) -> DataFile:
+    """Write the records of a group into one file in `staging`, flushed to the disk. Raises LoadError."""
     directory, _, _ = group[0].path.rpartition("/")
     name = f"part-{number:010}-{index:05}.parquet"
     target = staging / directory / name

@@ -36,7 +36,7 @@ def write_page(version: VersionDirectory) -> Path:
 def page_of(summary: Summary) -> Page:
     """The contents of the page."""
     size = sum(file.bytes for file in summary.files.values())
-    undecoded = sum(file.undecoded for file in summary.files.values())
+    undecoded = summary.undecoded
     last = summary.commits[-1].ended if summary.commits else ""
     tiles = (
         Tile("records", "Records", count(summary.records), summary.records),

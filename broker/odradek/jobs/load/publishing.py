@@ -28,7 +28,7 @@ def publish(version: VersionDirectory, commit: Commit) -> None:
     changed: set[Path] = set()
     for file in commit.files:
         written, target = version.path / file.staging, version.path / file.path
-        _make_directories(version.path, target.parent)
+        make_directories(version.path, target.parent)
         try:
             written.rename(target)
         except FileNotFoundError:
@@ -50,6 +50,12 @@ def recover(version: VersionDirectory) -> Commit | None:
     newest = version.newest()
     if newest is not None:
         publish(version, newest)
+    clear_staging(version)
+    return newest
+
+
+def clear_staging(version: VersionDirectory) -> None:
+    """Remove what runs that died have left in staging, and their temporary files of commits. Raises OSError."""
     version.staging.mkdir(exist_ok=True)
     for left in version.staging.iterdir():
         shutil.rmtree(
@@ -57,10 +63,10 @@ def recover(version: VersionDirectory) -> Commit | None:
         )  # a task of the dead run may write for some seconds; the next run removes the rest
     for left in version.commits.glob(".*.json.*"):
         left.unlink()
-    return newest
 
 
-def _make_directories(top: Path, path: Path) -> None:
+def make_directories(top: Path, path: Path) -> None:
+    """Make a directory below `top`, with those above it, so that it survives a loss of power. Raises OSError."""
     missing = []
     while path != top and not path.exists():
         missing.append(path)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from odradek.jobs.load.commit_log import Commit, DataFile, Head, LoadedRange, VersionDirectory
+from odradek.jobs.load.commit_log import LOAD, Commit, DataFile, Head, LoadedRange, VersionDirectory
 from odradek.jobs.load.errors import LoadError
 from odradek.jobs.load.offsets import Finding, Place, Positions
 from odradek.jobs.usage_report.times import iso
@@ -30,6 +30,11 @@ class Summary:
         return sum(part.records for part in self.partitions.values())
 
     @property
+    def undecoded(self) -> int:
+        """The number of records whose value could not be decoded."""
+        return sum(file.undecoded for commit in self.commits if commit.kind == LOAD for file in commit.files)
+
+    @property
     def period(self) -> str:
         """The period as text."""
         first, last = (None if ms is None else iso(ms) for ms in (self.head.from_ms, self.head.to_ms))
@@ -51,6 +56,8 @@ class Summary:
 
 def summary_of(version: VersionDirectory) -> Summary:
     """Fold all commits of a version. Raises LoadError if it does not exist or its log cannot be read."""
+    from odradek.jobs.load.output import format_of
+
     head = version.head()
     if head is None:
         raise LoadError(f"{version.path}: is no version of `odradek load`; `odradek load versions` lists them")
@@ -67,7 +74,8 @@ def summary_of(version: VersionDirectory) -> Summary:
                 partitions[place] = together(partitions[place], part) if place in partitions else part
     positions = commits[-1].positions if commits else {}
     findings = tuple(finding for commit in commits for finding in commit.findings)
-    return Summary(head, positions, partitions, files, findings, commits)
+    current = format_of(version).current_files(version, files)
+    return Summary(head, positions, partitions, current, findings, commits)
 
 
 def together(one: LoadedRange, other: LoadedRange) -> LoadedRange:

@@ -223,8 +223,7 @@ def _within(spark: "SparkSession", files: "DataFrame | None", ranges: Iterable[R
     if files is None:
         return spark.createDataFrame(
             [],
-            "topic string, partition int, offset bigint, timestamp timestamp, timestamp_type string, key binary, value binary,"
-            " headers array<struct<key: string, value: binary>>",
+            f"topic string, {frames.RECORDS}",
         )
     wanted = spark.createDataFrame(
         [(part.topic, part.partition, part.start, part.until) for part in ranges],
