@@ -65,7 +65,7 @@ def require_command(command: str, package: str) -> str:
     """Return the path of `command`; without it, skip or fail naming the Debian `package` that holds it."""
     path = shutil.which(command)
     if path is None:
-        unavailable(f"`{command}` is not installed (deploy/debian/install-test-packages installs {package})")
+        unavailable(f"`{command}` is not installed (deploy/debian/install-test-packages --nightly installs {package})")
     assert path is not None
     return path
 
