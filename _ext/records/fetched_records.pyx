@@ -23,6 +23,7 @@ from odradek._ext.protocol.kafka_errors cimport CORRUPT_MESSAGE
 from odradek._ext.records.record_batch cimport AT_MAGIC, AT_RECORDS, CODEC_NONE, BatchInfo, crc_matches, is_abort, parse_batch_header
 from odradek._ext.records.record_printing cimport RecordPrinter, RecordView
 
+
 class CorruptRecordsError(ValueError):
     """A broker sent an invalid batch of records."""
 

@@ -19,6 +19,7 @@ from odradek.clients.errors import (
     UnknownHostError,
     UnreachableError,
     code_of,
+    only,
 )
 from odradek.clients.security import PLAIN, ClientSecurity
 from odradek.clients.wire import Connection
@@ -349,7 +350,7 @@ class Cluster:
         def attempt() -> Any:
             if self.any_broker().version_of(find_coordinator.SCHEMA) >= 4:
                 request = find_coordinator.Request(key_type=kind, coordinator_keys=[name])
-                return self.ask(find_coordinator.SCHEMA, request).coordinators[0]
+                return only(self.ask(find_coordinator.SCHEMA, request).coordinators, f"the coordinator of '{name}'")
             request = find_coordinator.Request(key=name, key_type=kind)
             return self.ask(find_coordinator.SCHEMA, request, oldest=kind, newest=3)
 
@@ -428,7 +429,7 @@ def view_from(response: Any) -> View:
         response.controller_id,
         {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers},
         {broker.node_id: broker.rack for broker in response.brokers},
-        {topic.name: _topic(topic) for topic in response.topics if not topic.error_code},
+        {topic.name: _topic(topic) for topic in response.topics if topic.name and not topic.error_code},
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import RefusedError
+from odradek.clients.errors import RefusedError, only
 from odradek.clients.wire import Connection
 from odradek.protocol.errors import ErrorCode
 
@@ -89,7 +89,8 @@ def describe(
         include_documentation=explain,
     )
     oldest = 3 if explain else 1
-    (result,) = _broker_for(cluster, resource).ask(api.SCHEMA, request, oldest=oldest).results
+    response = _broker_for(cluster, resource).ask(api.SCHEMA, request, oldest=oldest)
+    result = only(response.results, str(resource))
     if result.error_code:
         raise _refused(resource, result.error_code, result.error_message)
     return {config.name: _entry(config) for config in result.configs}
@@ -148,7 +149,7 @@ def alter(
         ],
         validate_only=validate_only,
     )
-    (result,) = _broker_for(cluster, resource).ask(api.SCHEMA, request).responses
+    result = only(_broker_for(cluster, resource).ask(api.SCHEMA, request).responses, str(resource))
     if result.error_code:
         raise _refused(resource, result.error_code, result.error_message)
 

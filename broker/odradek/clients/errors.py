@@ -1,6 +1,11 @@
 """Errors between a client and a cluster. The text of each error is one line for people."""
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from odradek.protocol.errors import ErrorCode, known_error
+
+Result = TypeVar("Result")
 
 INSTALL_LIBRARY = "pip install 'confluent-kafka>=2.5' (Odradek's extra `clients`)"
 """The command that installs librdkafka's Python client, however Odradek was installed."""
@@ -82,3 +87,10 @@ def describe_code(code: int) -> str:
     if known == code:
         return f"{known.message} ({known.name})"
     return f"the broker returned the unknown error code {code}"
+
+
+def only(results: Sequence[Result], what: str) -> Result:
+    """The result of a request for one thing. Raises ClientError if a broker returned none, or several."""
+    if len(results) != 1:
+        raise ClientError(f"{what}: the broker returned {len(results)} results instead of 1")
+    return results[0]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import ClientError, RefusedError, UnsupportedError, code_of
+from odradek.clients.errors import ClientError, RefusedError, UnsupportedError, code_of, only
 from odradek.protocol import ProtocolError, decode
 from odradek.protocol.errors import ErrorCode
 
@@ -128,13 +128,15 @@ def describe(cluster: Cluster, group_id: str) -> GroupDescription:
     return description or _describe_classic(cluster, group_id, node_id)
 
 
+def _codes_of_groups(response: Any) -> list[int]:
+    return [group.error_code for group in response.groups]
+
+
 def _describe_consumer(cluster: Cluster, group_id: str, node_id: int) -> GroupDescription | None:
     from odradek.protocol.schemas import consumer_group_describe as api
 
-    response = cluster.ask_coordinator(
-        group_id, api.SCHEMA, api.Request(group_ids=[group_id]), lambda response: [response.groups[0].error_code]
-    )
-    (group,) = response.groups
+    response = cluster.ask_coordinator(group_id, api.SCHEMA, api.Request(group_ids=[group_id]), _codes_of_groups)
+    group = only(response.groups, f"group '{group_id}'")
     if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
     if group.error_code:
@@ -170,10 +172,8 @@ def _places(assignment: Any) -> list[Place]:
 def _describe_classic(cluster: Cluster, group_id: str, node_id: int) -> GroupDescription:
     from odradek.protocol.schemas import describe_groups as api
 
-    response = cluster.ask_coordinator(
-        group_id, api.SCHEMA, api.Request(groups=[group_id]), lambda response: [response.groups[0].error_code]
-    )
-    (group,) = response.groups
+    response = cluster.ask_coordinator(group_id, api.SCHEMA, api.Request(groups=[group_id]), _codes_of_groups)
+    group = only(response.groups, f"group '{group_id}'")
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == "Dead":
         raise no_group(group_id)
     if group.error_code:
@@ -269,7 +269,7 @@ def fetch_offsets(cluster: Cluster, group_id: str, stable: bool = False) -> dict
         request = make(group_id=group_id, topics=None, require_stable=stable)
 
     def group_of(response: Any) -> Any:
-        return response.groups[0] if version >= 8 else response
+        return only(response.groups, f"group '{group_id}'") if version >= 8 else response
 
     def codes(response: Any) -> list[int]:
         group = group_of(response)

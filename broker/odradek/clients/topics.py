@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odradek.clients.cluster import Cluster, Partition, TopicInfo
-from odradek.clients.errors import RefusedError, code_of
+from odradek.clients.errors import RefusedError, code_of, only
 from odradek.protocol.errors import ErrorCode
 
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
@@ -53,7 +53,7 @@ def create(
     response = cluster.ask_controller(
         create_topics.SCHEMA, request, lambda response: [topic.error_code for topic in response.topics], oldest=1
     )
-    (result,) = response.topics
+    result = only(response.topics, f"topic '{name}'")
     if result.error_code:
         raise RefusedError(result.error_code, result.error_message)
     return result

@@ -99,9 +99,8 @@ def read(cluster: Cluster, place: Place, start: int, end: int, timeout_s: float 
     position, heard = start, time.monotonic()
     while position < end:
         for fetched in fetcher.poll(POLL_S):
-            heard = time.monotonic()
             for batch, next_position in batches_of(fetched, position):
-                position = next_position
+                position, heard = next_position, time.monotonic()
                 if batch is not None and batch.first < end and batch.last >= start:
                     yield batch
                 if position >= end:
@@ -186,5 +185,9 @@ def _old(place: Place, data: memoryview) -> DataBatch:
     except (CorruptMessageError, CorruptCompressedDataError, DecompressionLimitError) as error:
         raise ClientError(f"{place[0]}-{place[1]} returned a damaged message: {error}") from None
     records = [Record(old.key, old.value, old.timestamp, (), old.offset) for old in inner]
+    if not records:
+        raise ClientError(
+            f"{place[0]}-{place[1]} returned a compressed message at offset {message.offset} without messages"
+        )
     stamped = bool(message.attributes & LOG_APPEND_TIME)
     return DataBatch(records[0].offset, records[-1].offset, len(records), stamped, lambda: records)

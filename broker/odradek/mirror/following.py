@@ -6,7 +6,6 @@ do so at the same time, one gets the error "exists already", which counts as suc
 compares settings and ACLs.
 """
 
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from odradek.mirror import topic_settings
 from odradek.mirror.copies import Copies
 from odradek.mirror.keys import GROUP_PREFIX
 from odradek.mirror.names import Edge, cycle, illegal_name
+from odradek.mirror.positions import noted
 from odradek.mirror.routes import Route
 from odradek.mirror.settings import FlowSettings
 from odradek.mirror.topic_settings import Settings
@@ -85,11 +85,7 @@ class Memory:
 
 def _topic_id_in(metadata: str) -> str | None:
     """The id of the source's topic in the metadata of a position, as hexadecimal digits; None without one."""
-    try:
-        document = json.loads(metadata)
-    except ValueError:
-        return None
-    read = document.get("topic_id") if isinstance(document, dict) else None
+    read = noted(metadata).get("topic_id")
     return read if isinstance(read, str) else None
 
 

@@ -321,6 +321,8 @@ class Lane:
                 reason = f"{self._no_start(route)}: {describe_code(refused)}"
                 if refused in STALE_LEADER:
                     raise PartitionRefusedError(route, 0, reason, True, soon=True, of_batch=False)
+            elif found.offsets.get(route.source, 0) < 0:
+                reason = f"{self._no_start(route)}: it states {found.offsets[route.source]}"
             elif route.source not in found.offsets:
                 reason = (
                     f"{self._no_start(route)}: the partition has no leader, does not exist, or may not be described"

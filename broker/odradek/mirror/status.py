@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from odradek.clients import groups, topics
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import ClientError, RefusedError
+from odradek.clients.errors import ClientError, RefusedError, only
 from odradek.mirror.assignment import assigned_by, lane_of, lanes_in, worker_in
 from odradek.mirror.following import Following
 from odradek.mirror.names import Edge
@@ -130,9 +130,12 @@ def read_workers(target: Cluster, group_id: str) -> tuple[str, str, list[WorkerR
     from odradek.protocol.schemas import describe_groups as api
 
     response = target.ask_coordinator(
-        group_id, api.SCHEMA, api.Request(groups=[group_id]), lambda response: [response.groups[0].error_code]
+        group_id,
+        api.SCHEMA,
+        api.Request(groups=[group_id]),
+        lambda response: [group.error_code for group in response.groups],
     )
-    (group,) = response.groups
+    group = only(response.groups, f"group '{group_id}'")
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return "Dead", "", []
     if group.error_code:
