@@ -139,7 +139,9 @@ def test_a_delta_table_has_every_committed_record_once(load: Command, broker: Br
     assert agree in load("verify")
     table.optimize.z_order(["offset"])
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
-    assert agree in load("verify") and '"records": 445' in load("versions", "--json")
+    assert agree in load("verify")
+    listed = load("versions", "--json")
+    assert '"records": 445' in listed and '"format": "delta"' in listed
     table.delete("topic = 'orders' and partition = 1 and offset in (3, 5)")
     said = load("verify", status=1)
     assert "orders-1: 2 records: only the broker has offsets 3, 5\n" in said and "orders-0" not in said

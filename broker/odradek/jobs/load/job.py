@@ -1,8 +1,8 @@
 """The steps of a load: recover, plan, and for each step read, write, commit and publish.
 
 Runs in the process that the user started, which holds the lock of the version. The order within a step is in `_load_step`; what
-happens if the process dies between any two of its lines is in docs/decisions/0042-load.md. Spark's messages go to ``spark.log``
-in the version's log directory.
+happens if the process dies between any two of its lines is in docs/decisions/0042-load.md, and for Delta tables in
+0043-load-delta.md. Spark's messages go to ``spark.log`` in the version's log directory.
 """
 
 import shutil

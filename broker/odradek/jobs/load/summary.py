@@ -9,7 +9,7 @@ from odradek.jobs.load.errors import LoadError
 from odradek.jobs.load.offsets import Finding, Place, Positions
 from odradek.jobs.usage_report.times import iso
 
-TITLES = ("version", "topics", "partitions", "records", "bytes", "files", "commits", "last commit", "period")
+TITLES = ("version", "format", "topics", "partitions", "records", "bytes", "files", "commits", "last commit", "period")
 _HASHES = 1 << 64
 
 
@@ -45,7 +45,7 @@ class Summary:
         last = self.commits[-1].ended if self.commits else None
         size = sum(file.bytes for file in self.files.values())
         counts = (len(self.positions), len(self.partitions), self.records, size, len(self.files), len(self.commits))
-        return (self.head.version, *counts, last, self.period)
+        return (self.head.version, self.head.table, *counts, last, self.period)
 
     def document(self) -> dict[str, Any]:
         """The same for programs."""
