@@ -13,8 +13,9 @@ from typing import Any, cast
 import pytest
 
 from odradek.clients.cluster import Cluster, Partition
+from odradek.clients.groups import CommittedOffset
 from odradek.clients.topics import ListedOffset
-from odradek.mirror import epochs
+from odradek.mirror import epochs, status
 from odradek.mirror.epochs import Asked, Diverged, Epoch, Epochs, compare
 from odradek.mirror.routes import LaneOptions, Place, Route
 from odradek.protocol.errors import ErrorCode
@@ -259,3 +260,11 @@ def test_epochs_that_go_back_stop_a_partition_of_any_source(
         in (watcher.stops[route.target])
     )
     assert len(records_of(servers[1], route.target)) == 10
+
+
+def test_the_status_shows_a_truncated_source_without_the_metrics_of_workers() -> None:
+    position = CommittedOffset(150, metadata='{"epochs":[[0,0]],"truncated":100}')
+    shown = status._truncated(("t", 0), ("a.t", 0), position)
+    assert "the copy a.t-0 has the records of the source's offsets 100 to 149" in shown
+    for other in (None, CommittedOffset(100, metadata='{"truncated":100}'), CommittedOffset(150, metadata="x")):
+        assert status._truncated(("t", 0), ("a.t", 0), other) == ""
