@@ -32,7 +32,7 @@ from tests.jobs.delta_loads import DAY_MS, HEAD, orphans, run, visible, write
 from tests.jobs.test_load_commits import CLUSTER, state, wanted
 
 #: Lines from one death to the next; 1 tries every line.
-STEP = int(os.environ.get("ODRADEK_LOAD_STEP", "43"))
+STEP = int(os.environ.get("ODRADEK_LOAD_STEP", "53"))
 ENDS, MORE = {0: 5, 1: 9}, {0: 9, 1: 14}
 
 
