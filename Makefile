@@ -108,7 +108,7 @@ cluster: build-dev ## ZooKeeper and three brokers with a topic, to try out a clu
 quick: build-dev ## the tests that start no broker and no other program: less than two minutes
 	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not ($(STARTS) or long)" $(TESTS)
 
-test: lint ## lint, then all tests that CI runs: about 25 minutes (TESTS=tests/config for some of them)
+test: lint ## lint, then all tests that CI runs: about 30 minutes (TESTS=tests/config for some of them)
 	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) --dist loadgroup --durations=25 -m "not faults and not package and not nightly and not deploy" $(TESTS)
 	@test -n "$(TESTS)" || $(MAKE) test-faults test-cuts test-package
 	@$(if $(filter test-all,$(MAKECMDGOALS)),,$(BIN)/python -m tests.tiers)
