@@ -1,8 +1,8 @@
 """Loads into Delta tables without Spark: a writer that takes Spark's place, and what readers of the tables find.
 
 ``python -m tests.jobs.delta_loads DIRECTORY STEP`` lets loads die before each STEP-th line of the modules of the load, repeats
-them, and compares. It is a program of its own because delta-rs cannot be used in a process whose parent has used it: each load
-is a child of a process that has not.
+them, and compares. It is a separate program, because delta-rs does not work in a child of a process that has used it. Each load
+runs in a child of this program, which does not use it.
 """
 
 from __future__ import annotations

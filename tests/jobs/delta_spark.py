@@ -1,6 +1,6 @@
 """Reads or changes a Delta table with Spark: ``python -m tests.jobs.delta_spark JARS TABLE read``, or ``change``.
 
-A program of its own, because its JVM needs Delta's jars. Prints JSON.
+A separate program, because its JVM needs Delta's jars. Prints JSON.
 """
 
 from __future__ import annotations

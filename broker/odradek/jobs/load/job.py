@@ -223,12 +223,12 @@ def _load(
             continue
         begun = time.monotonic()
         begin = Commit(number + done + 1, LOAD, cluster_id, iso(now_ms()), "", positions, findings=findings)
-        told = len(recheck.findings)
+        known = len(recheck.findings)
         commit = _load_step(version, begin, step, write, recheck)
-        for finding in recheck.findings[told:]:
+        for finding in recheck.findings[known:]:
             say(f"warning: {finding.text}")
         if commit is None:
-            positions, findings = recheck.without_changed(positions), (*findings, *recheck.findings[told:])
+            positions, findings = recheck.without_changed(positions), (*findings, *recheck.findings[known:])
             continue
         done += 1
         positions, findings = commit.positions, ()  # the first commit has them

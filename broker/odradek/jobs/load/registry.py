@@ -203,7 +203,7 @@ def _body(answer: Any) -> bytes:
 
 
 def _said(error: HTTPError) -> dict[str, Any]:
-    """What the body of an error says; nothing if it cannot be read, because the error itself is told."""
+    """The message in the body of an error response; empty if it cannot be read: the status is reported in any case."""
     try:
         with error:
             document = _parsed(_body(error))

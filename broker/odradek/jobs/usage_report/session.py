@@ -156,7 +156,7 @@ def spark_session(
 
 
 def _stop_after_a_failure(session: "SparkSession") -> None:
-    """Stop a session whose Java may have ended, as when systemd ends all processes of a unit: what ended the job is told."""
+    """Stop a session whose Java may have ended, for example by systemd. The error that ended the job is the one to report."""
     try:
         session.stop()
     except Exception as error:  # Py4J's, and those of its sockets
