@@ -23,6 +23,9 @@ from odradek._ext.protocol.kafka_errors cimport CORRUPT_MESSAGE
 from odradek._ext.records.record_batch cimport AT_MAGIC, AT_RECORDS, CODEC_NONE, BatchInfo, crc_matches, is_abort, parse_batch_header
 from odradek._ext.records.record_printing cimport RecordPrinter, RecordView
 
+cdef enum:
+    OBJECT_BYTES = 64                   # about what Python needs for a record, and for a header, besides its bytes
+
 
 class CorruptRecordsError(ValueError):
     """A broker sent an invalid batch of records."""
@@ -46,9 +49,11 @@ cdef class RecordReader:
     cdef object open_old
     cdef int64_t left                   # records that may still be printed
     cdef int64_t until_ms
+    cdef bint timed                     # whether there is an `until_ms`
     cdef int64_t position               # of the partition that is being read; `end`: where to stop
     cdef int64_t end
     cdef int64_t pending                # records in the printer that are not written yet
+    cdef int64_t page                   # memory of the records since the last page, in bytes
     cdef Py_ssize_t flush_bytes
     cdef bint committed_only
     cdef readonly int64_t records       # records written
@@ -59,7 +64,8 @@ cdef class RecordReader:
         self.printer, self.write, self.keep = printer, write, keep
         self.decompress, self.open_old = decompress, open_old
         self.left = INT64_MAX if limit is None else limit
-        self.until_ms = INT64_MAX if until_ms is None else until_ms
+        self.timed = until_ms is not None
+        self.until_ms = until_ms if self.timed else INT64_MAX
         self.committed_only = committed_only
         self.flush_bytes = flush_bytes
         self.records = self.pending = 0
@@ -86,24 +92,37 @@ cdef class RecordReader:
         :param end: None: no end. :param aborted: (producer id, first offset) of the aborted transactions in the data.
         Sets `ended`, and stops early if `full`. Raises CorruptRecordsError, and the exceptions of `write` and `keep`.
         """
+        (position,) = self.pages(topic, partition, data, position, end, aborted, INT64_MAX)
+        return position
+
+    def pages(self, str topic, int32_t partition, data, int64_t position, end, aborted, int64_t page_bytes):
+        """`read` in steps: yields the offset at which to continue each time that about `page_bytes` bytes of memory are filled
+        with records, and at the end. A page ends with a batch, so that it can be larger by one batch."""
         cdef list waiting = sorted([(first, producer) for producer, first in aborted], reverse=True)
+        cdef set producers = set()
         cdef Py_buffer view
+        cdef Py_ssize_t done = 0, before = -1
         self.printer.set_partition(topic, partition)
         self.position = position
         self.end = INT64_MAX if end is None else end
         self.ended = False
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            self.read_batches(<const uint8_t*>view.buf, <const uint8_t*>view.buf + view.len, waiting)
+            while done > before:
+                before, self.page = done, 0
+                done += self.read_page(<const uint8_t*>view.buf + done, view.len - done, waiting, producers, page_bytes)
+                if done > before or before == 0:
+                    yield self.position
         finally:
             PyBuffer_Release(&view)
-        return self.position
 
-    cdef int read_batches(self, const uint8_t* p, const uint8_t* end, list waiting) except -1:
+    cdef Py_ssize_t read_page(self, const uint8_t* first, Py_ssize_t size, list waiting, set producers, int64_t most) except -1:
+        """Read batches until `most` bytes are filled. Returns the size of the batches read."""
+        cdef const uint8_t* p = first
+        cdef const uint8_t* end = first + size
         cdef BatchInfo info
         cdef int error
-        cdef set producers = set()
-        while p < end and self.left and not self.ended and self.position < self.end:
+        while p < end and self.left and not self.ended and self.position < self.end and self.page < most:
             error = parse_batch_header(p, end - p, &info)
             if info.size == 0 and end - p > AT_MAGIC or info.magic > 2:
                 raise CorruptRecordsError(f"no batch of records begins after offset {self.position - 1}")
@@ -116,7 +135,7 @@ cdef class RecordReader:
             else:
                 self.read_batch(p, &info, waiting, producers)
             p += info.size
-        return 0
+        return p - first
 
     cdef int read_batch(self, const uint8_t* p, BatchInfo* info, list waiting, set producers) except -1:
         cdef int64_t next_offset = info.base_offset + info.last_offset_delta + 1
@@ -157,6 +176,7 @@ cdef class RecordReader:
             read_int8(&c)                       # attributes: none are defined
             delta = read_varlong(&c)
             record.timestamp = info.max_timestamp if info.log_append_time else add(info.base_timestamp, delta)
+            record.timestamp_type = info.log_append_time
             record.offset = info.base_offset + read_varint(&c)
             record.key_bytes = read_varint(&c)
             record.key = read_bytes(&c, record.key_bytes) if record.key_bytes != -1 else NULL
@@ -182,6 +202,7 @@ cdef class RecordReader:
         except ValueError as error:
             raise CorruptRecordsError(f"a message after offset {self.position - 1} cannot be read: {error}") from None
         memset(&record, 0, sizeof(record))
+        record.timestamp_type = -1 if p[AT_MAGIC] == 0 else p[AT_MAGIC + 1] >> 3 & 1     # its attributes
         for message in messages:
             if message.offset < self.position:
                 continue
@@ -198,7 +219,9 @@ cdef class RecordReader:
     cdef bint take(self, const RecordView* record) except -1:
         """Print the record if it is selected, and advance the position. Returns whether the partition may have more."""
         cdef Py_ssize_t before = self.printer.out.size
-        if record.timestamp >= self.until_ms:
+        self.page += OBJECT_BYTES * (1 + <int64_t>record.header_count) + record.key_bytes + record.value_bytes
+        self.page += record.headers_end - record.headers
+        if self.timed and record.timestamp >= self.until_ms:
             self.ended = True
             self.position = record.offset
             return False

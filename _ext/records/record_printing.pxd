@@ -16,6 +16,7 @@ cdef struct RecordView:
     int32_t key_bytes
     int32_t value_bytes
     int32_t header_count
+    int32_t timestamp_type              # -1 none, 0 CreateTime, 1 LogAppendTime
 
 
 cdef class RecordPrinter:

@@ -3,7 +3,7 @@ from typing import TypedDict
 
 
 class RecordPrinter:
-    def __init__(self, steps, when): ...
+    def __init__(self, steps=(), when=str): ...
     def __dealloc__(self): ...
     @property
     def size(self): ...
@@ -21,3 +21,4 @@ class RecordView(TypedDict):
     key_bytes: int
     value_bytes: int
     header_count: int
+    timestamp_type: int

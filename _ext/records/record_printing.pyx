@@ -180,7 +180,7 @@ cdef class RecordPrinter:
     :param when: a function of ms since 1970 that returns the text of the field "time".
     """
 
-    def __cinit__(self, steps, when):
+    def __cinit__(self, steps=(), when=str):
         buffer_init(&self.out)
         self.texts = [step if isinstance(step, bytes) else None for step in steps]
         self.fields = [TEXT if isinstance(step, bytes) else FIELDS[step] for step in steps]
@@ -224,6 +224,7 @@ cdef class RecordPrinter:
                 raise MemoryError("no memory for the headers of a record")
             record.offset = offset
             record.timestamp = timestamp
+            record.timestamp_type = 0
             record.key_bytes = -1 if key_bytes is None else len(key_bytes)
             record.key = NULL if key_bytes is None else <const uint8_t*><const char*>key_bytes
             record.value_bytes = -1 if value_bytes is None else len(value_bytes)

@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek._ext.records.fetched_records import CorruptRecordsError, RecordReader
+from odradek._ext.records.record_columns import RecordColumns
 from odradek.cli.direct_reading import record_reader
 from odradek.cli.record_format import printer
 from odradek.storage.batch import ABORT, COMMIT, LOG_APPEND_TIME, TRANSACTIONAL, Record, build_batch, build_end_marker
 from tests.storage.old_writer import message, wrapper
+from tests.wire import with_crc
 
 FORM = "{topic}-{partition}@{offset} {timestamp} {key}={value} {headers}\\n"
 
@@ -114,6 +116,79 @@ def test_reading_ends_at_a_limit_and_at_a_time(log, limit, until_ms):
         assert at == expected[-1].offset + 1
     elif written.reader.ended:
         assert at == records[before].offset
+
+
+@given(logs(), st.integers(0, 40), st.integers(0, 60), st.integers(1, 2000))
+def test_pages_have_the_same_records_as_the_whole(log, position, end, page_bytes):
+    batches, records, _ = log
+    columns = RecordColumns()
+    reader = record_reader(columns, bytes, None, None, None, True)
+    data = b"".join(batches)
+    found, reached = [], []
+    for at in reader.pages("t", 3, data, position, end, [], page_bytes):
+        keys, values, offsets, times, types, headers = columns.take()
+        assert set(types) <= {0, 1}
+        reached.append(at)
+        found += [
+            Record(key, value, when, tuple((name.encode(), part) for name, part in some or ()), offset)
+            for key, value, offset, when, some in zip(keys, values, offsets, times, headers, strict=True)
+        ]
+    assert found == [record for record in records if position <= record.offset < end]
+    assert reached == sorted(reached) and reached[-1] == WrittenRecords().read(data, position, end)
+    assert len(reached) <= max(1, len(batches))
+
+
+def test_aborted_records_are_left_out_whatever_page_they_are_in():
+    data = b"".join(
+        (
+            transaction(7, 0, [b"aborted"]),
+            transaction(8, 1, [b"committed"]),
+            transaction(7, 2, [b"aborted"]),
+            end_marker(ABORT, 7, 3),
+            transaction(7, 4, [b"committed"]),
+            end_marker(COMMIT, 8, 5),
+            end_marker(COMMIT, 7, 6),
+        )
+    )
+    columns = RecordColumns()
+    reader = record_reader(columns, bytes, None, None, None, True)
+    pages = [(at, columns.take()[2]) for at in reader.pages("t", 0, data, 0, None, [(7, 0)], 1)]
+    assert [offset for _, offsets in pages for offset in offsets] == [1, 4]
+    assert len(pages) == 3 and pages[-1][0] == 7, "a page for each batch with records, and the rest"
+
+
+def test_columns_tell_the_timestamp_types_of_old_messages():
+    data = b"".join(
+        (
+            message(0, b"a", magic=0),
+            wrapper(1, [(None, b"b")], codec=1, magic=0),
+            message(2, b"c", timestamp=5),
+            wrapper(3, [(b"k", b"d")], codec=1, timestamps=[6]),
+            wrapper(4, [(None, b"e"), (None, None)], codec=1, timestamps=[1, 2], append_time=9),
+        )
+    )
+    columns = RecordColumns()
+    assert record_reader(columns, bytes, None, None, None, True).read("t", 0, data, 0) == 6
+    keys, values, offsets, times, types, headers = columns.take()
+    assert (keys, values) == ([None, None, None, b"k", None, None], [b"a", b"b", b"c", b"d", b"e", None])
+    assert (offsets, times, types) == ([0, 1, 2, 3, 4, 5], [-1, -1, 5, 6, 9, 9], [-1, -1, 0, 0, 1, 1])
+    assert headers == [None] * 6 and columns.take() == ([],) * 6
+
+
+@pytest.mark.parametrize("headers", [b"\x02", b"\x02\x04a", b"\x02\x02a\x04b", b"\x02\x02a\x02bc", b"\x00\x00"])
+def test_columns_refuse_headers_that_do_not_end_with_the_record(headers):
+    body = b"\x00\x00\x00\x01\x01" + headers  # attributes, time and offset deltas, no key, no value
+    data = with_crc(bytes(build_batch([])[:57]) + struct.pack(">i", 1) + bytes([2 * len(body)]) + body)
+    data = with_crc(data[:8] + struct.pack(">i", len(data) - 12) + data[12:])
+    with pytest.raises(CorruptRecordsError, match="the headers of the record at offset 0 cannot be read"):
+        record_reader(RecordColumns(), bytes, None, None, None, True).read("t", 0, data, 0)
+
+
+def test_a_record_of_the_last_time_that_there_is_ends_nothing():
+    written = WrittenRecords()
+    content = [Record(b"k", b"a", (1 << 63) - 1), Record(b"k", b"b", 5)]
+    assert written.read(build_batch(content)) == 2
+    assert len(written.lines) == 2 and not written.reader.ended
 
 
 def test_a_pattern_selects_by_key_and_value():
