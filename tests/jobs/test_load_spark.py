@@ -160,6 +160,14 @@ def test_a_run_that_is_killed_is_completed_by_the_next_one(
     loads.compare()
 
 
+def rows_of(version: Path) -> list[str]:
+    """The rows of all files as texts; timestamps as numbers, because Python has no year 10000."""
+    tables = [pq.read_table(path, partitioning=None) for path in version.glob("topic=*/*/*.parquet")]
+    whole = pa.concat_tables(tables)
+    at = whole.schema.get_field_index("timestamp")
+    return [repr(row) for row in whole.set_column(at, "timestamp", whole["timestamp"].cast(pa.int64())).to_pylist()]
+
+
 def test_timestamps_and_headers_of_any_kind(load: Command, broker: Broker) -> None:
     config = ("-c", "message.timestamp.after.max.ms=9223372036854775807")
     for topic in ("dated", "named", "late"):
@@ -195,6 +203,10 @@ def test_timestamps_and_headers_of_any_kind(load: Command, broker: Broker) -> No
         second
     ) == 100_000
     load("verify")
+    load("run", "dated", "named", "late", "--reader", "python", "--version", "python")
+    mains, others = rows_of(load.main), rows_of(load.out / "version=python")
+    assert len(others) == len(mains) + 1 and not set(mains) - set(others)
+    load("verify", "--version", "python", "--reader", "python")
 
 
 def test_a_period_is_loaded_into_a_version_of_its_own(load: Command, broker: Broker) -> None:

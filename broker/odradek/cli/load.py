@@ -20,7 +20,6 @@ from odradek.cli.options import (
     JSON_OPTION,
     TIMEOUT_OPTION,
     command_config_file,
-    command_security,
     complete_paths,
     complete_topics,
     connection_to,
@@ -57,8 +56,8 @@ SPARK_OPTIONS = (
         type=click.Choice(("auto", "kafka", "python")),
         default="auto",
         show_default=True,
-        help="Read with Spark's Kafka connector, or with confluent-kafka in Spark's Python workers; auto uses the connector"
-        " if it is installed or can be downloaded from Maven Central.",
+        help="Read with Spark's Kafka connector, or with Odradek's own client in Spark's Python workers; auto uses the"
+        " connector if it is installed or can be downloaded from Maven Central.",
     ),
     click.option(
         "--connector-jars",
@@ -414,10 +413,10 @@ def _head(
 
 def spark_and_reader(servers: str, **options: Any) -> "tuple[Reader, SparkOptions]":
     """How Spark reads and runs, from the options of `spark_options`. Raises LoadError, ClientError."""
-    from odradek.cli.load_source import java_settings, library_settings
+    from odradek.cli.load_source import java_settings
     from odradek.clients.cluster import parse_servers
     from odradek.jobs.load import connector
-    from odradek.jobs.load.frames import KAFKA, Reader
+    from odradek.jobs.load.frames import Reader
     from odradek.jobs.load.job import SparkOptions
     from odradek.jobs.usage_report.errors import ReportError
     from odradek.jobs.usage_report.session import check_java
@@ -427,7 +426,7 @@ def spark_and_reader(servers: str, **options: Any) -> "tuple[Reader, SparkOption
     except ReportError as error:
         fail(error)
     kind, found = connector.find(options["reader"], options["connector_jars"], options["spark_settings"])
-    client = java_settings(command_config_file()) if kind == KAFKA else library_settings(command_security())
+    client = java_settings(command_config_file())
     addresses = ",".join(
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in parse_servers(servers)
     )

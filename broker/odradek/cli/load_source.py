@@ -18,7 +18,6 @@ from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster, Partition, TopicInfo
-    from odradek.clients.security import ClientSecurity
     from odradek.jobs.load.registry import Registry
 
 _NO_ID = bytes(16)
@@ -141,7 +140,7 @@ def _offsets(
 
 
 def java_settings(path: str | None) -> dict[str, str]:
-    """The keys of a --command-config for Kafka's Java client, with the values that providers supply. Raises ClientError."""
+    """The keys of a --command-config for the readers, with the values that providers supply. Raises ClientError."""
     if path is None:
         return {}
     return {name: value for name, value in _settings_in(path, "client").items() if not name.startswith(_OWN)}
@@ -169,13 +168,3 @@ def registry_named(url: str | None, config: str | None) -> "Registry | None":
     if config is not None:
         raise LoadError("--registry-config needs --registry URL")
     return None
-
-
-def library_settings(security: "ClientSecurity") -> dict[str, str]:
-    """The settings for librdkafka in Spark's Python workers. Raises ClientError for a login that needs a callback here."""
-    settings = security.librdkafka()
-    if "oauth_cb" in settings:
-        raise ClientError(
-            "--reader python cannot log in with OAUTHBEARER: use --reader kafka, or another sasl.mechanism in --command-config"
-        )
-    return {name: str(value) for name, value in settings.items()}

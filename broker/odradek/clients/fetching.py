@@ -22,6 +22,17 @@ WAIT_MS = 500
 MAX_BYTES, PARTITION_MAX_BYTES = 16 << 20, 1 << 20
 
 
+class OffsetOutOfRangeError(RefusedError):
+    """The leader of a partition has no records at the position. :param start: its log start offset; -1 if it is unknown."""
+
+    def __init__(self, place: Place, position: int, start: int) -> None:
+        self.position, self.start = position, start
+        text = f"{place[0]}-{place[1]} has no offset {position}"
+        if position < start:
+            text += f": its records before offset {start} were deleted"
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+
+
 class FetchedRecords(NamedTuple):
     """Records of a partition. :param aborted: (producer id, first offset) of the aborted transactions in `records`."""
 
@@ -72,9 +83,7 @@ class Fetcher:
         """
         if self._leaders.due:
             self._look_up_leaders()
-        for node_id in [node for node, places in self._leaders.led.items() if places]:
-            if all(pending.node_id != node_id for pending in self._pending.values()):
-                self._send_fetch(node_id)
+        self.request()
         due = [pending.deadline for pending in self._pending.values()]
         due += [] if self._leaders.look_at is None else [self._leaders.look_at]
         if due:
@@ -87,6 +96,13 @@ class Fetcher:
         for connection in [connection for connection in self._pending if connection in ready]:
             yield from self._receive(connection)
         self._drop_timed_out()
+
+    def request(self) -> None:
+        """Send a Fetch request to each leader that has none in flight. `poll` does so too; a caller that calls this after
+        `advance`, and before it uses the records, lets the leaders read meanwhile."""
+        for node_id in [node for node, places in self._leaders.led.items() if places]:
+            if all(pending.node_id != node_id for pending in self._pending.values()):
+                self._send_fetch(node_id)
 
     def _drop_timed_out(self) -> None:
         """Treat a leader that does not answer in time as unreachable: other brokers may lead its partitions by now."""
@@ -194,11 +210,6 @@ class Fetcher:
         if code in STALE_LEADER:
             self._leaders.pause(node_id, place)
             return
-        name = f"{place[0]}-{place[1]}"
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            position, start = self._positions[place], self._log_start_offset(place)
-            what = f"{name} has no offset {position}"
-            if position < start:
-                what += f": its records before offset {start} were deleted"
-            raise RefusedError(code, what)
-        raise RefusedError(code, what=name)
+            raise OffsetOutOfRangeError(place, self._positions[place], self._log_start_offset(place))
+        raise RefusedError(code, what=f"{place[0]}-{place[1]}")

@@ -3,7 +3,6 @@
 Runs in the driver, before Spark starts.
 """
 
-import importlib.util
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,7 +35,7 @@ def find(reader: str, jars: str | None, settings: Mapping[str, str]) -> tuple[st
     if jars is not None:
         return KAFKA, {"spark.jars": ",".join(_jars_in(Path(jars)))}
     if reader == PYTHON:
-        return _python("")
+        return PYTHON, {}
     coordinate, own = _of_pyspark()
     if own or "spark.jars" in settings:
         return KAFKA, {}
@@ -50,15 +49,6 @@ def find(reader: str, jars: str | None, settings: Mapping[str, str]) -> tuple[st
         raise LoadError(
             f"--reader kafka: Spark's Kafka connector ({coordinate}) is not installed, and {reason}: name the directory of its"
             " jars with --connector-jars, or a repository with --conf spark.jars.repositories=URL, or use --reader python"
-        )
-    return _python(f" ({reason}, and --connector-jars names no directory)")
-
-
-def _python(why: str) -> tuple[str, dict[str, str]]:
-    if importlib.util.find_spec("confluent_kafka") is None:
-        raise LoadError(
-            f"--reader python needs the package confluent-kafka{why}: pip install 'confluent-kafka>=2.5' (Odradek's extra"
-            " `clients`)"
         )
     return PYTHON, {}
 

@@ -1,7 +1,7 @@
 """What Spark reads and writes for a load: records of ranges of offsets as a frame, and a frame as files in staging.
 
-Runs in the driver. Each task of Spark's Kafka source reads a part of one partition, with one consumer of its executor; the
-ranges are fixed before it starts, so that an attempt that is repeated reads the same.
+Runs in the driver. Each task reads a part of one partition, with one client; the ranges are fixed before it starts, so that an
+attempt that is repeated reads the same.
 """
 
 import json
@@ -39,7 +39,7 @@ _NOT_OF_SPARK = frozenset(
 
 @dataclass(frozen=True)
 class Reader:
-    """How Spark reads the records. :param kind: KAFKA or PYTHON. :param settings: of the kind's client: TLS, logins.
+    """How Spark reads the records. :param kind: KAFKA or PYTHON. :param settings: Kafka's client keys: TLS, logins.
 
     :param min_partitions: the least number of tasks; 0: one for each partition
     """

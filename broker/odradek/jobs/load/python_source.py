@@ -1,7 +1,7 @@
-"""Reads ranges of offsets with confluent-kafka: a Spark data source in Python with the columns of Spark's own Kafka source.
+"""Reads ranges of offsets with Odradek's own client: a Spark data source in Python, with the columns of Spark's Kafka source.
 
 For machines that cannot get Spark's connector. `partitions` runs in a Python process of the driver, `read` in Spark's
-Python workers, each with a separate consumer for one range of one partition.
+Python workers: in one thread, with its own connections, for one range of one partition.
 """
 
 import json
@@ -9,14 +9,20 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+from odradek._ext.records.fetched_records import CorruptRecordsError, RecordReader
+from odradek._ext.records.record_columns import RecordColumns
+from odradek.clients.cluster import Cluster
+from odradek.clients.errors import ClientError, HandshakeError, NoBootstrapServerError, UnreachableError
+from odradek.clients.fetching import Fetcher, OffsetOutOfRangeError
+from odradek.clients.security import ClientSecurity
+from odradek.config.errors import ConfigError
+from odradek.storage import compression, old_messages
 
 NAME = "odradek_topics"
 _SCHEMA = (
@@ -28,13 +34,15 @@ _ARROW = pa.schema([
     ("timestamp", pa.timestamp("us", tz="UTC")), ("timestampType", pa.int32()),
     ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
 ])  # fmt: skip
-#: librdkafka's timestamp types, as Kafka's numbers: none, CreateTime, LogAppendTime.
-_TYPES = {0: -1, 1: 0, 2: 1}
 #: The largest time in milliseconds that a column of microseconds can have, in the year 294247.
 _LAST_MS = (1 << 63) // 1000
-_BATCH = 1000
+#: The most records of an Arrow batch, and about the most bytes of the records that are in memory as Python objects.
+_BATCH, _PAGE_BYTES = 1000, 16 << 20
+#: The longest time without a record, in seconds.
 _SILENCE_S = 120.0
 _POLL_S = 1.0
+#: Limit of the size of one batch of records after decompression.
+_MOST_DECOMPRESSED_BYTES = 1 << 30
 
 
 @dataclass
@@ -93,81 +101,97 @@ class TopicReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The committed records of an `OffsetRange`. Raises RuntimeError if some of it cannot be read."""
-        from confluent_kafka import Consumer, TopicPartition
-
         assert isinstance(partition, OffsetRange)
-
-        settings = {
-            **self._settings,
-            "group.id": "odradek-load",  # librdkafka requires one; no group is joined, and nothing is committed
-            "enable.auto.commit": "false",
-            "enable.partition.eof": "true",
-            "auto.offset.reset": "error",
-        }
-        consumer = Consumer(settings)
+        name = f"{partition.topic}-{partition.partition}"
         try:
-            place = TopicPartition(partition.topic, partition.partition, partition.start)
-            low, _ = consumer.get_watermark_offsets(place, timeout=_SILENCE_S)
-            if low > partition.start:
-                gone = f"offsets {partition.start} to {low - 1} were deleted during the load"
-                raise RuntimeError(f"{partition.topic}-{partition.partition}: {gone}")
-            consumer.assign([place])
-            yield from _batches(consumer, partition)
-        finally:
-            consumer.close()
+            security = ClientSecurity.from_settings(self._settings)
+            with Cluster(self._settings["bootstrap.servers"], security=security) as cluster:
+                for columns in _pages(cluster, partition):
+                    yield from _batches(partition, columns)
+        except OffsetOutOfRangeError as error:
+            if error.position >= error.start:
+                raise RuntimeError(str(error)) from None
+            gone = f"offsets {error.position} to {error.start - 1} were deleted during the load"
+            raise RuntimeError(f"{name}: {gone}") from None
+        except (ClientError, ConfigError, CorruptRecordsError) as error:
+            text = str(error)
+            raise RuntimeError(text if text.startswith(name) else f"{name}: {text}") from None
 
 
-def _batches(consumer: "Consumer", wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-    from confluent_kafka import KafkaError
-
-    deadline = time.monotonic() + _SILENCE_S
-    while True:
-        messages = consumer.consume(_BATCH, _POLL_S)
-        if messages:
-            deadline = time.monotonic() + _SILENCE_S
-        elif time.monotonic() > deadline:
-            raise RuntimeError(f"{wanted.topic}-{wanted.partition}: no broker sent a record within {_SILENCE_S:.0f} s")
-        records: list[Message] = []
-        ended = False
-        for message in messages:
-            error = message.error()
-            offset = message.offset()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise RuntimeError(f"{wanted.topic}-{wanted.partition}: {error.str()}")
-            if offset is not None and offset >= wanted.until:
-                ended = True
-                break
-            if error is None:
-                records.append(message)
-                ended = offset == wanted.until - 1
-        if records:
-            yield _batch(records)
-        if ended:
-            return
+def _pages(cluster: Cluster, wanted: OffsetRange) -> Iterator[tuple[list[Any], ...]]:
+    """The columns of `RecordColumns` for parts of the range. Raises RuntimeError, ClientError, CorruptRecordsError."""
+    _check_certificates(cluster)
+    place, position = (wanted.topic, wanted.partition), wanted.start
+    silence = _Silence(wanted)
+    fetcher = Fetcher(cluster, {place: position}, committed_only=True, warn=silence.note)
+    columns = RecordColumns()
+    reader = RecordReader(
+        columns,
+        _write_nothing,
+        decompress=lambda codec, data: compression.decompress(codec, data, _MOST_DECOMPRESSED_BYTES),
+        open_old=lambda data: old_messages.read_message(data)[0].opened(_MOST_DECOMPRESSED_BYTES),
+    )
+    while position < wanted.until:
+        before = position
+        for fetched in fetcher.poll(_POLL_S):
+            page = columns.take()  # empty
+            for reached in reader.pages(*place, fetched.records, before, wanted.until, fetched.aborted, _PAGE_BYTES):
+                yield page
+                page, position = columns.take(), reached
+            fetcher.advance(place, position)
+            if position < wanted.until:
+                fetcher.request()  # the broker reads while Spark uses the last page
+            yield page
+        silence.check(position > before)
 
 
-def _batch(messages: "list[Message]") -> pa.RecordBatch:
-    times: list[tuple[int, int]] = [message.timestamp() for message in messages]
-    columns: list[list[Any]] = [
-        [message.key() for message in messages],
-        [message.value() for message in messages],
-        [message.topic() for message in messages],
-        [message.partition() for message in messages],
-        [message.offset() for message in messages],
-        [max(-_LAST_MS, min(_LAST_MS, at_ms)) * 1000 for _, at_ms in times],
-        [_TYPES[kind] for kind, _ in times],
-        [_headers(message) for message in messages],
-    ]
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, _ARROW, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
-
-
-def _headers(message: Any) -> list[dict[str, Any]] | None:
+def _check_certificates(cluster: Cluster) -> None:
+    """Raise ClientError if TLS handshakes fail, which waiting does not change. Brokers that are away are waited for later."""
     try:
-        headers: list[tuple[str, bytes | None]] | None = message.headers()
-    except (SystemError, UnicodeDecodeError):
-        raise RuntimeError(
-            f"{message.topic()}-{message.partition()}: the name of a header of the record at offset {message.offset()} is not"
-            " UTF-8, which confluent-kafka cannot read: use --reader kafka"
-        ) from None
-    return [{"key": key, "value": value} for key, value in headers] if headers else None
+        cluster.view()
+    except UnreachableError as error:
+        if isinstance(error, HandshakeError) or (isinstance(error, NoBootstrapServerError) and error.refused):
+            raise
+
+
+def _write_nothing(data: bytes) -> None:
+    """Records are taken from `RecordColumns` as they are."""
+
+
+class _Silence:
+    """Ends a range if brokers send none of its records for `_SILENCE_S`."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        self._name = f"{wanted.topic}-{wanted.partition}"
+        self._until = time.monotonic() + _SILENCE_S
+        self._reason = ""
+
+    def note(self, warning: str) -> None:
+        """Keep the reason for which a broker is unreachable."""
+        self._reason = f": {warning.removesuffix('; retrying')}"
+
+    def check(self, received: bool) -> None:
+        """:param received: whether there were records since the last call. Raises RuntimeError."""
+        now = time.monotonic()
+        if received:
+            self._until, self._reason = now + _SILENCE_S, ""
+        elif now > self._until:
+            raise RuntimeError(f"{self._name}: no broker sent a record within {_SILENCE_S:.0f} s{self._reason}")
+
+
+def _batches(wanted: OffsetRange, columns: tuple[list[Any], ...]) -> Iterator[pa.RecordBatch]:
+    """Batches of at most `_BATCH` records."""
+    for first in range(0, len(columns[0]), _BATCH):
+        keys, values, offsets, times, kinds, headers = (column[first : first + _BATCH] for column in columns)
+        rows: list[list[Any]] = [
+            keys,
+            values,
+            [wanted.topic] * len(offsets),
+            [wanted.partition] * len(offsets),
+            offsets,
+            [max(-_LAST_MS, min(_LAST_MS, at_ms)) * 1000 for at_ms in times],
+            kinds,
+            [some and [{"key": name, "value": value} for name, value in some] for some in headers],
+        ]
+        arrays = [pa.array(row, field.type) for row, field in zip(rows, _ARROW, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
