@@ -9,8 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Consumer
+
 from odradek.mirror.settings import load
 from odradek.mirror.status import FlowStatus, Stopped, read
+from tests.waiting import until
 
 WAIT_S = 60.0
 
@@ -85,3 +88,34 @@ def worker(file: str, log: Path, *arguments: str) -> Iterator[WorkerProcess]:
         yield process
     finally:
         process.stop()
+
+
+def consume(servers: str, topic: str, group_id: str, records: int, reset: str = "earliest") -> list[int]:
+    """Read committed records, whose values are numbers, until there are at least so many; commit the offsets.
+
+    It is the only member of the group. :param reset: where the group begins if it has no offset
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": group_id,
+            "auto.offset.reset": reset,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        values: list[int] = []
+
+        def enough() -> bool:
+            for message in consumer.consume(records - len(values), 0.2):
+                assert message.error() is None, message.error()
+                values.append(int(message.value() or b""))
+            return len(values) >= records
+
+        until(enough, lambda: f"{records} records of {topic}; {len(values)} came")
+        consumer.commit(asynchronous=False)
+        return values
+    finally:
+        consumer.close()

@@ -20,7 +20,7 @@ from odradek.mirror.switch import SwitchError, SwitchFlow
 from odradek.testing import Broker
 from tests.cli.command import Command
 from tests.mirror.clusters import Pair
-from tests.mirror.commands import worker
+from tests.mirror.commands import consume, worker
 from tests.waiting import until
 
 QUICK = {"group.initial.rebalance.delay.ms": 0}
@@ -48,33 +48,6 @@ def produce(servers: str, numbers: range) -> None:
         producer.commit_transaction(30)
 
 
-def consume(servers: str, topic: str, enough: int) -> list[int]:
-    """Read at least so many records as the only member of the group `billing`, which begins at the end without an offset."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "billing",
-            "auto.offset.reset": "latest" if topic.startswith("a.") else "earliest",
-            "enable.auto.commit": False,
-        }
-    )
-    try:
-        consumer.subscribe([topic])
-        values: list[int] = []
-
-        def read() -> bool:
-            for message in consumer.consume(enough - len(values), 0.2):
-                assert message.error() is None, message.error()
-                values.append(int(message.value() or b""))
-            return len(values) >= enough
-
-        until(read, lambda: f"{enough} records of {topic}; {len(values)} came")
-        consumer.commit(asynchronous=False)
-        return values
-    finally:
-        consumer.close()
-
-
 def copied(servers: str) -> int:
     """The number of the highest committed offsets of the copy, summed."""
     with Cluster(servers) as cluster:
@@ -99,7 +72,7 @@ def test_a_group_continues_without_loss_when_the_source_is_killed_with_its_data(
             topics.create(cluster, "orders", PARTITIONS)
         produce(source.bootstrap_servers, range(100))
         with worker(file, tmp_path / "log"):
-            read = consume(source.bootstrap_servers, "orders", 43)
+            read = consume(source.bootstrap_servers, "orders", "billing", 43)
             with Cluster(source.bootstrap_servers) as cluster:
                 committed = groups.fetch_offsets(cluster, "billing")
             expected = {(f"a.{name}", number): found.offset for (name, number), found in committed.items()}
@@ -128,7 +101,7 @@ def test_a_group_continues_without_loss_when_the_source_is_killed_with_its_data(
         )
         assert "'a' was not read: members of the group" in done.stderr
         missing = set(range(160)) - set(read)
-        again = consume(b, "a.orders", planned["may_repeat"])  # all records from the offsets on
+        again = consume(b, "a.orders", "billing", planned["may_repeat"], "latest")  # all records from the offsets on
         assert missing <= set(again), sorted(missing - set(again))
         assert len(again) == len(set(again))
         assert len(set(again) & set(read)) <= planned["may_repeat"]

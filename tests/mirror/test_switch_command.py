@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
 from odradek.clients import groups, topics
 from odradek.clients.cluster import Cluster
@@ -17,6 +14,7 @@ from odradek.mirror.internal_topic import InternalTopic
 from odradek.mirror.records import read_checkpoint, read_heartbeat
 from tests.cli.command import Command
 from tests.mirror.clusters import Pair, pair
+from tests.mirror.commands import consume, worker
 from tests.waiting import until
 
 QUICK = {"group.initial.rebalance.delay.ms": 0}
@@ -30,52 +28,10 @@ refresh.topics.interval.seconds = 1
 """
 
 
-@contextmanager
-def worker(file: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A running `odradek mirror run`."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "odradek.cli.main", "mirror", "run", file], stdout=output, stderr=output
-        )
-        try:
-            yield process
-        finally:
-            process.terminate()
-            assert process.wait(60) == 0, log.read_text()
-
-
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[Pair]:
     with pair(QUICK, QUICK) as both:
         yield both
-
-
-def consume(servers: str, topic: str, group_id: str, records: int) -> list[bytes]:
-    """Read so many records as the only member of a group, and commit."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": group_id,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-        }
-    )
-    try:
-        consumer.subscribe([topic])
-        values: list[bytes] = []
-
-        def enough() -> bool:
-            for message in consumer.consume(records - len(values), 0.2):
-                assert message.error() is None, message.error()
-                values.append(message.value() or b"")
-            return len(values) >= records
-
-        until(enough, lambda: f"{records} records of {topic}; {len(values)} came")
-        consumer.commit(asynchronous=False)
-        return values
-    finally:
-        consumer.close()
 
 
 def produce(servers: str, numbers: range, topic: str = "orders") -> None:
@@ -93,10 +49,6 @@ def produce(servers: str, numbers: range, topic: str = "orders") -> None:
                 producer.commit_transaction(30)
 
 
-def numbers(values: list[bytes]) -> list[int]:
-    return [int(value) for value in values]
-
-
 def test_a_group_is_switched_there_and_back_while_a_worker_runs(brokers: Pair, tmp_path: Path) -> None:
     a, b = brokers.a.bootstrap_servers, brokers.b.bootstrap_servers
     command = Command(a)
@@ -105,8 +57,8 @@ def test_a_group_is_switched_there_and_back_while_a_worker_runs(brokers: Pair, t
         topics.create(cluster, "orders", 1)
         topics.create(cluster, "private", 1)
     produce(a, range(100))
-    with worker(file, tmp_path / "log") as process:
-        read = numbers(consume(a, "orders", "billing", 43))
+    with worker(file, tmp_path / "log") as running:
+        read = consume(a, "orders", "billing", 43)
         with Cluster(a) as cluster:
             assert not groups.commit_offsets(cluster, "billing", {("private", 0): groups.CommittedOffset(0)})
         planned = command("mirror", "switch", "billing", file, "--dry-run")
@@ -123,14 +75,14 @@ def test_a_group_is_switched_there_and_back_while_a_worker_runs(brokers: Pair, t
         assert end == "committed the offsets of 1 partition in b; its members must read a.orders there"
         assert "odradek: warning: private-0 is not mirrored between a and b: its offset 0 is not moved" in done.stderr
         assert followed <= int(row.split()[4])
-        read += numbers(consume(b, "a.orders", "billing", 27))
+        read += consume(b, "a.orders", "billing", 27)
         assert read == list(range(70))
         produce(a, range(100, 130))
-        read += numbers(consume(b, "a.orders", "billing", 60))
+        read += consume(b, "a.orders", "billing", 60)
         document = command.json("mirror", "switch", "billing", file, "--from", "b", "--to", "a")
         assert document["committed"] and document["partitions"][0]["end"] and document["partitions"][0]["exact"]
         produce(a, range(130, 150))
-        read += numbers(consume(a, "orders", "billing", 20))
+        read += consume(a, "orders", "billing", 20)
         assert read == list(range(150))
         with Cluster(b) as cluster:
 
@@ -142,8 +94,8 @@ def test_a_group_is_switched_there_and_back_while_a_worker_runs(brokers: Pair, t
             until(checkpoint, "the newest checkpoint is the end of the copy")
             beats = InternalTopic(cluster, "a.heartbeats", -1)
             until(lambda: [beat[:2] for beat in beats.read(read_heartbeat)][:1] == [("b", "a")], "heartbeats come over")
-        assert process.poll() is None
-    assert "cannot write" not in (tmp_path / "log").read_text(), (tmp_path / "log").read_text()
+        assert running.stop() == 0, running.log
+    assert "cannot write" not in running.log, running.log
 
 
 def _end(cluster: Cluster) -> int:

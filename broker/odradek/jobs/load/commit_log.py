@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -269,6 +270,21 @@ class VersionDirectory:
 
     def _prepared(self, number: int) -> Path:
         return self.commits / f"{number:020}.json{_PREPARED}"
+
+    @contextmanager
+    def staged(self, number: int) -> Iterator[Path]:
+        """A new directory for the files of commit `number`. It is removed at the end, except if there is an exception and a
+        document of this commit: the next run then publishes the files. Raises OSError.
+        """
+        directory = self.staging / uuid.uuid4().hex
+        directory.mkdir()
+        try:
+            yield directory
+        except BaseException:
+            if not self.has_document(number):
+                shutil.rmtree(directory, ignore_errors=True)
+            raise
+        shutil.rmtree(directory)
 
     def note_run(self, document: Mapping[str, Any]) -> None:
         """Append the outcome of a run to ``runs.jsonl``. Raises OSError."""

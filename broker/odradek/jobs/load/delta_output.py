@@ -8,8 +8,6 @@ the driver, which holds the lock of the version.
 
 import os
 import secrets
-import shutil
-import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -80,28 +78,20 @@ class DeltaOutput:
             return None
         begun = iso(now_ms())
         newest = summary.commits[-1]
-        staging = version.staging / uuid.uuid4().hex
-        staging.mkdir()
-        try:
+        number = newest.number + 1
+        with version.staged(number) as staging:
             with ThreadPoolExecutor(threads) as pool:
-                tasks = [(index, group) for index, group in enumerate(groups)]
                 merged = list(
-                    pool.map(lambda task: merge.merged_file(version, staging, newest.number + 1, *task), tasks)
+                    pool.map(lambda task: merge.merged_file(version, staging, number, *task), enumerate(groups))
                 )
             for directory in sorted({(version.path / file.staging).parent for file in merged}):
                 sync_directory(directory)
             removed = tuple(file.path for group in groups for file in group)
             commit = Commit(
-                newest.number + 1, MERGE, newest.cluster_id, begun, iso(now_ms()), newest.positions,
+                number, MERGE, newest.cluster_id, begun, iso(now_ms()), newest.positions,
                 files=tuple(merged), removed=removed,
             )  # fmt: skip
-            commit = self.commit(version, commit)
-        except BaseException:
-            if not version.has_document(newest.number + 1):
-                shutil.rmtree(staging, ignore_errors=True)  # else the next run looks at it
-            raise
-        shutil.rmtree(staging)
-        return commit
+            return self.commit(version, commit)
 
     def crowded(self, version: VersionDirectory, files: Iterable[DataFile], least: int) -> bool:
         """Whether a directory of these files has at least `least` small files in the table."""

@@ -5,11 +5,9 @@ happens if the process dies between any two of its lines is in docs/decisions/00
 0043-load-delta.md. Spark's messages go to ``spark.log`` in the version's log directory.
 """
 
-import shutil
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -268,15 +266,12 @@ def _load_step(
 
     :param begun: the commit with the positions and findings before the step
     """
-    staging = version.staging / uuid.uuid4().hex
-    staging.mkdir()
-    try:
+    with version.staged(begun.number) as staging:
         written = write(step, staging)
         sync_directory(staging)
         sync_directory(version.staging)
         kept, rows, found = recheck.compare(step, begun.positions, written)
         if not kept:
-            shutil.rmtree(staging)
             return None
         files, ranges = described(rows, kept, begun.number, staging.relative_to(version.path))
         for file in files:
@@ -295,12 +290,7 @@ def _load_step(
             findings=(*begun.findings, *found),
         )
         commit = format_of(version).commit(version, commit)
-    except BaseException:
-        if not version.has_document(begun.number):
-            shutil.rmtree(staging, ignore_errors=True)  # else the next run publishes what it has
-        raise
-    recheck.committed = commit.positions
-    shutil.rmtree(staging)
+        recheck.committed = commit.positions
     return commit
 
 

@@ -5,8 +5,6 @@ two directories are exchanged in one step, so that a reader who lists them finds
 """
 
 import os
-import shutil
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -64,19 +62,17 @@ def merge(version: VersionDirectory, least: int, threads: int | None = None) -> 
     if not groups:
         return None
     begun = iso(now_ms())
-    staging = version.staging / uuid.uuid4().hex
-    staging.mkdir()
-    try:
+    newest = summary.commits[-1]
+    number = newest.number + 1
+    with version.staged(number) as staging:
         if not can_exchange(staging):
             raise LoadError(
                 f"{version.path}: files cannot be merged, because its file system cannot exchange directories"
             )
-        number = summary.commits[-1].number + 1
         with ThreadPoolExecutor(threads) as pool:
             merged = list(pool.map(lambda item: merged_file(version, staging, number, *item), enumerate(groups)))
         _add_others(version, staging, groups)
         removed = tuple(file.path for group in groups for file in group)
-        newest = summary.commits[-1]
         commit = Commit(
             number,
             MERGE,
@@ -88,12 +84,7 @@ def merge(version: VersionDirectory, least: int, threads: int | None = None) -> 
             removed=removed,
         )
         version.append(commit)
-    except BaseException:
-        if version.numbers() == [earlier.number for earlier in summary.commits]:
-            shutil.rmtree(staging, ignore_errors=True)  # else the next run publishes what it has
-        raise
-    publish(version, commit)
-    shutil.rmtree(staging)
+        publish(version, commit)
     return commit
 
 
