@@ -2,7 +2,8 @@
 
 Prints a line of JSON for each run: CPU seconds for a GB (10**9 bytes of batches) of the lane's process, of the source for the
 fetches and of the target for the produces and transactions, the lane's peak of memory, and the throughput. The lane is a
-process of its own; the brokers' CPU time is that of their process trees. The source is filled before with batches of one codec.
+separate process; the brokers' CPU time is that of their process trees. The source is filled before with batches of one codec,
+which gives the cost of produces without transactions: `lane_to_plain` compares the lane with that and the fetches.
 """
 
 import argparse
@@ -143,7 +144,9 @@ def measure(batch_bytes: int, codec: int, partitions: int, total: int) -> dict[s
     batch, records = batch_of(batch_bytes, codec)
     topics = {TOPIC: {"partitions": str(partitions), "retention.ms": "-1"}}
     with Broker(topics=topics) as source, Broker(topics=topics) as target:
+        idle = cpu_seconds(source.pid)
         count = fill(source.bootstrap_servers, partitions, total, batch, records)
+        plain = cpu_seconds(source.pid) - idle
         ends = {(TOPIC, number): count for number in range(partitions)}
         before = cpu_seconds(source.pid), cpu_seconds(target.pid)
         figures = in_a_process(source.bootstrap_servers, target.bootstrap_servers, ends)
@@ -162,6 +165,8 @@ def measure(batch_bytes: int, codec: int, partitions: int, total: int) -> dict[s
         "source_cpu_s_per_gb": round(fetch / moved, 3),
         "target_cpu_s_per_gb": round(produce / moved, 3),
         "lane_to_brokers": round(lane / brokers, 2),
+        "plain_produce_cpu_s_per_gb": round(plain / moved, 3),
+        "lane_to_plain": round(lane / ((fetch + plain) / moved), 2),
         "peak_mib": round(figures["peak_kib"] / 1024, 1),
         "mb_per_s": round(figures["bytes"] / 1e6 / figures["seconds"], 1),
     }
