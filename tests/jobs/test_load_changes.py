@@ -12,7 +12,7 @@ import pytest
 from odradek.cli import load_source
 from odradek.clients.errors import ClientError
 from odradek.jobs.load import commit_log, job, offsets
-from odradek.jobs.load.commit_log import VersionDirectory
+from odradek.jobs.load.commit_log import VersionDirectory, versions
 from odradek.jobs.load.errors import LoadError
 from odradek.jobs.load.offsets import Bounds, ClusterState, Plan, TopicState
 from tests.jobs.test_load_commits import CLUSTER, HEAD, run, state, visible, wanted, write, writer
@@ -132,6 +132,17 @@ def test_a_log_that_is_a_symbolic_link_is_refused_and_nothing_behind_it_is_remov
     with pytest.raises(LoadError, match="is a symbolic link; expected a directory"):
         run(out, state({0: 9}))
     assert (mine / "file").read_text() == "stays" and visible(out) == wanted({0: 5})
+
+
+def test_a_missing_head_is_not_made_again(tmp_path: Path) -> None:
+    """A new head could say another format, period or cluster than the commits have."""
+    run(tmp_path, state({0: 5}))
+    (tmp_path / "version=main/_odradek_load/version.json").unlink()
+    with pytest.raises(LoadError, match=r"version\.json is missing, and .*/commits has commits: restore the file"):
+        run(tmp_path, state({0: 9}))
+    with pytest.raises(LoadError, match=r"version\.json is missing"):
+        versions(tmp_path)
+    assert visible(tmp_path) == wanted({0: 5})
 
 
 def test_two_runs_that_create_a_version_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

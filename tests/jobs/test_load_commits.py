@@ -7,6 +7,7 @@ itself, as a kill does, before the n-th line that it would execute in the module
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from odradek.jobs.load.commit_log import Head, VersionDirectory, put_if_absent
 from odradek.jobs.load.errors import LoadError, LostRaceError
 from odradek.jobs.load.offsets import Bounds, ClusterState, Plan, Range, TopicState
 from odradek.jobs.load.scratch import scratch_directory
+from odradek.jobs.load.summary import summary_of
 
 CLUSTER = "cluster-1"
 HEAD = Head("main", CLUSTER, "2026-11-01T00:00:00Z")
@@ -287,6 +289,19 @@ def test_a_commit_is_never_replaced(tmp_path: Path) -> None:
     assert version.commit(1) == commit
 
 
+def test_a_commit_with_a_value_of_another_type_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, state({0: 5}))
+    version = VersionDirectory(tmp_path, "main")
+    path = version.commits / "00000000000000000001.json"
+    whole = path.read_text()
+    for value in ('"records": 5', '"until": 5', '"next": 5', '"bytes": ', '"number": 1', '"cluster_id": "cluster-1"'):
+        name = value.partition(":")[0]
+        assert value in whole
+        path.write_text(re.sub(f"{name}: [^,\n]*", f"{name}: [7]", whole))
+        with pytest.raises(LoadError, match=rf"0001\.json: expected a commit .*: {name[1:-1]} is \[7\]; expected"):
+            summary_of(version)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}', '{"format": 1}', '{"format": 1, "number": "x"}'])
 def test_a_damaged_commit_stops_the_run(tmp_path: Path, text: str) -> None:
     run(tmp_path, state({0: 5}))
@@ -375,6 +390,7 @@ def test_a_run_removes_the_scratch_directories_of_killed_runs_and_no_others(
 import os, sys, tempfile
 tempfile.tempdir = sys.argv[1]
 from odradek.jobs.load.scratch import scratch_directory
+from odradek.jobs.load.summary import summary_of
 with scratch_directory() as path:
     (path / "spilled").write_text("x")
     print(path, flush=True)

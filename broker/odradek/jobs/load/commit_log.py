@@ -13,11 +13,13 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar
 
 from odradek.jobs.load.errors import LoadError, LostRaceError
 from odradek.jobs.load.offsets import Finding, Position, Positions, TopicPositions
@@ -29,6 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _COMMIT = re.compile(r"[0-9]{20}\.json")
 _PREPARED = ".prepared"
 LOAD, MERGE = "load", "merge"
+_Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True)
@@ -102,18 +105,18 @@ class Commit:
         values["positions"] = {
             name: TopicPositions(
                 topic["topic_id"],
-                {int(number): Position(**position) for number, position in topic["partitions"].items()},
+                {int(number): _made(Position, position) for number, position in topic["partitions"].items()},
             )
             for name, topic in values["positions"].items()
         }
         values["ranges"] = {
-            name: {int(number): LoadedRange(**part) for number, part in topic.items()}
+            name: {int(number): _made(LoadedRange, part) for number, part in topic.items()}
             for name, topic in values["ranges"].items()
         }
-        values["files"] = tuple(DataFile(**file) for file in values["files"])
+        values["files"] = tuple(_made(DataFile, file) for file in values["files"])
         values["removed"] = tuple(values["removed"])
-        values["findings"] = tuple(Finding(**finding) for finding in values["findings"])
-        return cls(**values)
+        values["findings"] = tuple(_made(Finding, finding) for finding in values["findings"])
+        return _made(cls, values)
 
 
 @dataclass(frozen=True)
@@ -148,12 +151,17 @@ class VersionDirectory:
         path = self.log / "version.json"
         document = _read(path)
         if document is None:
+            if self.is_begun:  # a new head could have another format, period or cluster
+                raise LoadError(
+                    f"{path} is missing, and {self.commits} has commits: restore the file from a backup, or load again into"
+                    " another version"
+                )
             return None
         try:
             values = dict(document)
             if values.pop("format") != FORMAT:
                 raise ValueError(f"the format is {document['format']}, and this version of odradek reads {FORMAT}")
-            return Head(**values)
+            return _made(Head, values)
         except (KeyError, TypeError, ValueError) as error:
             raise LoadError(f"{path}: expected the head of a version of `odradek load`: {error}") from None
 
@@ -370,6 +378,22 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _made(kind: Callable[..., _Kind], values: Mapping[str, Any]) -> _Kind:
+    """An object of a dataclass from what a document has. Raises TypeError if a value has another type than its field."""
+    made = kind(**values)
+    for name, type_ in _simple_types(kind):
+        value = getattr(made, name)
+        if not isinstance(value, type_):
+            raise TypeError(f"{name} is {value!r}; expected {getattr(type_, '__name__', type_)}")
+    return made
+
+
+@cache
+def _simple_types(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """The fields of a dataclass whose types `isinstance` can check."""
+    return tuple((field.name, field.type) for field in fields(kind) if isinstance(field.type, type | UnionType))
 
 
 def _read(path: Path) -> dict[str, Any] | None:
