@@ -191,7 +191,9 @@ def test_the_step_of_a_log_entry_that_a_loss_of_power_damaged_is_loaded_again(
     entry = tmp_path / "version=main/_delta_log/00000000000000000001.json"
     os.truncate(entry, left)
     if left:  # an empty one is a transaction without changes
-        with pytest.raises(LoadError, match="version=main: the Delta table cannot be read"):
+        with pytest.raises(
+            LoadError, match=r"0001\.json, its newest entry, is damaged: remove this file if the machine lost"
+        ):
             run(tmp_path, state(MORE))
         entry.unlink()
     assert run(tmp_path, state(MORE)).records == 9
@@ -379,6 +381,72 @@ def test_tables_and_files_of_others_are_refused(tmp_path: Path) -> None:
         run(tmp_path, state(ENDS))
     with pytest.raises(LoadError, match="was begun with --format delta, not parquet"):
         run(tmp_path, state(ENDS), head=Head("main", CLUSTER, "now"))
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "expected"),
+    [
+        (0, None, r"_delta_log/0*0\.json is missing: restore it from a backup"),
+        (1, None, r"_delta_log/0*1\.json is missing: restore it from a backup"),
+        (
+            2,
+            None,
+            r"the newest commit in the Delta table is 2, and in .*/commits it is 3: restore both from one backup",
+        ),
+        (1, '{"add": tru', r"_delta_log/0*1\.json is damaged: restore it from a backup"),
+        (
+            2,
+            '{"add": tru',
+            r"_delta_log/0*2\.json, its newest entry, is damaged: remove this file if the machine lost power",
+        ),
+    ],
+)
+def test_a_damaged_log_is_refused_with_the_name_of_the_entry(
+    tmp_path: Path, number: int, text: str | None, expected: str
+) -> None:
+    run(tmp_path, state(ENDS), most=5)
+    entry = tmp_path / f"version=main/_delta_log/{number:020}.json"
+    if text is None:
+        entry.unlink()
+    else:
+        entry.write_text(text)
+    with pytest.raises(LoadError, match=expected):
+        run(tmp_path, state(MORE))
+
+
+def test_commits_and_a_table_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    run(tmp_path, state(ENDS), most=100)
+    commits, log = the_version(tmp_path).commits, tmp_path / "version=main/_delta_log"
+    commits.rename(tmp_path / "kept")
+    commits.mkdir()
+    with pytest.raises(
+        LoadError, match=r"in the Delta table is 1, and in .*/commits it is none with files: restore both"
+    ):
+        run(tmp_path, state(MORE))
+    commits.rmdir()
+    (tmp_path / "kept").rename(commits)
+    shutil.rmtree(log)
+    table = pa.table({"topic": ["a"], "date": ["b"], "offset": [1]})
+    write_deltalake(tmp_path / "version=main", table, partition_by=["topic", "date"])
+    said = "has commits up to 1, and the Delta table has none of them: another writer replaced the table"
+    with pytest.raises(LoadError, match=said):
+        run(tmp_path, state(MORE))
+    assert said in differences(tmp_path)[0]
+
+
+@pytest.mark.parametrize("name", ["_odradek_load", "_odradek_load/staging"])
+def test_nothing_behind_a_symbolic_link_is_removed(tmp_path: Path, name: str) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    out.mkdir()
+    run(out, state(ENDS))
+    directory = out / "version=main" / name
+    directory.rename(other)
+    directory.symlink_to(other)
+    mine = (other if name.endswith("staging") else other / "staging") / "mine"
+    mine.mkdir()
+    with pytest.raises(LoadError, match="is a symbolic link; expected a directory"):
+        run(out, state(MORE))
+    assert mine.is_dir()
 
 
 def test_a_head_is_kept_from_the_first_prepared_commit_on(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from odradek.jobs.load import merge
 from odradek.jobs.load.commit_log import MERGE, Commit, DataFile, VersionDirectory, sync_directory
 from odradek.jobs.load.delta_table import LoadedTable
 from odradek.jobs.load.errors import LoadError
-from odradek.jobs.load.publishing import clear_staging, make_directories
+from odradek.jobs.load.publishing import clear_staging, make_directories, refuse_links
 from odradek.jobs.load.summary import Summary, summary_of
 from odradek.jobs.usage_report.times import iso
 
@@ -28,11 +28,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_AGAIN = "or load again into another version"
+
+
 class DeltaOutput:
     """A Delta table in the directory of the version; see `output.Output`."""
 
     def recover(self, version: VersionDirectory) -> Commit | None:
         """Finish what a run that died had committed, and remove the rest. Returns the newest commit. Raises LoadError."""
+        refuse_links(version)
         newest, prepared = version.newest(), version.prepared()
         table = LoadedTable(version.path)
         for commit in prepared:
@@ -115,7 +119,7 @@ class DeltaOutput:
                 yield f"commit {commit.number} is in the Delta table; the run that wrote it died, and the next run finishes it"
         expected = newest_with_files(version)
         if table.number != expected and not any(table.has(commit) for commit in version.prepared()):
-            yield f"the newest commit in the Delta table is {table.number}, and should be {expected}"
+            yield other_table(version, table, expected)
         for file in table.active_files():
             try:
                 size = (version.path / file.path).stat().st_size
@@ -157,18 +161,25 @@ def newest_with_files(version: VersionDirectory) -> int | None:
 def check_numbers(version: VersionDirectory, table: LoadedTable) -> None:
     """Refuse a table that is not the one of the commits. Raises LoadError."""
     expected = newest_with_files(version)
-    if table.number == expected:
-        if expected is None and table.exists:
-            raise LoadError(f"{version.path}: has a Delta table of another writer; use another --version or --out")
-        return
+    if table.number != expected or (expected is None and table.exists):
+        raise LoadError(f"{version.path}: {other_table(version, table, expected)}")
+
+
+def other_table(version: VersionDirectory, table: LoadedTable, expected: int | None) -> str:
+    """Why a table is not that of the commits, and what to do. :param expected: the newest commit with files."""
     if not table.exists:
-        raise LoadError(
-            f"{version.path}: has commits up to {expected}, and no Delta table: restore its directory _delta_log, or load again"
-            " into another version"
+        return f"has commits up to {expected}, and no Delta table: restore its directory _delta_log, {_AGAIN}"
+    if expected is None and table.number is None:
+        return "has a Delta table of another writer; use another --version or --out"
+    if table.number is None:
+        return (
+            f"has commits up to {expected}, and the Delta table has none of them: another writer replaced the table; restore"
+            f" its directory _delta_log, {_AGAIN}"
         )
-    raise LoadError(
-        f"{version.path}: the newest commit in the Delta table is {table.number}, and in {version.commits} it is {expected}:"
-        " restore both from one backup, or load again into another version"
+    there = "none with files" if expected is None else f"{expected}"
+    return (
+        f"the newest commit in the Delta table is {table.number}, and in {version.commits} it is {there}: restore both from one"
+        f" backup, {_AGAIN}"
     )
 
 

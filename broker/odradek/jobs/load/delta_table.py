@@ -43,6 +43,7 @@ _WRITABLE = frozenset(
 _RULES = ("delta.invariants", "delta.generationExpression", "delta.identity")
 _COUNTED = ("partition", "offset", "timestamp")
 _PATH = re.compile(r"topic=(?P<topic>[^/]+)/date=(?P<date>[^/]+)/[^/]+")
+_ENTRY = re.compile(r"[0-9]{20}\.json")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -253,7 +254,7 @@ class LoadedTable:
 
 def _opened(path: Path) -> "DeltaTable | None":
     from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
+    from deltalake.exceptions import DeltaError, TableNotFoundError
 
     if not (path / LOG).exists():
         return None
@@ -262,6 +263,41 @@ def _opened(path: Path) -> "DeltaTable | None":
             return DeltaTable(path.as_uri())
         except TableNotFoundError:  # a directory without a log entry
             return None
+        except DeltaError:
+            damage = _damage(path / LOG)
+            if damage is None:
+                raise
+            raise LoadError(f"{path}: the Delta table cannot be read: {damage}") from None
+
+
+def _damage(log: Path) -> str | None:
+    """What is wrong with the entries of a log that cannot be read, and what to do; None if they look whole."""
+    first = max((int(path.name[:20]) + 1 for path in log.glob(f"{'[0-9]' * 20}.checkpoint*")), default=0)
+    entries = sorted(path for path in log.iterdir() if _ENTRY.fullmatch(path.name) and int(path.stem) >= first)
+    for number, path in enumerate(entries, first):
+        if int(path.stem) != number:
+            return (
+                f"{log / f'{number:020}.json'} is missing: restore it from a backup, or load again into another version"
+            )
+    for path in reversed(entries):
+        if _is_whole(path):
+            continue
+        if path == entries[-1]:
+            return (
+                f"{path}, its newest entry, is damaged: remove this file if the machine lost power while it was written, else"
+                " restore it from a backup"
+            )
+        return f"{path} is damaged: restore it from a backup, or load again into another version"
+    return None
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        for line in path.read_bytes().splitlines():
+            json.loads(line)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _partition_values(table: Path, path: str) -> dict[str, str | None]:

@@ -44,14 +44,19 @@ def publish(version: VersionDirectory, commit: Commit) -> None:
 
 def recover(version: VersionDirectory) -> Commit | None:
     """Finish what a run that died had committed, and remove what it had not. Returns the newest commit. Raises LoadError."""
-    for directory in (version.log, version.staging):
-        if directory.is_symlink():  # else a run would remove the files of another directory
-            raise LoadError(f"{directory}: is a symbolic link; expected a directory that `odradek load run` made")
+    refuse_links(version)
     newest = version.newest()
     if newest is not None:
         publish(version, newest)
     clear_staging(version)
     return newest
+
+
+def refuse_links(version: VersionDirectory) -> None:
+    """Raise LoadError if the log is a symbolic link: `clear_staging` would remove the files of another directory."""
+    for directory in (version.log, version.staging):
+        if directory.is_symlink():
+            raise LoadError(f"{directory}: is a symbolic link; expected a directory that `odradek load run` made")
 
 
 def clear_staging(version: VersionDirectory) -> None:
