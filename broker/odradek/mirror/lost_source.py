@@ -163,9 +163,12 @@ class LostSource:
     ) -> LostMove:
         translated, note = _translated(newest, bounds)
         before = present[place].offset if place in present else None
-        kept = before is not None and before > translated and not overwrite
+        kept = before is not None and translated < before <= bounds.end and not overwrite
         if kept and before is not None:
             translated, note = before, "the group has committed a larger offset here, which is kept"
+        elif before is not None and before > bounds.end:  # its members would continue by auto.offset.reset
+            behind = f"the committed offset {before} is behind the end {bounds.end}, and is replaced"
+            note = f"{note}; {behind}" if note else behind
         return LostMove(place, newest, translated, before, kept, self._repeats(place, translated, bounds), note)
 
     def _repeats(self, place: Place, translated: int, bounds: Bounds) -> int:
