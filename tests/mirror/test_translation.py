@@ -131,6 +131,19 @@ def test_a_topic_that_was_created_again_forgets_what_was_known() -> None:
     assert syncs.pending().records == [OffsetSync(("t", 0), 0, 1101), OffsetSync(("t", 0), 9, 1110)]
 
 
+def test_an_offset_behind_the_end_of_a_truncated_log_is_not_translated() -> None:
+    """A group that had read everything has not read what was moved since: its former checkpoint stays."""
+    syncs = OffsetSyncs()
+    syncs.assign([ROUTE])
+    syncs.moved(ROUTE, 0, 0, 150, 150, 1, 0)
+    syncs.progress(ROUTE, 150, 150, 0)
+    assert translated_by(syncs, "g", 150) == 150
+    syncs.moved(ROUTE, 100, 150, 120, 20, 1, 0)  # the source lost offsets 100 to 149, and has 20 new records
+    syncs.progress(ROUTE, 120, 120, 0)
+    assert translated_by(syncs, "g", 150) is None
+    assert translated_by(syncs, "g", 120) == 170
+
+
 def test_syncs_of_a_former_topic_are_not_used() -> None:
     syncs = OffsetSyncs()
     syncs.moved(ROUTE, 10, 20, 15, 5, 1, 0)

@@ -30,6 +30,7 @@ class _Partition:
     """:ivar written: the newest source offset in the topic; -1: none. :ivar loaded: whether the topic's syncs were read.
 
     :ivar reported: the newest translation of each group: (source offset, target offset).
+    :ivar log_end: the high watermark of the source that was seen last; None: none yet.
     """
 
     def __init__(self, route: Route) -> None:
@@ -38,6 +39,7 @@ class _Partition:
         self.written = -1
         self.loaded = False
         self.reported: dict[str, tuple[int, int]] = {}
+        self.log_end: int | None = None
 
     def add(self, run: Run) -> None:
         """Add what was moved last."""
@@ -78,9 +80,11 @@ class OffsetSyncs:
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
         """See `routes.Observer`."""
-        if route.source not in self._partitions:
+        partition = self._partitions.get(route.source)
+        if partition is None:
             with self._lock:
-                self._of(route)
+                partition = self._of(route)
+        partition.log_end = high_watermark
 
     def stopped(self, route: Route, reason: str) -> None:
         """See `routes.Observer`; has no effect."""
@@ -153,10 +157,12 @@ class OffsetSyncs:
         """The target's partition and offset for a group at `offset` of a source partition; None if it is unknown.
 
         Never skips a record. Does not go back for a group that does not go back, even if what is known becomes coarser.
+        An offset behind the end of the source's log is unknown: if the log was truncated, the group read other records up to
+        it, and has not read those that were moved since.
         """
         with self._lock:
             partition = self._partitions.get(place)
-            if partition is None:
+            if partition is None or (partition.log_end is not None and offset > partition.log_end):
                 return None
             translated = partition.translation.translate(offset)
             before, best = partition.reported.get(group_id, (0, -1))
