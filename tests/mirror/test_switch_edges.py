@@ -168,6 +168,22 @@ def test_a_group_that_has_read_everything_goes_to_the_ends(mirrored: Mirrored) -
         assert move.end and move.exact and source - 1 <= move.translated <= source
 
 
+def test_an_offset_behind_the_end_of_the_log_is_not_taken_for_an_open_transaction(mirrored: Mirrored) -> None:
+    end = mirrored.records(True)[-1][0] + 2
+    with pytest.raises(
+        SwitchError, match=f"and the log ends at {end}: the cluster lost records, or the topic was created"
+    ):
+        mirrored.plan(end + 1, timeout_s=0.2)
+    producer = Producer({"bootstrap.servers": mirrored.a, "transactional.id": mirrored.topic, "linger.ms": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(mirrored.topic, b"open", partition=0)
+    producer.flush(30)
+    with pytest.raises(SwitchError, match=f"and the last stable offset is {end}: a transaction is open"):
+        mirrored.plan(end + 1, timeout_s=0.2)
+    producer.abort_transaction(30)
+
+
 def test_what_was_not_mirrored_yet_is_read_in_the_target(mirrored: Mirrored) -> None:
     """The group has read all that was moved; the mirror does not run."""
     end = mirrored.records(True)[-1][0] + 2

@@ -72,16 +72,22 @@ class DataBatch:
 
 def bounds(cluster: Cluster, place: Place) -> Bounds:
     """The log start offset and last stable offset of a partition. Raises RefusedError, ClientError."""
+    return Bounds(_offset(cluster, place, topics.EARLIEST, True), _offset(cluster, place, topics.LATEST, True))
+
+
+def log_end(cluster: Cluster, place: Place) -> int:
+    """The high watermark of a partition, also if a transaction is open. Raises RefusedError, ClientError."""
+    return _offset(cluster, place, topics.LATEST, False)
+
+
+def _offset(cluster: Cluster, place: Place, time_ms: int, committed_only: bool) -> int:
     partition = cluster.partition(*place)
-    offsets = []
-    for time_ms in (topics.EARLIEST, topics.LATEST):
-        found = topics.list_offsets(cluster, [partition], time_ms, committed_only=True).get(place)
-        if found is None:
-            raise ClientError(f"{place[0]}-{place[1]} has no leader")
-        if found.error:
-            raise RefusedError(found.error, what=f"{place[0]}-{place[1]}")
-        offsets.append(found.offset)
-    return Bounds(*offsets)
+    found = topics.list_offsets(cluster, [partition], time_ms, committed_only=committed_only).get(place)
+    if found is None:
+        raise ClientError(f"{place[0]}-{place[1]} has no leader")
+    if found.error:
+        raise RefusedError(found.error, what=f"{place[0]}-{place[1]}")
+    return found.offset
 
 
 def read(cluster: Cluster, place: Place, start: int, end: int, timeout_s: float | None = None) -> Iterator[DataBatch]:

@@ -291,8 +291,9 @@ class Lane:
         place, cut = route.target, cut_noted(position.metadata, position.offset)
         if cut is None:
             return
-        reason = truncated(route.source, place, position.offset, cut, cut)
-        if self._options.continue_truncated:
+        continued = self._options.continue_truncated
+        reason = truncated(route.source, place, position.offset, cut, cut, continued)
+        if continued:
             session.epochs[place].cut(cut)
             self._rewind(session, place, cut, reason)
         else:

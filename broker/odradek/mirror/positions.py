@@ -47,10 +47,13 @@ def cut_noted(metadata: str, position: int) -> int | None:
     return cut if type(cut) is int and 0 <= cut < position else None
 
 
-def truncated(source: Place, target: Place, position: int, offset: int | None, below: int) -> str:
+def truncated(
+    source: Place, target: Place, position: int, offset: int | None, below: int, continued: bool = False
+) -> str:
     """Why a partition whose source lost copied records stops.
 
     :param offset: the first one that the source does not have any more; None: unknown, but at most `below`.
+    :param continued: it does not stop: leave the remedies out.
     """
     name, copy = f"{source[0]}-{source[1]}", f"{target[0]}-{target[1]}"
     if offset is None:
@@ -58,10 +61,15 @@ def truncated(source: Place, target: Place, position: int, offset: int | None, b
             f"the source's log of {name} is not the one that was copied: from an offset on that is unknown, at most {below}, "
             f"to {position - 1} the source has other records than the copy {copy}, or none; delete the copy to begin again"
         )
-    return (
+    lost = (
         f"the source's log of {name} was truncated: the copy {copy} has the records of the source's offsets {offset} to "
-        f"{position - 1}, which the source does not have any more; to keep them and to copy on from offset {offset}, set "
-        "odradek.mirror.source.truncation=continue, or delete the copy to begin again"
+        f"{position - 1}, which the source does not have any more"
+    )
+    if continued:
+        return lost
+    return (
+        f"{lost}; to keep them and to copy on from offset {offset}, set odradek.mirror.source.truncation=continue, or delete"
+        " the copy to begin again"
     )
 
 

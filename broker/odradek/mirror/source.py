@@ -248,8 +248,9 @@ class SourceReader:
     def _diverged(self, followed: _Followed, diverged: Diverged) -> Rewound | Stopped:
         """Stop a partition whose log was truncated, or read it again from there."""
         route = followed.route
-        reason = truncated(route.source, route.target, followed.position, diverged.offset, diverged.below)
-        if diverged.offset is None or not self._options.continue_truncated:
+        continued = self._options.continue_truncated
+        reason = truncated(route.source, route.target, followed.position, diverged.offset, diverged.below, continued)
+        if diverged.offset is None or not continued:
             self.drop(route)
             return Stopped(route, reason, diverged.offset is None, diverged.offset)
         self._distrust(followed)

@@ -350,11 +350,19 @@ class _Translation:
         """The move, or a sentence about what it waits for. Raises SwitchError, ClientError."""
         here = self._switch.side(self._from, self._twin.here)
         if here.bounds.end < self._offset:
-            return (
-                f"group '{self._switch.group_id}' has committed offset {self._offset} of {self._name} in '{self._from}', and"
-                f" the last stable offset is {here.bounds.end}: a transaction is open"
-            )
+            return self._behind_the_end(here.bounds.end)
         return self._forward(here) if self._twin.forward else self._back()
+
+    def _behind_the_end(self, last_stable_offset: int) -> str:
+        """Why the cluster has no committed records up to the offset of the group. Raises ClientError."""
+        end = committed.log_end(self._switch.cluster_of(self._from), self._twin.here)
+        text = f"group '{self._switch.group_id}' has committed offset {self._offset} of {self._name} in '{self._from}', and"
+        if self._offset > end:
+            return (
+                f"{text} the log ends at {end}: the cluster lost records, or the topic was created again; choose an offset"
+                " with `odradek group reset-offsets`"
+            )
+        return f"{text} the last stable offset is {last_stable_offset}: a transaction is open"
 
     def _forward(self, here: Side) -> Move | str:
         """From the source to the target; the numbers of the steps are those of the module."""
