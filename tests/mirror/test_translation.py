@@ -126,7 +126,7 @@ def test_a_topic_that_was_created_again_forgets_what_was_known() -> None:
     assert translated_by(syncs, "g", 1050) == 1050
     syncs.written(syncs.pending().up_to)
     syncs.moved(ROUTE, 0, 1101, 10, 10, 1, 0)
-    assert translated_by(syncs, "g", 1050) == 1111
+    assert translated_by(syncs, "g", 1050) is None
     assert translated_by(syncs, "other", 5) == 1106
     assert syncs.pending().records == [OffsetSync(("t", 0), 0, 1101), OffsetSync(("t", 0), 9, 1110)]
 
@@ -142,6 +142,25 @@ def test_an_offset_behind_the_end_of_a_truncated_log_is_not_translated() -> None
     syncs.progress(ROUTE, 120, 120, 0)
     assert translated_by(syncs, "g", 150) is None
     assert translated_by(syncs, "g", 120) == 170
+
+
+def test_the_next_worker_does_not_translate_it_either_before_it_has_seen_the_end_of_the_log() -> None:
+    successor = OffsetSyncs()
+    successor.assign([ROUTE])
+    successor.load({ROUTE.source}, [OffsetSync(ROUTE.source, 100, 150), OffsetSync(ROUTE.source, 119, 169)])
+    assert translated_by(successor, "g", 150) is None
+    assert translated_by(successor, "g", 120) == 170
+    successor.progress(ROUTE, 120, 160, 0)
+    assert translated_by(successor, "g", 150) == 170
+
+
+def test_a_group_before_the_first_record_of_the_copy_continues_at_the_start_of_the_copy() -> None:
+    """Also if a former copy had more records: without this, the checkpoint of the former copy would stay."""
+    syncs = OffsetSyncs()
+    syncs.moved(ROUTE, 500, 0, 600, 100, 1, 0)
+    assert translated_by(syncs, "g", 20) == 0
+    syncs.moved(Route(("t", 1), ("a.t", 1)), 500, 7, 600, 100, 1, 0)
+    assert syncs.translate(("t", 1), "g", 20) is None, "records before offset 7 may be older"
 
 
 def test_syncs_of_a_former_topic_are_not_used() -> None:

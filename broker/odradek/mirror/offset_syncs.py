@@ -41,6 +41,11 @@ class _Partition:
         self.reported: dict[str, tuple[int, int]] = {}
         self.log_end: int | None = None
 
+    @property
+    def end(self) -> int:
+        """The end of the source's log; until it was seen, the end of what was moved."""
+        return self.translation.end if self.log_end is None else self.log_end
+
     def add(self, run: Run) -> None:
         """Add what was moved last."""
         if self.translation.add(run):
@@ -162,7 +167,7 @@ class OffsetSyncs:
         """
         with self._lock:
             partition = self._partitions.get(place)
-            if partition is None or (partition.log_end is not None and offset > partition.log_end):
+            if partition is None or offset > partition.end:
                 return None
             translated = partition.translation.translate(offset)
             before, best = partition.reported.get(group_id, (0, -1))

@@ -114,19 +114,24 @@ class Translation:
         return True
 
     def translate(self, offset: int) -> int | None:
-        """The target offset for a group that has read the source up to `offset`. None if no run begins at or before it.
+        """The target offset for a group that has read the source up to `offset`. None if it is before all that is known.
 
         All records before the returned offset are known to come from before `offset`.
         """
         index = bisect_right(self._upstream, offset) - 1
         if index < 0:
-            return None
+            return 0 if len(self) and self._downstream[0] == 0 else None  # 0: the copy begins with a later record
         run = self.run(index)
         if offset >= run.end:
             return run.downstream + run.records
         if run.dense:
             return run.downstream + offset - run.upstream
         return run.downstream + (offset > run.upstream)  # only the place of the first record is known
+
+    @property
+    def end(self) -> int:
+        """The source offset after the last run; 0 if there is none."""
+        return self.run(-1).end if len(self) else 0
 
     @property
     def _columns(self) -> tuple[array[int], array[int], array[int], array[int]]:
