@@ -104,6 +104,22 @@ def test_a_leader_that_does_not_answer_in_time_is_looked_up_again(members, monke
     assert [fetched.place for fetched in fetcher.poll(10.0)] == [("t", 0)]
 
 
+def test_an_answer_that_arrived_while_the_caller_used_records_is_not_lost(members, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(fetching, "time", SimpleNamespace(monotonic=lambda: now))
+    warnings, leader = [], members.leaders[1]
+    leader.answers += [[(0, b"first")], [(0, b"second")]]
+    fetcher = fetcher_of(members, warnings)
+    found = []
+    for fetched in fetcher.poll(10.0):
+        found.append(bytes(fetched.records))
+        fetcher.request()
+        now += 3600.0
+    found += [bytes(fetched.records) for fetched in fetcher.poll(10.0)]
+    assert found == [b"first", b"second"]
+    assert warnings == [] and members.forgotten == [] and len(leader.requests) == 2
+
+
 def test_a_topic_that_is_missing_for_a_moment_is_waited_for_and_then_counts_as_deleted(members, monkeypatch):
     now = 1000.0
     for module in (fetching, partition_leaders):

@@ -107,9 +107,12 @@ class Fetcher:
     def _drop_timed_out(self) -> None:
         """Treat a leader that does not answer in time as unreachable: other brokers may lead its partitions by now."""
         now = time.monotonic()
-        for connection, pending in list(self._pending.items()):
-            if now >= pending.deadline:
-                del self._pending[connection]
+        late = [connection for connection, pending in self._pending.items() if now >= pending.deadline]
+        # A caller that uses records for longer than the timeout has not read a response that arrived in time.
+        arrived = which_readable(late, 0) if late else []
+        for connection in late:
+            if connection not in arrived and not connection.buffered:
+                pending = self._pending.pop(connection)
                 self._leaders.lose(
                     pending.node_id, UnreachableError(f"{connection.address} did not answer a Fetch request in time")
                 )
