@@ -12,6 +12,7 @@ import pytest
 
 from odradek.clients import partition_leaders
 from odradek.clients.cluster import Cluster
+from odradek.clients.fetching import FetchedRecords
 from odradek.clients.topics import delete_records
 from odradek.jobs.load import python_source
 from odradek.jobs.load.python_source import OffsetRange, TopicReader
@@ -137,6 +138,22 @@ def test_aborted_records_are_left_out_also_at_the_end_of_the_range(
     for start, until in ((aborted[0], aborted[0] + 5), (last + 1, end), (aborted[3], last + 1), (last, last)):
         part = read(broker, topic, start, until)
         assert part["offset"].to_pylist() == [n for n in found["offset"].to_pylist() if start <= n < until]
+
+
+def test_a_partition_that_a_broker_sends_twice_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = memoryview(build_batch([Record(b"k", b"%d" % n) for n in range(5)]))
+
+    class Twice(python_source.Fetcher):
+        def poll(self, timeout_s: float, wake: Any = ()) -> Iterator[FetchedRecords]:
+            yield from [FetchedRecords(("orders", 0), data, [])] * 2
+
+        def request(self) -> None:
+            """There is no broker."""
+
+    monkeypatch.setattr(python_source, "Fetcher", Twice)
+    monkeypatch.setattr(python_source, "_check_certificates", lambda cluster: None)
+    batches = reader_of("127.0.0.1:9").read(OffsetRange("orders", 0, 1, 5))
+    assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == [1, 2, 3, 4]
 
 
 def test_a_broker_that_is_killed_and_started_again_is_waited_for(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def _pages(cluster: Cluster, wanted: OffsetRange) -> Iterator[tuple[list[Any], .
         before = position
         for fetched in fetcher.poll(_POLL_S):
             page = columns.take()  # empty
-            for reached in reader.pages(*place, fetched.records, before, wanted.until, fetched.aborted, _PAGE_BYTES):
+            for reached in reader.pages(*place, fetched.records, position, wanted.until, fetched.aborted, _PAGE_BYTES):
                 yield page
                 page, position = columns.take(), reached
             fetcher.advance(place, position)
