@@ -414,3 +414,14 @@ with scratch_directory() as path:
         running.stdin.close()
         assert running.wait(60) == 0
     assert set(tmp_path.iterdir()) == {starting, foreign}
+
+
+@pytest.mark.parametrize("said", ["MemoryError", "struct.error: unpack requires a buffer of 4 bytes", "RuntimeError: a-0: x"])
+def test_an_exception_in_a_worker_of_spark_is_one_sentence(tmp_path: Path, said: str) -> None:
+    text = (
+        "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
+        'Traceback (most recent call last):\n  File "reader.py", line 12, in read\n    raise x\n'
+        f"{said}\n\n\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:581)\n"
+    )
+    found = job._translated(RuntimeError(text), tmp_path / "spark.log")
+    assert str(found) == f"Spark failed: {said.removeprefix('RuntimeError: ')}; see {tmp_path / 'spark.log'}"

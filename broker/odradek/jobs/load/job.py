@@ -430,11 +430,23 @@ def _translated(error: BaseException, log: Path) -> LoadError:
             f" python; see {log}"
         )
     raised = [line.partition(mark)[2] for line in text.splitlines() for mark in _MARKS if line.strip().startswith(mark)]
-    return LoadError(f"Spark failed: {raised[-1] if raised else _cause(text) or first_line(error)}; see {log}")
+    reason = raised[-1] if raised else _exception_of_python(text) or _cause(text) or first_line(error)
+    return LoadError(f"Spark failed: {reason}; see {log}")
 
 
 #: How exceptions of the load's own code begin in the text of Spark's Python workers.
 _MARKS = ("RuntimeError: ", "OSError: ", f"{LoadError.__module__}.{LoadError.__qualname__}: ")
+
+
+def _exception_of_python(text: str) -> str:
+    """The line after the last traceback of Python, which is the exception: for example MemoryError."""
+    found, inside = "", False
+    for line in text.splitlines():
+        if line.endswith("Traceback (most recent call last):"):
+            inside = True
+        elif inside and line and not line[0].isspace():
+            found, inside = line[:400], False
+    return found
 
 
 def _cause(text: str) -> str:
