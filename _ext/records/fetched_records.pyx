@@ -20,11 +20,20 @@ from odradek._ext.protocol.cursor cimport (
     read_varlong,
 )
 from odradek._ext.protocol.kafka_errors cimport CORRUPT_MESSAGE
-from odradek._ext.records.record_batch cimport AT_MAGIC, AT_RECORDS, CODEC_NONE, BatchInfo, crc_matches, is_abort, parse_batch_header
+from odradek._ext.records.record_batch cimport (
+    AT_MAGIC,
+    AT_RECORDS,
+    CODEC_NONE,
+    CODEC_ZSTD,
+    BatchInfo,
+    crc_matches,
+    is_abort,
+    parse_batch_header,
+)
 from odradek._ext.records.record_printing cimport RecordPrinter, RecordView
 
 cdef enum:
-    OBJECT_BYTES = 64                   # about what Python needs for a record, and for a header, besides its bytes
+    OBJECT_BYTES = 192                  # about what Python needs for a record, and for a header, besides its bytes
 
 
 class CorruptRecordsError(ValueError):
@@ -132,6 +141,12 @@ cdef class RecordReader:
                 self.read_old(p, info.size)
             elif error == CORRUPT_MESSAGE or info.magic < 0 or not crc_matches(p, &info):
                 raise CorruptRecordsError(f"the batch at offset {info.base_offset} does not match its checksum")
+            elif info.base_offset < 0 or info.last_offset_delta < 0 or info.base_offset >= INT64_MAX - info.last_offset_delta:
+                raise CorruptRecordsError(
+                    f"the batch at offset {info.base_offset} has the last offset delta {info.last_offset_delta}"
+                )
+            elif info.codec > CODEC_ZSTD:
+                raise CorruptRecordsError(f"the batch at offset {info.base_offset} has the unknown compression {info.codec}")
             else:
                 self.read_batch(p, &info, waiting, producers)
             p += info.size

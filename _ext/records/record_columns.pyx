@@ -3,12 +3,17 @@
 Runs in the process of a job, in one thread.
 """
 
+import re
+
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t
 
 from odradek._ext.protocol.cursor cimport Cursor, cursor_init, read_bytes, read_varint
 from odradek._ext.records.record_printing cimport RecordPrinter, RecordView
+
+SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+"""A surrogate, which UTF-8 does not allow; also one that is cut off after two bytes."""
 
 
 cdef class RecordColumns(RecordPrinter):
@@ -49,6 +54,14 @@ cdef bytes_of(const char* data, int32_t size):
     return None if size < 0 else PyBytes_FromStringAndSize(data, size)
 
 
+cdef name_of(const char* data, Py_ssize_t size):
+    """The name of a header as Java decodes it: a surrogate becomes one U+FFFD; Python would replace each of its bytes."""
+    try:
+        return PyUnicode_DecodeUTF8(data, size, NULL)
+    except UnicodeDecodeError:
+        return SURROGATE.sub("\ufffd".encode(), PyBytes_FromStringAndSize(data, size)).decode("utf-8", "replace")
+
+
 cdef headers_of(const RecordView* record):
     """Raises ValueError if the headers do not end with the record."""
     cdef Cursor c
@@ -63,7 +76,7 @@ cdef headers_of(const RecordView* record):
         data = <const char*>read_bytes(&c, size)
         if c.error:
             break
-        name = PyUnicode_DecodeUTF8(data, size, b"replace")
+        name = name_of(data, size)
         size = read_varint(&c)
         if size == -1 and not c.error:
             headers.append((name, None))

@@ -184,6 +184,24 @@ def test_columns_refuse_headers_that_do_not_end_with_the_record(headers):
         record_reader(RecordColumns(), bytes, None, None, None, True).read("t", 0, data, 0)
 
 
+@pytest.mark.parametrize(
+    ("raw", "decoded"),
+    [  # what `new String(raw, UTF_8)` of Java 17 returns
+        (b"a\xed\xa0\x80b", "a\ufffdb"),
+        (b"\xed\xbf\xbf\xed\xa0\x80", "\ufffd\ufffd"),
+        (b"\xed\xa0", "\ufffd"),
+        (b"\xed\xa0A", "\ufffdA"),
+        (b"\xed\x9f\xbf", "\ud7ff"),
+        (b"\xc0\x80\xe2\x82\xf0\x9f\x90", "\ufffd" * 4),
+    ],
+)
+def test_names_of_headers_are_decoded_as_java_does(raw, decoded):
+    columns = RecordColumns()
+    data = build_batch([Record(headers=((raw, b"x"),))])
+    record_reader(columns, bytes, None, None, None, True).read("t", 0, data, 0)
+    assert columns.take()[-1] == [[(decoded, b"x")]]
+
+
 def test_a_record_of_the_last_time_that_there_is_ends_nothing():
     written = WrittenRecords()
     content = [Record(b"k", b"a", (1 << 63) - 1), Record(b"k", b"b", 5)]
@@ -272,6 +290,25 @@ def test_an_invalid_batch_is_an_error_with_its_offset():
         WrittenRecords().read(good[:16] + b"\x07" + good[17:], position=40)
     with pytest.raises(CorruptRecordsError, match="39"):
         WrittenRecords().read(good[:8] + struct.pack(">i", -5) + good[12:], position=40)
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "attributes", "last_delta", "reason"),
+    [
+        (40, 0, -1, "the batch at offset 40 has the last offset delta -1"),
+        (40, 0x20, -(1 << 31), "the batch at offset 40 has the last offset delta -2147483648"),
+        (-1, 0, 0, "the batch at offset -1 has"),
+        ((1 << 63) - 2, 0, 1, "the batch at offset 9223372036854775806 has"),
+        (40, 5, 0, "the batch at offset 40 has the unknown compression 5"),
+        (40, 7, 0, "the batch at offset 40 has the unknown compression 7"),
+    ],
+)
+def test_a_header_with_wrong_values_is_an_error(base_offset, attributes, last_delta, reason):
+    good = build_batch([Record(value=b"abc")])
+    values = struct.pack(">hi", attributes, last_delta)
+    data = with_crc(struct.pack(">q", base_offset) + good[8:21] + values + good[27:])
+    with pytest.raises(CorruptRecordsError, match=reason):
+        WrittenRecords().read(data)
 
 
 @given(st.binary(max_size=60), st.integers(1, 5), st.integers(0, 4))

@@ -416,7 +416,9 @@ with scratch_directory() as path:
     assert set(tmp_path.iterdir()) == {starting, foreign}
 
 
-@pytest.mark.parametrize("said", ["MemoryError", "struct.error: unpack requires a buffer of 4 bytes", "RuntimeError: a-0: x"])
+@pytest.mark.parametrize(
+    "said", ["MemoryError", "struct.error: unpack requires a buffer of 4 bytes", "RuntimeError: a-0: x"]
+)
 def test_an_exception_in_a_worker_of_spark_is_one_sentence(tmp_path: Path, said: str) -> None:
     text = (
         "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
