@@ -235,7 +235,7 @@ def test_a_partition_stops_when_its_source_was_truncated_and_goes_on_when_it_may
             source.write(range(2000, 2010))
             wait_until_moved(again, *servers, [route])
     assert not again.stops
-    continued = [reason for reason in again.failures if reason.endswith("; copying on from offset 100")]
+    continued = [reason for reason in again.failures if reason.endswith("; continuing at offset 100")]
     assert len(continued) == 1 and "source.truncation=continue" not in continued[0]
     moved, there = records_of(servers[1], route.target), records_of(servers[0], route.source)
     assert len(moved) == 150 + 80 + 20

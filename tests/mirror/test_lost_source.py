@@ -171,7 +171,7 @@ def test_a_committed_offset_behind_the_end_of_the_copy_is_not_kept(target: Broke
 
 def test_a_checkpoint_outside_of_the_copy_does_not_skip_records(target: Broker) -> None:
     moves, _ = plan_of(target, "former", [Checkpoint("former", ("former", 0), 900, 1000, "")])
-    assert moves == [(0, 20, False, "the checkpoint 1000 is behind the end 20: begins at the start of the copy")]
+    assert moves == [(0, 20, False, "the checkpoint 1000 is beyond the end 20: begins at the start of the copy")]
     plan_of(target, "cut", [Checkpoint("cut", ("cut", 0), 4, 4, "")])
     with Cluster(target.bootstrap_servers) as cluster:
         topics.delete_records(cluster, {("cut", 0): 10})

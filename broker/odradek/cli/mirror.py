@@ -48,10 +48,18 @@ def flow_options(command: Command) -> Command:
             "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key; overrides FILE. Repeatable."
         ),
         click.option(
-            "--source", "sources", metavar="ALIAS", multiple=True, help="Only flows from this cluster. Repeatable."
+            "--source",
+            "sources",
+            metavar="ALIAS",
+            multiple=True,
+            help="Use only the flows from this cluster. Repeatable.",
         ),
         click.option(
-            "--target", "targets", metavar="ALIAS", multiple=True, help="Only flows to this cluster. Repeatable."
+            "--target",
+            "targets",
+            metavar="ALIAS",
+            multiple=True,
+            help="Use only the flows to this cluster. Repeatable.",
         ),
         click.argument("file", shell_complete=complete_paths),
     ):

@@ -70,7 +70,7 @@ def switch(
     can be omitted: the group moves from its source to its target. Exit code 1 if the group cannot be moved.
 
     If the cluster of --from is lost, --source-lost moves the group with the checkpoints that the mirror has written in the
-    cluster of --to. No record in this cluster is skipped; the command shows how many the group may read twice at most.
+    cluster of --to. No record in this cluster is skipped; the command shows how many records the group may read twice.
     `odradek mirror groups` lists the groups that have checkpoints.
     """
     from odradek.cli.mirror_lost import check_source, switch_lost

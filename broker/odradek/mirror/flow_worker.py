@@ -1,6 +1,6 @@
 """One flow in a worker: its thread looks for topics and partitions, and compares settings and ACLs, at intervals.
 
-It owns a `Following`, a `LaneSet`, and in threads of their own a `Membership` and a `Bookkeeping`. A failure of a
+It owns a `Following`, a `LaneSet`, and, each in a separate thread, a `Membership` and a `Bookkeeping`. A failure of a
 cluster is logged and retried; what a retry cannot change ends the process (`FlowError`, `MembershipError`).
 """
 

@@ -243,12 +243,10 @@ class Following:
             present = [topic.target for topic in plan.topics if topic.present and of_all]
             copies, refused_copies = topic_settings.read(self._target, present)
         except UnsupportedError as error:
-            plan.warnings.append(f"settings of topics do not follow the source: {error}")
+            plan.warnings.append(f"settings of topics are not copied: {error}")
             return
         for name, reason in (refused | refused_copies).items():
-            plan.warnings.append(
-                f"the settings of topic '{name}' cannot be read, so they do not follow the source: {reason}"
-            )
+            plan.warnings.append(f"the settings of topic '{name}' cannot be read, so they are not copied: {reason}")
         plan.topics = [
             TopicPlan(topic.source, topic.target, topic.present, found.get(topic.source.name, {}))
             for topic in plan.topics
@@ -397,12 +395,12 @@ class Following:
     # -- settings and ACLs ----------------------------------------------------------------------------------------
 
     def sync_settings(self, plan: Plan) -> int:
-        """Make the settings of the copies follow; returns the number of changed topics. Raises ClientError."""
+        """Copy the settings of the topics; returns the number of changed topics. Raises ClientError."""
         names = [topic.target for topic in plan.topics if topic.source.name not in plan.refused]
         try:
             copies, _ = topic_settings.read(self._target, names)
         except UnsupportedError as error:
-            self._memory.say_once(f"{self._flow.name}: settings of topics do not follow the source: {error}")
+            self._memory.say_once(f"{self._flow.name}: settings of topics are not copied: {error}")
             return 0
         changed = 0
         for topic in plan.topics:
@@ -454,7 +452,7 @@ class Following:
         except (RefusedError, UnsupportedError) as error:
             none = isinstance(error, RefusedError) and error.code == ErrorCode.SECURITY_DISABLED
             self._memory.say_once(
-                f"{self._flow.name}: ACLs of topics do not follow the source: {error}",
+                f"{self._flow.name}: ACLs of topics are not copied: {error}",
                 logging.INFO if none else logging.WARNING,
             )
             return 0
@@ -464,7 +462,7 @@ class Following:
         try:
             acls.create(self._target, missing)
         except RefusedError as error:
-            self._memory.say_once(f"{self._flow.name}: ACLs of topics do not follow the source: {error}")
+            self._memory.say_once(f"{self._flow.name}: ACLs of topics are not copied: {error}")
             return 0
         log.info("%s: created %d ACLs of copies, as their source topics have them", self._flow.name, len(missing))
         return len(missing)

@@ -105,11 +105,15 @@ _ROWS = (
         DAY_S,
         "Seconds between two searches for new topics and partitions of the source. MirrorMaker 2's default is 600.",
     ),
-    _bool("sync.topic.configs.enabled", True, "Whether settings of topics follow the source."),
+    _bool(
+        "sync.topic.configs.enabled",
+        True,
+        "Whether settings of topics are copied, also when they change.",
+    ),
     _int(
         "sync.topic.configs.interval.seconds", 600, 1, DAY_S, "Seconds between two comparisons of the topics' settings."
     ),
-    _patterns("config.properties.exclude", INTERNAL_SETTINGS, "Settings of topics that do not follow the source."),
+    _patterns("config.properties.exclude", INTERNAL_SETTINGS, "Settings of topics that are not copied."),
     MirrorKey(
         "use.defaults.from",
         CHOICE,
@@ -118,7 +122,7 @@ _ROWS = (
         "value is set in the target.",
         choices=("target", "source"),
     ),
-    _bool("sync.topic.acls.enabled", True, "Whether ACLs of topics follow the source, except permissions to write."),
+    _bool("sync.topic.acls.enabled", True, "Whether ACLs of topics are copied, except permissions to write."),
     _int("sync.topic.acls.interval.seconds", 600, 1, DAY_S, "Seconds between two comparisons of the topics' ACLs."),
     _bool(
         "heartbeats.replication.enabled",
@@ -211,8 +215,8 @@ _ROWS = (
         CHOICE,
         "refuse",
         "What happens with `odradek.mirror.start=earliest` to a partition of a copy that has records, but no position. "
-        "refuse: it stops, because its records could be copied a second time. append: all records of the source are copied "
-        "behind them.",
+        "refuse: it stops, because its records could be copied a second time. append: all records of the source are "
+        "appended to them.",
         choices=("refuse", "append"),
     ),
     MirrorKey(
@@ -220,8 +224,8 @@ _ROWS = (
         CHOICE,
         "stop",
         "What happens to a partition when the source has lost records that were copied, for example because of an unclean "
-        "leader election. stop: the partition stops. continue: the copy keeps these records, and the source is copied on from "
-        "the offset at which it was truncated.",
+        "leader election. stop: the partition stops. continue: the copy keeps these records, and the mirror continues "
+        "at the offset at which the source was truncated.",
         choices=("stop", "continue"),
     ),
     _int(
@@ -280,7 +284,7 @@ _ROWS = (
         60_000,
         1000,
         900_000,
-        "After this time in ms the target aborts the transaction of a lane that is silent.",
+        "After this time in ms the target aborts a transaction that a lane has not ended.",
     ),
     _int("odradek.mirror.request.timeout.ms", 30_000, 100, 600_000, "How long in ms a broker may take for a response."),
     _int(
@@ -296,7 +300,7 @@ _ROWS = (
         60,
         1,
         DAY_S,
-        "Seconds after which the mirror tries a stopped partition again, if the reason can pass by itself.",
+        "Seconds after which the mirror retries a stopped partition, if the reason can end without a restart of the worker.",
     ),
     MirrorKey(
         "odradek.mirror.metrics.listener",

@@ -301,7 +301,7 @@ class Lane:
             self._halt(place, position.offset, reason, may_pass=False)
 
     def _rewind(self, session: _Session, place: Place, position: int, reason: str) -> None:
-        self._warn(f"{reason}; copying on from offset {position}")
+        self._warn(f"{reason}; continuing at offset {position}")
         session.cuts.pop(place, None)
         self._advance(session, place, position)
 

@@ -124,7 +124,7 @@ class LostSource:
         name = checkpoints_topic(self._flow.source, self._flow.internal_separator)
         text = f"group '{self.group_id}' has no checkpoint in '{name}' of '{self._flow.target}'"
         if not others:
-            return f"{text}, which has no checkpoint of any group; set offsets by hand (`odradek group reset-offsets`)"
+            return f"{text}, which has no checkpoint of any group; set offsets with `odradek group reset-offsets`"
         more = f" and {len(others) - NAMED_GROUPS} more" if len(others) > NAMED_GROUPS else ""
         return f"{text}; groups with checkpoints are {', '.join(others[:NAMED_GROUPS])}{more} (`odradek mirror groups`)"
 
@@ -186,7 +186,7 @@ def _translated(newest: Newest | None, bounds: Bounds) -> tuple[int, str]:
     if downstream > bounds.end:
         return (
             bounds.start,
-            f"the checkpoint {downstream} is behind the end {bounds.end}: begins at the start of the copy",
+            f"the checkpoint {downstream} is beyond the end {bounds.end}: begins at the start of the copy",
         )
     if downstream < bounds.start:
         return bounds.start, f"the target has deleted the records from offset {downstream} to {bounds.start - 1}"

@@ -42,7 +42,7 @@ class LaneOptions:
     :param partition_fetch_bytes: the most bytes of one partition in it.
     :param fetch_memory_bytes: the most bytes of Fetch responses that the lane holds; a batch may have half of them.
     :param fetch_wait_ms: how long a source broker holds a Fetch that finds no data.
-    :param transaction_timeout_ms: after this time the target aborts a transaction whose lane is silent.
+    :param transaction_timeout_ms: after this time the target aborts a transaction that the lane has not ended.
     :param request_timeout_s: how long a broker may take for a response.
     :param start: where the mirror begins to read a partition without a position: EARLIEST or LATEST.
     :param append: copies that have records but no position get all records of the source; False: they stop.

@@ -75,7 +75,7 @@ Event = Fetched | Answered | Stopped | Rewound
 class _Followed:
     """A partition that is read. :param behind: whether records wait behind `position`.
 
-    :param epochs: of the records before `position`. :param turn: changes when responses to former requests are void.
+    :param epochs: of the records before `position`. :param turn: changes when responses to former requests must be discarded.
     :param leader_epoch: of the leader in the metadata. :param compared: whether this leader's log has what was copied.
     """
 
@@ -211,7 +211,7 @@ class SourceReader:
             yield from self._compare_logs(leader, asked)
 
     def _distrust(self, followed: _Followed) -> None:
-        """The leader's log must be compared again. Responses to former requests are void: a former leader may send them."""
+        """The leader's log must be compared again. Responses to former requests, perhaps of a former leader, are discarded."""
         followed.compared = False
         followed.turn = self._next_turn()
 

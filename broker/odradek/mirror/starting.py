@@ -25,7 +25,7 @@ def positions_group(group_id: str, exactly_once: bool) -> str:
     """The group of the target that has the positions of a flow.
 
     Only members may commit offsets of a group that has members, unless they do it in a transaction: without transactions
-    the positions have a group of their own.
+    the positions are in a separate group.
     """
     return group_id if exactly_once else f"{group_id}.positions"
 
@@ -90,5 +90,5 @@ def _has_records(place: Place, end: int) -> str:
     return (
         f"the copy {place[0]}-{place[1]} has {end} offsets but no position, so all records could be copied a second time: "
         "delete the copy to begin again, or set odradek.mirror.start=latest to copy only new records, or "
-        "odradek.mirror.copies.with.records=append to copy all behind those that are there"
+        "odradek.mirror.copies.with.records=append to append all records of the source"
     )

@@ -414,8 +414,8 @@ class _Translation:
         if self._searches < MOST_SEARCHES:  # its transaction is committed, and the end marker may not be there yet
             return missing
         raise SwitchError(
-            f"{missing}, whose log begins at offset {there.bounds.start}; set the offset by hand"
-            " (`odradek group reset-offsets`)"
+            f"{missing}, whose log begins at offset {there.bounds.start}; set the offset with"
+            " `odradek group reset-offsets`"
         )
 
     def _position(self) -> int:
