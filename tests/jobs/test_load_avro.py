@@ -128,7 +128,7 @@ def test_schemas_that_refer_to_others(registry: SchemaRegistry) -> None:
         (lambda value: b"{}" + value, "does not begin with a zero byte"),
         (lambda value: b"\x00\x00\x00\x00", "does not begin with a zero byte"),
         (lambda value: value[:-1], "EOFError"),
-        (lambda value: value + b"xy", "2 bytes are behind the value"),
+        (lambda value: value + b"xy", "2 bytes follow the value"),
         (lambda value: b"\x00\x7f\xff\xff\xff", "has no schema 2147483647"),
         (lambda value: value[:5] + b"\x02\x02\xff", "UnicodeDecodeError"),
         (lambda value: value[:5] + b"\x02\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", "Error"),
@@ -150,7 +150,7 @@ def test_schemas_of_writers_that_do_not_fit(registry: SchemaRegistry) -> None:
         return error
 
     assert "of type PROTOBUF" in error_of({}, ORDER, kind="PROTOBUF")
-    assert "is not one of Avro" in error_of({"type": "nothing"}, ORDER)
+    assert "is not a valid Avro schema" in error_of({"type": "nothing"}, ORDER)
     assert "SchemaResolutionError" in error_of(record("Order", id="long"), ORDER)
     empty = {"type": "array", "items": record("Empty", nothing="null")}
     assert "an array of values without bytes" in error_of(record("Order", id="long", name="string", more=empty), ORDER)
@@ -204,7 +204,7 @@ def test_values_of_records_that_contain_themselves(registry: SchemaRegistry) -> 
         found, errors = decode(registry, kept, data[:cut])
         assert found == [None] and errors[0] is not None, cut
     found, errors = decode(registry, kept, data, data + b"x")
-    assert found == [{"i": -(1 << 31), "y": b"\xff" * 200}, None] and "1 bytes are behind" in (errors[1] or "")
+    assert found == [{"i": -(1 << 31), "y": b"\xff" * 200}, None] and "1 bytes follow" in (errors[1] or "")
     tree = registry.register("tree", TREE)
     for body in (b"\x00\x04", b"\x00\x01", b"\x03", b"\x00" + b"\xff" * 12):
         found, errors = decode(registry, record("Tree", label="string"), struct.pack(">bI", 0, tree) + body)
@@ -248,7 +248,7 @@ def test_schemas_with_many_uses_of_a_record_are_quick(registry: SchemaRegistry) 
         (record("R", n="null"), "'n' is null"),
         (record("R", i=record("Empty")), "'i' is a record that has no fields (Empty)"),
         ("null", "the value is null"),
-        ({"type": "record"}, "the schema is not one of Avro"),
+        ({"type": "record"}, "the schema is not a valid Avro schema"),
     ],
 )
 def test_schemas_without_a_type_of_a_column_are_refused(
@@ -288,7 +288,7 @@ def test_a_failure_of_the_registry_is_no_error_of_the_value(registry: SchemaRegi
     assert decode(registry, ORDER, value) == ([{"id": 1, "name": "a"}], [None])
     with pytest.raises(LoadError, match=r"answered 401 Unauthorized to GET /schemas/types: Unauthorized"):
         decoding_of("avro", "fails", Registry(registry.url))
-    with pytest.raises(LoadError, match=r"cannot be asked for /schemas/types: .*refused"):
+    with pytest.raises(LoadError, match=r"did not respond to GET /schemas/types: .*refused"):
         decoding_of("avro", "fails", Registry("http://127.0.0.1:1"))
 
 
@@ -318,7 +318,7 @@ def test_a_registry_with_tls(tmp_path: Path) -> None:
     [
         ("registry:8081", {}, "--registry registry:8081: expected a URL"),
         ("http://registry:99999", {}, "expected a URL"),
-        ("http://me:secret@registry", {}, "--registry http://...@registry: the login does not belong into the URL"),
+        ("http://me:secret@registry", {}, "--registry http://...@registry: the login must not be in the URL"),
         (
             "http://r",
             {"basic.auth.user": "x"},

@@ -95,7 +95,7 @@ def test_offsets_that_are_deleted_while_a_step_is_read(tmp_path: Path) -> None:
 
 
 def test_brokers_of_another_cluster_behind_the_same_address_end_the_run(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="of cluster cluster-1 when the run began, and are of cluster other now"):
+    with pytest.raises(LoadError, match="to cluster cluster-1 when the run began, and now belong to cluster other"):
         run_in(tmp_path, changing(state({0: 5}), state({0: 5}, cluster="other")))
     version = VersionDirectory(tmp_path, "main")
     assert version.numbers() == [] and not list(version.staging.iterdir())
@@ -150,7 +150,9 @@ def test_two_runs_that_create_a_version_at_once(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "getpid", lambda: 1)
     first, second = VersionDirectory(tmp_path, "main"), VersionDirectory(tmp_path, "main")
     first.create(HEAD)
-    with pytest.raises(LoadError, match=r"version\.json was made by another run meanwhile: run it again"):
+    with pytest.raises(
+        LoadError, match=r"version\.json was created by another run at the same time: repeat the command"
+    ):
         second.create(HEAD)
     left = first.log / ".version.json.1.new"  # of a run that died in a container, where process ids are the same
     left.write_text("{}")

@@ -211,7 +211,7 @@ def test_records_behind_an_open_transaction_are_told_and_no_commit_keeps_it(tmp_
         assert (outcome.records, outcome.exit_status) == (records, 0)
         assert (
             said[0]
-            == "orders-0: 3 offsets from 5 on are behind a transaction that has not ended; a later run loads them"
+            == "orders-0: 3 offsets from 5 on come after a transaction that has not ended; a later run loads them"
         )
     assert VersionDirectory(tmp_path, "main").commit(1).findings == ()
 

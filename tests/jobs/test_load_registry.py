@@ -72,7 +72,7 @@ def plain(status: int, body: bytes, *headers: tuple[str, str], length: int | Non
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"null", b"\xff\xfe", b"[" * 200_000, b'{"schema_": 1}'])
 def test_an_answer_that_is_no_schema_is_told(body: bytes) -> None:
     with serving(plain(200, body)) as registry:
-        assert "the answer to GET /schemas/ids/1 is not what a schema registry answers" in said_about(registry)
+        assert "the response to GET /schemas/ids/1 is not that of a schema registry" in said_about(registry)
 
 
 def test_an_endless_answer_is_not_read_to_its_end() -> None:
@@ -108,7 +108,7 @@ def test_a_registry_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch
     ended = Event()
     with serving(lambda handler: ended.wait(60) and None) as registry:
         try:
-            assert "cannot be asked for /schemas/ids/1: timed out" in said_about(registry)
+            assert "did not respond to GET /schemas/ids/1: timed out" in said_about(registry)
         finally:
             ended.set()
 
@@ -134,7 +134,7 @@ def test_messages_of_a_registry_are_one_short_line() -> None:
     with serving(plain(500, b"short", length=99)) as registry:
         assert "answered 500" in said_about(registry)
     with serving(plain(200, b"short", length=99)) as registry:
-        assert "the answer to GET /schemas/ids/1 is not what a schema registry answers" in said_about(registry)
+        assert "the response to GET /schemas/ids/1 is not that of a schema registry" in said_about(registry)
 
 
 def refused(registry: SchemaRegistry, number: int) -> str:
@@ -157,7 +157,7 @@ def test_references_in_a_circle_and_many_of_them_are_asked_for_once() -> None:
         for level in range(1, 30):  # two paths from each to the next: 2^29 ways
             top = registry.register_text(f"s{level}", "1", references=refers_to(f"s{level - 1}", f"s{level - 1}", "s0"))
         registry.asked.clear()
-        assert "is not one of Avro" in refused(registry, top) and len(registry.asked) == 30
+        assert "is not a valid Avro schema" in refused(registry, top) and len(registry.asked) == 30
         registry.asked.clear()
         refused(registry, circle)
         assert len(registry.asked) <= 3

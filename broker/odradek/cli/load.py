@@ -276,7 +276,7 @@ def merge(out: str, name: str, at_least: int) -> None:
 @OUT_OPTION
 @JSON_OPTION
 def versions(out: str, as_json: bool) -> None:
-    """List the versions of an output, with what each has."""
+    """List the versions in an output directory, with the contents of each."""
     from odradek.cli.output import echo_json, print_table
     from odradek.jobs.load.commit_log import versions as find
     from odradek.jobs.load.errors import LoadError

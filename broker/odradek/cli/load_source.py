@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _NO_ID = bytes(16)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-#: How long a load waits for brokers that are away when it has read a step, in seconds: as long as its readers do.
+#: How long a load waits for unavailable brokers after it has read a step, in seconds: as long as its readers do.
 PATIENCE_S = 120.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 #: Kafka's settings that only brokers and Odradek's own client know.
@@ -89,7 +89,7 @@ def cluster_state(
 
 
 def patiently(look: Callable[[], ClusterState]) -> Callable[[], ClusterState]:
-    """What asks the brokers again for up to `PATIENCE_S` seconds, so that a restart of a broker does not end a load."""
+    """A function that calls `look` again for up to `PATIENCE_S` seconds, so that a restart of a broker does not end a load."""
 
     def repeated() -> ClusterState:
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, PATIENCE_S)

@@ -28,7 +28,7 @@ _PRIMITIVE: dict[str, pa.DataType] = {
     "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(),
     "bytes": pa.binary(), "string": pa.string(), "enum": pa.string(), "fixed": pa.binary(),
 }  # fmt: skip
-#: The logical types that are columns of a type of their own; others are columns of the type beneath.
+#: The logical types that have an Arrow type; other logical types become columns of their underlying type.
 _LOGICAL: dict[tuple[str, str], pa.DataType] = {
     ("int", "date"): pa.date32(),
     ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
@@ -52,14 +52,14 @@ def standalone(found: RegisteredSchema) -> Schema:
     :raises LoadError: it is not a schema in Avro
     """
     if found.kind != "AVRO":
-        raise LoadError(f"the schema is of type {found.kind}, and not AVRO")
+        raise LoadError(f"the schema is of type {found.kind}; expected AVRO")
     named: dict[str, Any] = {}
     try:
         documents = [json.loads(text) for text in (*found.references, found.text)]
         parsed = [fastavro.parse_schema(document, named) for document in documents if not is_too_deep(document)]
         whole = _inlined(parsed[-1], named, set()) if len(parsed) == len(documents) else None
     except Exception as error:  # the library raises what it comes upon, and the message tells it
-        raise LoadError(f"the schema is not one of Avro: {_reason(error)}") from None
+        raise LoadError(f"the schema is not a valid Avro schema: {_reason(error)}") from None
     if whole is None or is_too_deep(whole):
         raise LoadError(f"the schema is nested more deeply than {DEEPEST_SCHEMA} levels")
     return whole
@@ -145,13 +145,15 @@ def _type(
     alternatives = _alternatives(schema)
     where = f"'{path}'" if path else "the value"
     if len(alternatives) != 1:
-        raise LoadError(f"{where} is {'null' if not alternatives else 'a union of several types'}, which no column has")
+        raise LoadError(
+            f"{where} is {'null' if not alternatives else 'a union of several types'}, which cannot be a column"
+        )
     whole = _whole(alternatives[0], named)
     kind = whole["type"]
     if kind in ("record", "error"):
         if whole["name"] in within or not whole["fields"]:
             problem = "has no fields" if not whole["fields"] else "contains itself"
-            raise LoadError(f"{where} is a record that {problem} ({whole['name']}), which no column has")
+            raise LoadError(f"{where} is a record that {problem} ({whole['name']}), which cannot be a column")
         inner = (*within, whole["name"])
         prefix = f"{path}." if path else ""
         return pa.struct([
@@ -408,7 +410,7 @@ class Columns:
         except Exception as error:  # the library raises what it comes upon, and the record keeps it
             raise UndecodableError(f"schema {number}: {_reason(error)}") from None
         if stream.tell() != len(value):
-            raise UndecodableError(f"schema {number}: {len(value) - stream.tell()} bytes are behind the value")
+            raise UndecodableError(f"schema {number}: {len(value) - stream.tell()} bytes follow the value")
         return converted
 
     def _accept(self, number: int) -> _Writer:

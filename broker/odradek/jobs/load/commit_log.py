@@ -175,7 +175,7 @@ class VersionDirectory:
                 sync_directory(directory)
         except FileExistsError as error:
             raise LoadError(
-                f"{error.filename2 or error.filename} was made by another run meanwhile: run it again"
+                f"{error.filename2 or error.filename} was created by another run at the same time: repeat the command"
             ) from None
         except OSError as error:
             raise LoadError(f"--out {self.output}: cannot write to this directory: {error.strerror}") from None

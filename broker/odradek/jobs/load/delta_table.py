@@ -348,7 +348,7 @@ def _statistics(path: Path, file: DataFile) -> dict[str, Any]:
     try:
         metadata = pq.read_metadata(path)
     except (pa.ArrowException, OSError) as error:
-        raise LoadError(f"{path}: is no whole Parquet file: {_first_line(error)}") from None
+        raise LoadError(f"{path}: is not a complete Parquet file: {_first_line(error)}") from None
     if metadata.num_rows != file.records:
         raise LoadError(f"{path} has {metadata.num_rows} records, and {file.records} were written to it")
     least: dict[str, Any] = {}

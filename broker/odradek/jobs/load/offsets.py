@@ -170,7 +170,7 @@ def plan(positions: Positions, state: ClusterState, another: str) -> Plan:
             stop = max(until, position.next)
             if wanted > stop:
                 held = f"{wanted - stop} offsets from {stop} on"
-                text = f"{place}: {held} are behind a transaction that has not ended; a later run loads them"
+                text = f"{place}: {held} come after a transaction that has not ended; a later run loads them"
                 findings.append(Finding(HELD, *place, text))
             if position.next < until:
                 ranges.append(Range(name, number, position.next, until))

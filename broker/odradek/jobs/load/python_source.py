@@ -146,7 +146,7 @@ def _pages(cluster: Cluster, wanted: OffsetRange) -> Iterator[tuple[list[Any], .
 
 
 def _check_certificates(cluster: Cluster) -> None:
-    """Raise ClientError if TLS handshakes fail, which waiting does not change. Brokers that are away are waited for later."""
+    """Raise ClientError if TLS handshakes fail, which waiting does not change. The fetcher waits for other errors."""
     try:
         cluster.view()
     except UnreachableError as error:

@@ -57,8 +57,8 @@ class Recheck:
         state = self._look()
         if state.cluster_id != self._cluster_id:
             raise LoadError(
-                f"the brokers were of cluster {self._cluster_id} when the run began, and are of cluster {state.cluster_id} now:"
-                " what was read since the last commit is not loaded"
+                f"the brokers belonged to cluster {self._cluster_id} when the run began, and now belong to cluster"
+                f" {state.cluster_id}: records that were read since the last commit are not loaded"
             )
         found: list[Finding] = []
         for topic in dict.fromkeys(part.topic for part in step):

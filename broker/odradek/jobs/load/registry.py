@@ -40,7 +40,7 @@ class NotInRegistryError(Exception):
 
 
 class UnusableSchemaError(LoadError):
-    """The registry has the schema, and nobody can use it."""
+    """The registry has the schema, but it cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +126,13 @@ class Registry:
             said = f": {_plain(document['message'])}" if document.get("message") else ""
             raise LoadError(f"{where} answered {error.code} {_plain(error.reason)} to GET {path}{said}") from error
         except _TooLongError as error:
-            raise LoadError(f"{where}: the answer to GET {path} {error}") from None
+            raise LoadError(f"{where}: the response to GET {path} {error}") from None
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            raise LoadError(f"{where} cannot be asked for {path}: {_plain(reason)}") from None
+            raise LoadError(f"{where} did not respond to GET {path}: {_plain(reason)}") from None
         document = _parsed(body)
         if document is None or (path != "/schemas/types" and not (isinstance(document, dict) and "schema" in document)):
-            raise LoadError(f"{where}: the answer to GET {path} is not what a schema registry answers")
+            raise LoadError(f"{where}: the response to GET {path} is not that of a schema registry")
         return document
 
 
@@ -147,7 +147,7 @@ def registry_of(url: str, settings: Mapping[str, str]) -> Registry:
         raise LoadError(f"--registry {url}: expected a URL such as https://registry.example:8081")
     if parts.username is not None or parts.password is not None:
         raise LoadError(
-            f"--registry {parts.scheme}://...@{parts.hostname}: the login does not belong into the URL: set"
+            f"--registry {parts.scheme}://...@{parts.hostname}: the login must not be in the URL: set"
             " basic.auth.user.info in the file of --registry-config"
         )
     for name in settings:

@@ -1,6 +1,6 @@
 """The directory in which Spark spills and shuffles: one for each run, below the system's directory for temporary files.
 
-A killed run cannot remove its own, so each run removes those whose process is gone. Runs in the driver.
+A killed run cannot remove its directory, so each run removes the directories whose process has ended. Runs in the driver.
 """
 
 import fcntl
