@@ -162,11 +162,11 @@ def test_a_larger_offset_in_the_target_is_kept_unless_it_is_overwritten(target: 
 def test_a_committed_offset_behind_the_end_of_the_copy_is_not_kept(target: Broker) -> None:
     """The members would continue where `auto.offset.reset` says, which can skip records."""
     moves, moving = plan_of(target, "beyond", [Checkpoint("beyond", ("beyond", 0), 5, 9, "")], before=5000)
-    assert moves == [(9, 11, False, "the committed offset 5000 is behind the end 20, and is replaced")]
+    assert moves == [(9, 11, False, "the committed offset 5000 is beyond the end 20, and is replaced")]
     assert moving.execute(moving.plan(overwrite=False)) == 1
     moves, _ = plan_of(target, "neither", [Checkpoint("neither", ("neither", 0), 900, 1000, "")], before=21)
-    begins = "the checkpoint 1000 is behind the end 20: begins at the start of the copy"
-    assert moves == [(0, 20, False, f"{begins}; the committed offset 21 is behind the end 20, and is replaced")]
+    begins = "the checkpoint 1000 is beyond the end 20: begins at the start of the copy"
+    assert moves == [(0, 20, False, f"{begins}; the committed offset 21 is beyond the end 20, and is replaced")]
 
 
 def test_a_checkpoint_outside_of_the_copy_does_not_skip_records(target: Broker) -> None:

@@ -167,8 +167,8 @@ class LostSource:
         if kept and before is not None:
             translated, note = before, "the group has committed a larger offset here, which is kept"
         elif before is not None and before > bounds.end:  # its members would continue by auto.offset.reset
-            behind = f"the committed offset {before} is behind the end {bounds.end}, and is replaced"
-            note = f"{note}; {behind}" if note else behind
+            beyond = f"the committed offset {before} is beyond the end {bounds.end}, and is replaced"
+            note = f"{note}; {beyond}" if note else beyond
         return LostMove(place, newest, translated, before, kept, self._repeats(place, translated, bounds), note)
 
     def _repeats(self, place: Place, translated: int, bounds: Bounds) -> int:
