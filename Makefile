@@ -13,7 +13,8 @@ TEST_JOBS ?= 3# of `make test`: its tests wait for other programs half of the ti
 TESTS ?=
 STARTS := broker or peer or spark or faults or package or deploy
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --disable-pip-version-check
+# Without --no-compile, pip compiles 1.3 GB of modules, of which few are used; Python compiles those when they are imported first.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 NATIVE := $(wildcard _ext/*/*.pyx _ext/*/*.pxd _ext/*/*.h)
 DEBUG_BUILD := $(CURDIR)/.build/debug
 SANITIZED_BUILD := $(CURDIR)/.build/sanitized
