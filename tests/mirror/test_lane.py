@@ -110,7 +110,9 @@ def test_records_arrive_equal_with_their_codec_and_in_order(pair: Pair, codec: s
         write(producer(pair.source, **{"compression.type": codec}), topic, 3, range(3000, 3300))
         wait_until_moved(watcher, pair.source, pair.target, routes)
     assert check_equal(pair, routes) == 3300
-    assert {seen.codec for seen in records_of(pair.target, routes[0].target)} == {CODECS.index(codec)}
+    codecs = {seen.codec for route in routes for seen in records_of(pair.target, route.target)}
+    # librdkafka sends a batch without compression if that is smaller: one with a single record
+    assert CODECS.index(codec) in codecs <= {CODECS.index(codec), 0}
     assert not watcher.failures
     assert sum(batch[4] for batch in watcher.batches) == 3300
     for route in routes:
