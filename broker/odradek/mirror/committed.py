@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from odradek.clients import topics
-from odradek.clients.cluster import Cluster
+from odradek.clients.cluster import Cluster, Partition
 from odradek.clients.errors import ClientError, RefusedError
 from odradek.clients.fetching import FetchedRecords, Fetcher
 from odradek.mirror.routes import Place
@@ -72,16 +72,17 @@ class DataBatch:
 
 def bounds(cluster: Cluster, place: Place) -> Bounds:
     """The log start offset and last stable offset of a partition. Raises RefusedError, ClientError."""
-    return Bounds(_offset(cluster, place, topics.EARLIEST, True), _offset(cluster, place, topics.LATEST, True))
+    partition = cluster.partition(*place)
+    return Bounds(_offset(cluster, partition, topics.EARLIEST, True), _offset(cluster, partition, topics.LATEST, True))
 
 
 def log_end(cluster: Cluster, place: Place) -> int:
     """The high watermark of a partition, also if a transaction is open. Raises RefusedError, ClientError."""
-    return _offset(cluster, place, topics.LATEST, False)
+    return _offset(cluster, cluster.partition(*place), topics.LATEST, False)
 
 
-def _offset(cluster: Cluster, place: Place, time_ms: int, committed_only: bool) -> int:
-    partition = cluster.partition(*place)
+def _offset(cluster: Cluster, partition: Partition, time_ms: int, committed_only: bool) -> int:
+    place = partition.topic, partition.number
     found = topics.list_offsets(cluster, [partition], time_ms, committed_only=committed_only).get(place)
     if found is None:
         raise ClientError(f"{place[0]}-{place[1]} has no leader")
