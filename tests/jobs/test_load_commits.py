@@ -324,6 +324,23 @@ def test_a_missing_commit_and_a_missing_file_are_told(tmp_path: Path) -> None:
         run(tmp_path, state({0: 12}))
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("directory", ["there", "removed"])
+def test_files_of_commits_that_are_lost_are_not_loaded_again(tmp_path: Path, kept: int, directory: str) -> None:
+    """As after a restore of an older backup of the commits: a second load would leave records twice."""
+    run(tmp_path, state({0: 9}), most=5)
+    version = VersionDirectory(tmp_path, "main")
+    last = version.path / version.commit(2).files[0].path
+    for number in range(kept + 1, 3):
+        (version.commits / f"{number:020}.json").unlink()
+    if directory == "removed" and not kept:
+        version.commits.rmdir()
+    there = "commit 1 is the newest" if kept else "there is no commit"
+    with pytest.raises(LoadError, match=f"belongs to commit [12], and in .*/commits {there}: restore the commits"):
+        run(tmp_path, state({0: 9}))
+    assert last.exists() and visible(tmp_path) == wanted({0: 9})
+
+
 def test_a_writer_that_returns_other_offsets_commits_nothing(tmp_path: Path) -> None:
     @contextmanager
     def wrong(_: Plan) -> Iterator[Any]:

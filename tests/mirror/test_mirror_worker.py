@@ -212,6 +212,20 @@ def test_a_source_that_cannot_be_reached_does_not_stop_the_other_flows(brokers, 
         assert worker.worker.flows[1].not_ready == "c->b: the topics of the source and the target were not read yet"
 
 
+def test_a_source_that_becomes_the_target_does_not_stop_the_other_flows(brokers, tmp_path, name, caplog):
+    """As when the name of a source now leads to the target; at the start it would be refused."""
+    more = f"clusters = a, b, c\nc.bootstrap.servers = {brokers.b.bootstrap_servers}\nc->b.enabled = true\n"
+    settings = brokers.settings(tmp_path, lines(name) + more)
+    with clusters(settings) as (source, _):
+        topics.create(source, name, 1)
+        with running(settings) as worker:
+            until(lambda: "c->b: cannot read or change topics: c (" in caplog.text, "the refusal is logged")
+            topics.create(source, f"{name}-later", 1)
+            until(lambda: worker.places() == [(name, 0), (f"{name}-later", 0)], worker.places)
+            assert b'refresh_failures_total{source="c",target="b"} ' in b"".join(worker.worker.metrics.render(False))
+    assert worker.error is None
+
+
 def test_a_start_ends_with_all_reasons_if_no_flow_can_run(brokers, tmp_path):
     settings = brokers.settings(tmp_path, "b.bootstrap.servers = 127.0.0.1:1\n")
     with pytest.raises(WorkerError, match=r"a->b: cluster b: cannot connect to 127\.0\.0\.1:1"):

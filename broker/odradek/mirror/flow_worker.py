@@ -1,7 +1,8 @@
 """One flow in a worker: its thread looks for topics and partitions, and compares settings and ACLs, at intervals.
 
 It owns a `Following`, a `LaneSet`, and, each in a separate thread, a `Membership` and a `Bookkeeping`. A failure of a
-cluster is logged and retried; what a retry cannot change ends the process (`FlowError`, `MembershipError`).
+cluster is logged and retried, also if it now refuses what the flow needs (`FlowError`): the other flows must not stop
+for it. A group that refuses the worker for good ends the process (`MembershipError`).
 """
 
 import logging
@@ -133,7 +134,7 @@ class FlowWorker:
     def _guarded(self, main: Callable[[], None]) -> None:
         try:
             main()
-        except (FlowError, MembershipError) as error:
+        except MembershipError as error:
             self._on_fatal(f"{self.flow.name}: {error}")
         except Exception as error:  # the border of a thread: without it the flow would stop silently
             log.exception("%s: internal error; the worker stops", self.flow.name)
@@ -154,7 +155,7 @@ class FlowWorker:
         self.membership.rejoin()
 
     def _follow(self) -> None:
-        """Look for topics until the flow stops. Raises FlowError."""
+        """Look for topics until the flow stops."""
         retry_s = FIRST_RETRY_S
         due = time.monotonic()
         while not self._stopping:
@@ -164,7 +165,7 @@ class FlowWorker:
                     retry_s = FIRST_RETRY_S
                     every_s = self.flow.every_s("refresh.topics")
                     due = float("inf") if every_s is None else time.monotonic() + every_s
-                except ClientError as error:
+                except (ClientError, FlowError) as error:
                     self._metrics.refresh_failures += 1
                     log.error(
                         "%s: cannot read or change topics: %s; retrying in %.0f s", self.flow.name, error, retry_s

@@ -8,6 +8,7 @@ commit was left by a run that died, and is removed by the next run. Runs in the 
 import ctypes
 import errno
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from odradek.jobs.load.commit_log import MERGE, Commit, VersionDirectory, sync_d
 from odradek.jobs.load.errors import LoadError
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+#: The number of the commit in the name of its file.
+_NUMBER = re.compile(r"part-([0-9]{10})-")
 
 
 def publish(version: VersionDirectory, commit: Commit) -> None:
@@ -46,10 +49,23 @@ def recover(version: VersionDirectory) -> Commit | None:
     """Finish what a run that died had committed, and remove what it had not. Returns the newest commit. Raises LoadError."""
     refuse_links(version)
     newest = version.newest()
+    refuse_newer_files(version, newest.number if newest else 0)
     if newest is not None:
         publish(version, newest)
     clear_staging(version)
     return newest
+
+
+def refuse_newer_files(version: VersionDirectory, newest: int) -> None:
+    """Raise LoadError if a file in its place belongs to a commit after `newest`: it would be loaded a second time."""
+    for path in version.path.glob("topic=*/date=*/part-*.parquet"):
+        found = _NUMBER.match(path.name)
+        if found and int(found[1]) > newest:
+            there = f"commit {newest} is the newest" if newest else "there is no commit"
+            raise LoadError(
+                f"{path} belongs to commit {int(found[1])}, and in {version.commits} {there}: restore the commits from a backup,"
+                " or load again into another version"
+            )
 
 
 def refuse_links(version: VersionDirectory) -> None:
