@@ -203,11 +203,11 @@ cdef class Connection:
 cdef class ResponseOutput:
     """Lowest layer of the data loop. It owns the buffer in which responses are gathered, and the list of dirty connections.
 
-    DataLoop supplies its hooks:
+    Upper layers supply its hooks:
 
-    - `flush_dirty`: called by `Pending`'s users, after they have completed Pendings
-    - `begin_close`: called by the handler and by FrameReader, when a connection must close after its responses are sent
-    - `close_now`: called by ResponseSender and FrameReader after an error of the socket, and by users of the loop
+    - `flush_dirty` (DataLoop): called by `Pending`'s users, after they have completed Pendings
+    - `begin_close` (OpenConnections): called by the handler and by FrameReader, when a connection must close after its responses are sent
+    - `close_now` (OpenConnections): called by ResponseSender and FrameReader after an error of the socket, and by users of the loop
 
     The layers are classes by inheritance because they work on one turn of one connection: a handler writes to `data_loop` without knowing
     the layers, and no layer needs a reference to another one.

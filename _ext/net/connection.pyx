@@ -2,10 +2,10 @@
 
 Runs in a worker, in the thread of its event loop; nothing in this module is shared with another thread or process.
 
-A worker has one object that serves all its connections, `data_loop.DataLoop`. Its class is built in four layers, each a subclass of
+A worker has one object that serves all its connections, `data_loop.DataLoop`. Its class is built in five layers, each a subclass of
 the layer before: `ResponseOutput` (writes responses), `sending.ResponseSender` (sends them), `frame_reading.FrameReader` (receives
-requests) and `data_loop.DataLoop` (events, limits, closing). `ResponseOutput` needs from the layers above it: `flush_dirty`,
-`begin_close` and `close_now`, which `DataLoop` supplies.
+requests), `open_connections.OpenConnections` (limits, closing) and `data_loop.DataLoop` (new connections, events). `ResponseOutput`
+needs hooks from the layers above it: `flush_dirty`, `begin_close` and `close_now`.
 """
 
 from heapq import heapify, heappush

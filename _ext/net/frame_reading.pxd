@@ -21,8 +21,8 @@ cdef enum:
 cdef class FrameHandler:
     """Executes frames. A DataLoop has one. Subclasses must supply `frame`, and may override the other methods.
 
-    FrameReader calls `frame`, `flush`, `half_closed` and `executes_late`; DataLoop `half_closed` and `closed`; KeptMemory `kept_bytes` and
-    `forget`. Subclasses are RequestHandler in a worker, and PythonFrameHandler for tests and tools.
+    FrameReader calls `frame`, `flush`, `half_closed` and `executes_late`; DataLoop `half_closed`; OpenConnections `closed`; KeptMemory
+    `kept_bytes` and `forget`. Subclasses are RequestHandler in a worker, and PythonFrameHandler for tests and tools.
     """
     # Executes one complete frame, without its length field. `data` may be written to and stays valid until `flush` returns.
     # Returns a FrameResult. A handler that returned FRAME_JOINED executes the joined frames before it writes any other response.
@@ -44,9 +44,10 @@ cdef class FrameHandler:
 cdef class FrameReader(ResponseSender):
     """Third layer of the data loop. It owns the receive buffers, the limits of requests and of queued responses, and the handler.
 
-    DataLoop supplies its hooks: `end_turn`, called after the frames of a read were offered and at the end of the stream;
-    `update_interest`, called at the end of the stream; `continue_later`, called for a connection with unread records; `authenticated`,
-    called after a TLS handshake that is the whole authentication; and `fail`, called after an exception that no turn of the loop handles.
+    DataLoop supplies these hooks: `end_turn`, called after the frames of a read were offered and at the end of the stream;
+    `update_interest`, called at the end of the stream; and `continue_later`, called for a connection with unread records. OpenConnections
+    supplies `authenticated`, called after a TLS handshake that is the whole authentication, and `fail`, called after an exception that no
+    turn of the loop handles.
     DataLoop sets `unjudged`, and calls `readable`, `offer_held` and `release_holds`.
     """
     cdef readonly FrameHandler handler

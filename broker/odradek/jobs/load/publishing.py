@@ -63,8 +63,8 @@ def refuse_newer_files(version: VersionDirectory, newest: int) -> None:
         if found and int(found[1]) > newest:
             there = f"commit {newest} is the newest" if newest else "there is no commit"
             raise LoadError(
-                f"{path} belongs to commit {int(found[1])}, and in {version.commits} {there}: restore the commits from a backup,"
-                " or load again into another version"
+                f"{path} belongs to commit {int(found[1])}, and in {version.commits} {there}: restore the commits from a"
+                " backup, or load again into another version"
             )
 
 
