@@ -70,7 +70,7 @@ def differences_in_directory(version: VersionDirectory, summary: Summary) -> Ite
     for found in sorted(version.path.rglob("*.parquet")):
         path = str(found.relative_to(version.path))
         if not path.startswith(LOG) and path not in summary.files:
-            yield f"{path} is in no commit: it was not written by `odradek load`"
+            yield f"{path} is in no commit: its commit is missing, or another program wrote it"
 
 
 def totals(frame: "DataFrame") -> dict[Place, Totals]:
