@@ -21,11 +21,12 @@ SANITIZED_BUILD := $(CURDIR)/.build/sanitized
 ADDRESS_BUILD := $(CURDIR)/.build/address
 SANITIZED_TESTS := tests/protocol tests/net tests/storage tests/shm tests/replication/test_fetcher.py tests/faults/test_bad_input.py \
 	tests/api/test_hostile_frames.py tests/api/test_gates.py tests/api/test_produce.py tests/api/test_transactional_produce.py \
-	tests/api/test_fetch.py \
+	tests/api/test_fetch.py tests/api/test_follower_fetch.py tests/api/test_old_formats.py tests/api/test_decompression.py \
 	tests/api/test_aborted_transactions.py tests/api/test_groups.py tests/groups/test_native_commits.py \
 	tests/groups/test_native_membership.py tests/processes/test_log_replay.py tests/transactions/test_records.py \
 	tests/faults/test_bytes_before_login.py tests/processes/test_logins.py tests/security/test_exchange.py tests/security/test_plain.py \
-	tests/security/test_scram.py tests/tls tests/mirror/test_moved_batches.py
+	tests/security/test_scram.py tests/tls tests/mirror/test_moved_batches.py tests/mirror/test_hostile_batches.py \
+	tests/cli/test_fetched_records.py tests/cli/test_hostile_records.py tests/cli/test_record_printing.py
 CUT_TESTS := tests/cuts tests/net/test_connection_life.py tests/net/test_connection_responses.py \
 	tests/net/test_tls_connections.py tests/net/test_tls_fragments.py tests/net/test_tls_hostile.py \
 	tests/net/test_connection_model.py tests/net/test_forwarded_requests.py \

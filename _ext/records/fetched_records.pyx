@@ -65,6 +65,12 @@ cdef class RecordReader:
     cdef int64_t page                   # memory of the records since the last page, in bytes
     cdef Py_ssize_t flush_bytes
     cdef bint committed_only
+    cdef BatchInfo batch                # the batch whose records are being read
+    cdef Cursor unread                  # its records that are left
+    cdef int32_t unread_count           # their number; -1: no batch is being read
+    cdef int64_t least_offset           # of the next batch: batches whose offsets go back would be skipped as known
+    cdef int32_t last_delta             # the offset delta of the record before them; -1: none
+    cdef bytes plain                    # owns the memory of `unread` if the batch is compressed
     cdef readonly int64_t records       # records written
     cdef readonly bint ended            # `read` reached a record of `until_ms` or later
 
@@ -106,32 +112,46 @@ cdef class RecordReader:
 
     def pages(self, str topic, int32_t partition, data, int64_t position, end, aborted, int64_t page_bytes):
         """`read` in steps: yields the offset at which to continue each time that about `page_bytes` bytes of memory are filled
-        with records, and at the end. A page ends with a batch, so that it can be larger by one batch."""
+        with records, and at the end. A page can end within a batch, because a small batch can have millions of records. Only
+        a message of format v0 or v1 with those in it is never divided."""
         cdef list waiting = sorted([(first, producer) for producer, first in aborted], reverse=True)
         cdef set producers = set()
         cdef Py_buffer view
-        cdef Py_ssize_t done = 0, before = -1
+        cdef Py_ssize_t done = 0
+        cdef int64_t before
+        cdef bint started = False, full = True
         self.printer.set_partition(topic, partition)
         self.position = position
         self.end = INT64_MAX if end is None else end
         self.ended = False
+        self.unread_count = -1
+        self.least_offset = 0
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            while done > before:
-                before, self.page = done, 0
+            while full:
+                before, self.page = self.position, 0
                 done += self.read_page(<const uint8_t*>view.buf + done, view.len - done, waiting, producers, page_bytes)
-                if done > before or before == 0:
+                full = self.page >= page_bytes
+                if not started or self.position != before:
                     yield self.position
+                started = True
         finally:
             PyBuffer_Release(&view)
+            self.plain = None
 
     cdef Py_ssize_t read_page(self, const uint8_t* first, Py_ssize_t size, list waiting, set producers, int64_t most) except -1:
-        """Read batches until `most` bytes are filled. Returns the size of the batches read."""
+        """Read batches until `most` bytes are filled. Returns the size of the batches read to their end."""
         cdef const uint8_t* p = first
         cdef const uint8_t* end = first + size
         cdef BatchInfo info
         cdef int error
         while p < end and self.left and not self.ended and self.position < self.end and self.page < most:
+            if self.unread_count >= 0:
+                self.read_records(most)
+                if self.unread_count >= 0:
+                    break               # the page is full, or the partition was read to where it ends
+                p += self.batch.size
+                continue
             error = parse_batch_header(p, end - p, &info)
             if info.size == 0 and end - p > AT_MAGIC or info.magic > 2:
                 raise CorruptRecordsError(f"no batch of records begins after offset {self.position - 1}")
@@ -141,22 +161,27 @@ cdef class RecordReader:
                 self.read_old(p, info.size)
             elif error == CORRUPT_MESSAGE or info.magic < 0 or not crc_matches(p, &info):
                 raise CorruptRecordsError(f"the batch at offset {info.base_offset} does not match its checksum")
-            elif info.base_offset < 0 or info.last_offset_delta < 0 or info.base_offset >= INT64_MAX - info.last_offset_delta:
+            elif info.base_offset < 0 or info.last_offset_delta < 0 or info.base_offset >= INT64_MAX - info.last_offset_delta or \
+                    info.record_count < 0 or <int64_t>info.record_count > <int64_t>info.last_offset_delta + 1:
                 raise CorruptRecordsError(
-                    f"the batch at offset {info.base_offset} has the last offset delta {info.last_offset_delta}"
+                    f"the batch at offset {info.base_offset} has the last offset delta {info.last_offset_delta} and "
+                    f"{info.record_count} records"
                 )
+            elif info.base_offset < self.least_offset:
+                raise CorruptRecordsError(f"the batch after offset {self.least_offset - 1} begins at offset {info.base_offset}")
             elif info.codec > CODEC_ZSTD:
                 raise CorruptRecordsError(f"the batch at offset {info.base_offset} has the unknown compression {info.codec}")
-            else:
-                self.read_batch(p, &info, waiting, producers)
+            elif self.begin_batch(p, &info, waiting, producers):
+                continue
             p += info.size
         return p - first
 
-    cdef int read_batch(self, const uint8_t* p, BatchInfo* info, list waiting, set producers) except -1:
+    cdef bint begin_batch(self, const uint8_t* p, BatchInfo* info, list waiting, set producers) except -1:
+        """Returns whether the records of the batch are to be read. Else the position is advanced behind it."""
         cdef int64_t next_offset = info.base_offset + info.last_offset_delta + 1
         cdef const uint8_t* payload = p + AT_RECORDS
         cdef Py_ssize_t size = info.size - AT_RECORDS
-        cdef bytes plain
+        self.least_offset = next_offset
         while waiting and waiting[len(waiting) - 1][0] < next_offset:
             producers.add(waiting.pop()[1])
         if info.control:
@@ -165,26 +190,32 @@ cdef class RecordReader:
         elif next_offset > self.position and not (self.committed_only and info.transactional and info.producer_id in producers):
             if info.codec != CODEC_NONE:
                 try:
-                    plain = self.decompress(info.codec, payload[:size])
+                    self.plain = self.decompress(info.codec, payload[:size])
                 except ValueError as error:
                     raise CorruptRecordsError(f"the batch at offset {info.base_offset} cannot be decompressed: {error}") from None
-                payload, size = <const uint8_t*><const char*>plain, len(plain)
-            self.read_records(payload, size, info)
-        if self.left and not self.ended and self.position < self.end:
-            self.position = max(self.position, next_offset)
-        return 0
+                payload, size = <const uint8_t*><const char*>self.plain, len(self.plain)
+            self.batch = info[0]
+            self.unread_count, self.last_delta = info.record_count, -1
+            cursor_init(&self.unread, payload, size)
+            return True
+        self.position = max(self.position, next_offset)
+        return False
 
-    cdef int read_records(self, const uint8_t* p, Py_ssize_t size, const BatchInfo* info) except -1:
-        cdef Cursor records
+    cdef int read_records(self, int64_t most) except -1:
+        """Read records of the current batch until `most` bytes are filled, or the partition ends. At the end of the batch
+        `unread_count` becomes -1."""
+        cdef const BatchInfo* info = &self.batch
+        cdef Cursor* records = &self.unread
         cdef Cursor c
         cdef const uint8_t* body
         cdef RecordView record
         cdef int64_t delta
-        cdef int32_t length
-        cursor_init(&records, p, size)
-        for _ in range(info.record_count):
-            length = read_varint(&records)
-            body = read_bytes(&records, length)
+        cdef int32_t length, offset_delta
+        while self.unread_count:
+            if self.page >= most:
+                return 0
+            length = read_varint(records)
+            body = read_bytes(records, length)
             if records.error:
                 break
             cursor_init(&c, body, length)
@@ -192,20 +223,28 @@ cdef class RecordReader:
             delta = read_varlong(&c)
             record.timestamp = info.max_timestamp if info.log_append_time else add(info.base_timestamp, delta)
             record.timestamp_type = info.log_append_time
-            record.offset = info.base_offset + read_varint(&c)
+            offset_delta = read_varint(&c)
+            record.offset = info.base_offset + offset_delta
             record.key_bytes = read_varint(&c)
             record.key = read_bytes(&c, record.key_bytes) if record.key_bytes != -1 else NULL
             record.value_bytes = read_varint(&c)
             record.value = read_bytes(&c, record.value_bytes) if record.value_bytes != -1 else NULL
             record.header_count = read_varint(&c)
             record.headers, record.headers_end = c.ptr, c.end
-            if c.error or record.header_count < 0:
+            # An offset beyond the batch would hide records of the next one.
+            if c.error or record.header_count < 0 or offset_delta <= self.last_delta or offset_delta > info.last_offset_delta:
                 records.error = CURSOR_OK + 1
                 break
+            self.last_delta = offset_delta
+            self.unread_count -= 1
             if record.offset >= self.position and not self.take(&record):
                 return 0
-        if records.error or cursor_left(&records):
+        if records.error or cursor_left(records):
             raise CorruptRecordsError(f"the records of the batch at offset {info.base_offset} cannot be read")
+        self.unread_count = -1
+        self.plain = None
+        if self.position < self.end:
+            self.position = max(self.position, info.base_offset + info.last_offset_delta + 1)
         return 0
 
     cdef int read_old(self, const uint8_t* p, Py_ssize_t size) except -1:
@@ -219,6 +258,9 @@ cdef class RecordReader:
         memset(&record, 0, sizeof(record))
         record.timestamp_type = -1 if p[AT_MAGIC] == 0 else p[AT_MAGIC + 1] >> 3 & 1     # its attributes
         for message in messages:
+            if message.offset < self.least_offset or message.offset == INT64_MAX:
+                raise CorruptRecordsError(f"the message after offset {self.least_offset - 1} states offset {message.offset}")
+            self.least_offset = message.offset + 1
             if message.offset < self.position:
                 continue
             key, value = message.key, message.value

@@ -13,7 +13,7 @@ where shift(c, n) continues the register c over n zero bytes: a multiplication w
 that was damaged on the way thus keeps a wrong CRC, and the target refuses it.
 """
 
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -36,6 +36,7 @@ from odradek._ext.protocol.cursor cimport (
 )
 from odradek._ext.protocol.kafka_errors cimport NO_ERROR
 from odradek._ext.records.crc32c cimport crc32c
+from odradek._ext.records.old_messages cimport MESSAGE_V0_BYTES
 from odradek._ext.records.record_batch cimport (
     ATTRIBUTE_DELETE_HORIZON,
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -53,6 +54,7 @@ from odradek._ext.records.record_batch cimport (
     BATCH_HEADER_BYTES,
     BATCH_OVERHEAD_BYTES,
     CODEC_MASK,
+    CODEC_ZSTD,
     BatchInfo,
     crc_matches,
     is_abort,
@@ -217,7 +219,9 @@ cdef int walk_batches(Walk out, const uint8_t* base, Py_ssize_t size, list waiti
             return 0
         if length + BATCH_OVERHEAD_BYTES > size - out.consumed:
             return 0                    # cut off
-        if p[AT_MAGIC] < 2:
+        if p[AT_MAGIC] < 2 and length + BATCH_OVERHEAD_BYTES < MESSAGE_V0_BYTES:
+            out.problem = f"the message at offset {out.position} states a length of {length} bytes"
+        elif p[AT_MAGIC] < 2:
             take_old(out, p, <int32_t>(length + BATCH_OVERHEAD_BYTES))
         elif parse_batch_header(p, size - out.consumed, &info) != NO_ERROR:
             out.problem = f"the batch at offset {out.position} has an invalid header of format v{p[AT_MAGIC]}"
@@ -236,6 +240,9 @@ cdef int take_batch(Walk out, const uint8_t* p, const BatchInfo* info, list wait
             info.record_count < 0 or <int64_t>info.record_count > <int64_t>info.last_offset_delta + 1:
         out.problem = f"the batch at offset {out.position} states base offset {info.base_offset}, last offset delta " \
             f"{info.last_offset_delta} and {info.record_count} records"
+        return 0
+    if info.codec > CODEC_ZSTD:
+        out.problem = f"the batch at offset {info.base_offset} has the unknown compression {info.codec}"
         return 0
     last = info.base_offset + info.last_offset_delta
     if last < out.position:
@@ -322,11 +329,13 @@ cdef class Renumbered:
     cdef readonly int64_t max_timestamp
 
 
-def renumber(payload, int32_t count, int64_t base_offset, int64_t base_timestamp, int64_t position, append_time=None):
+def renumber(payload, int32_t count, int64_t base_offset, int64_t base_timestamp, int64_t position, append_time=None,
+             int32_t last_offset_delta=INT32_MAX):
     """Number the records of a batch from `position` on again. Returns `Renumbered`. Raises ValueError for invalid records.
 
     :param payload: `count` records, not compressed. :param base_offset: and `base_timestamp`: from the batch's header.
     :param append_time: the timestamp of every record, ms; None: each keeps its own.
+    :param last_offset_delta: from the batch's header; a record behind it is invalid.
     """
     cdef ByteView view = ByteView(payload)
     cdef Renumbered out = Renumbered.__new__(Renumbered)
@@ -336,7 +345,8 @@ def renumber(payload, int32_t count, int64_t base_offset, int64_t base_timestamp
     out.first_offset = -1
     buffer_init(&to)
     try:
-        if not copy_records(&to, view.data if view.size else NULL, view.size, count, base_offset, position, same_time, out):
+        if not copy_records(&to, view.data if view.size else NULL, view.size, count, base_offset, last_offset_delta, position, same_time,
+                            out):
             raise ValueError(f"the records of the batch at offset {base_offset} cannot be read")
         if to.error:
             raise MemoryError(f"no memory for the records of the batch at offset {base_offset}")
@@ -346,8 +356,8 @@ def renumber(payload, int32_t count, int64_t base_offset, int64_t base_timestamp
     return out
 
 
-cdef bint copy_records(WriteBuffer* to, const uint8_t* p, Py_ssize_t size, int32_t count, int64_t base_offset, int64_t position,
-                       bint same_time, Renumbered out) noexcept:
+cdef bint copy_records(WriteBuffer* to, const uint8_t* p, Py_ssize_t size, int32_t count, int64_t base_offset,
+                       int32_t last_offset_delta, int64_t position, bint same_time, Renumbered out) noexcept:
     cdef Cursor records
     cdef Cursor c
     cdef const uint8_t* body
@@ -366,7 +376,7 @@ cdef bint copy_records(WriteBuffer* to, const uint8_t* p, Py_ssize_t size, int32
         head[0] = <uint8_t>read_int8(&c)
         delta = read_varlong(&c)
         offset = read_varint(&c)
-        if c.error or offset <= before:
+        if c.error or offset <= before or offset > last_offset_delta:
             return False
         before = offset
         offset += base_offset

@@ -12,6 +12,9 @@ from libc.stdint cimport int32_t
 from odradek._ext.protocol.cursor cimport Cursor, cursor_init, read_bytes, read_varint
 from odradek._ext.records.record_printing cimport RecordPrinter, RecordView
 
+cdef enum:
+    MOST_HEADERS = 1 << 20              # of a record; as objects they need about 250 MB, and two bytes each in a batch
+
 SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 """A surrogate, which UTF-8 does not allow; also one that is cut off after two bytes."""
 
@@ -63,12 +66,14 @@ cdef name_of(const char* data, Py_ssize_t size):
 
 
 cdef headers_of(const RecordView* record):
-    """Raises ValueError if the headers do not end with the record."""
+    """Raises ValueError if the headers do not end with the record, or are too many."""
     cdef Cursor c
     cdef int32_t size
     cdef const char* data
     if record.header_count == 0 and record.headers == record.headers_end:
         return None
+    if record.header_count > MOST_HEADERS:
+        raise ValueError(f"the record at offset {record.offset} has {record.header_count} headers; at most {MOST_HEADERS} are read")
     cdef list headers = []
     cursor_init(&c, record.headers, record.headers_end - record.headers)
     for _ in range(record.header_count):

@@ -135,7 +135,7 @@ def test_pages_have_the_same_records_as_the_whole(log, position, end, page_bytes
         ]
     assert found == [record for record in records if position <= record.offset < end]
     assert reached == sorted(reached) and reached[-1] == WrittenRecords().read(data, position, end)
-    assert len(reached) <= max(1, len(batches))
+    assert len(reached) <= len(found) + 1
 
 
 def test_aborted_records_are_left_out_whatever_page_they_are_in():
@@ -154,7 +154,7 @@ def test_aborted_records_are_left_out_whatever_page_they_are_in():
     reader = record_reader(columns, bytes, None, None, None, True)
     pages = [(at, columns.take()[2]) for at in reader.pages("t", 0, data, 0, None, [(7, 0)], 1)]
     assert [offset for _, offsets in pages for offset in offsets] == [1, 4]
-    assert len(pages) == 3 and pages[-1][0] == 7, "a page for each batch with records, and the rest"
+    assert len(pages) == 3 and pages[-1][0] == 7, "a page for each record, and the rest"
 
 
 def test_columns_tell_the_timestamp_types_of_old_messages():

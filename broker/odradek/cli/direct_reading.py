@@ -73,7 +73,9 @@ def record_reader(
         until_ms=until_ms,
         committed_only=committed_only,
         decompress=lambda codec, data: compression.decompress(codec, data, MOST_DECOMPRESSED_BYTES),
-        open_old=lambda data: old_messages.read_message(data)[0].opened(MOST_DECOMPRESSED_BYTES),
+        open_old=lambda data: old_messages.read_message(data)[0].opened(
+            MOST_DECOMPRESSED_BYTES, old_messages.MOST_MESSAGES
+        ),
     )
 
 

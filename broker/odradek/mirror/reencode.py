@@ -11,7 +11,7 @@ from odradek._ext.records.messages_to_batch import write_batch
 from odradek._ext.records.moved_batches import OPEN_OLD, FetchedBatch, checksum_matches, renumber
 from odradek.storage import compression
 from odradek.storage.batch import LOG_APPEND_TIME, read_batch
-from odradek.storage.old_messages import read_messages
+from odradek.storage.old_messages import MOST_MESSAGES, read_messages
 
 LIMIT_BYTES = 256 << 20
 """The largest decompressed size of a batch, so that a few bytes cannot fill the memory."""
@@ -59,6 +59,7 @@ def _from_batch(piece: memoryview, batch: FetchedBatch, append_time: bool) -> Re
         header.base_timestamp,
         batch.first_offset,
         header.max_timestamp if stamped else None,
+        header.last_offset_delta,
     )
     if not result.records:
         return None
@@ -71,7 +72,7 @@ def _from_messages(piece: memoryview, batch: FetchedBatch) -> Reencoded | None:
     builder: Any = BatchBuilder()  # its stub knows no null
     first_offset, max_timestamp = -1, -1
     for outer in read_messages(piece):
-        for message in outer.opened(LIMIT_BYTES):
+        for message in outer.opened(LIMIT_BYTES, MOST_MESSAGES):
             if message.offset < batch.first_offset:
                 continue
             if first_offset < 0:

@@ -19,6 +19,8 @@ END_TXN_VALUE = struct.Struct(">hi")
 LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
 ABORT, COMMIT = 0, 1
 NO_LIMIT = 1 << 31
+MOST_HEADERS = 1 << 20
+"""Limit of the headers of a record that is read: each needs two bytes, and about 100 bytes of memory as an object."""
 
 
 class CorruptBatchError(ValueError):
@@ -72,8 +74,13 @@ class RecordBatch:
         """Whether the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
-    def records(self, limit: int = NO_LIMIT) -> list[Record]:
-        """The records, decompressed up to `limit` bytes. Raises CorruptBatchError, or what `decompress` raises."""
+    def records(self, limit: int = NO_LIMIT, most_records: int = NO_LIMIT) -> list[Record]:
+        """The records, decompressed up to `limit` bytes. Raises CorruptBatchError, or what `decompress` raises.
+
+        :param most_records: a batch with more records is refused.
+        """
+        if self.record_count > most_records:
+            raise CorruptBatchError(f"the batch has {self.record_count} records; at most {most_records} are read")
         data = compression.decompress(self.codec, self.payload, limit)
         content, at = [], 0
         for _ in range(self.record_count):
@@ -244,6 +251,8 @@ def _read_record(data: bytes, at: int, batch: RecordBatch) -> tuple[Record, int]
     key, at = _read_bytes(data, at)
     value, at = _read_bytes(data, at)
     count, at = _read_varint(data, at)
+    if count > MOST_HEADERS:
+        raise CorruptBatchError(f"a record has {count} headers; at most {MOST_HEADERS} are read")
     headers = []
     for _ in range(count):
         name, at = _read_bytes(data, at)

@@ -41,10 +41,12 @@ class DecompressionLimitError(ValueError):
 def decompress(codec: int, data: bytes | memoryview, limit: int) -> bytes:
     """Decompress the records of a batch.
 
-    codec: 0-4 as in the attributes of a batch. data: the bytes after the header. limit: the largest size of the result, in
-    bytes. Raises CorruptCompressedDataError or DecompressionLimitError; never holds more than about `limit` bytes plus
-    STEP_BYTES.
+    codec: as in the attributes of a batch; 5 to 7 are invalid. data: the bytes after the header. limit: the largest size of
+    the result, in bytes. Raises CorruptCompressedDataError or DecompressionLimitError; holds at most about twice `limit`
+    bytes (the parts and the result), and no more than `limit` bytes plus STEP_BYTES if the limit is exceeded.
     """
+    if codec >= len(DECOMPRESSORS):
+        raise CorruptCompressedDataError(f"unknown compression {codec}")
     return DECOMPRESSORS[codec](data, limit)
 
 

@@ -19,13 +19,16 @@ LENGTH = struct.Struct(">i")
 OVERHEAD_BYTES, MAGIC_AT, CRC_FROM = 12, 16, 16
 CODEC_MASK, LOG_APPEND_TIME = 0x07, 0x08
 NO_LIMIT = 1 << 31
+MOST_MESSAGES = 1 << 20
+"""Limit of the messages in a wrapper from a foreign broker: as an object, a message needs about 256 bytes, besides its key and
+value, and a few bytes of a compressed wrapper can become millions of messages."""
 
 
 class CorruptMessageError(ValueError):
     """The bytes are not a valid message of format v0 or v1."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OldMessage:
     """A message; `timestamp` in ms, -1 in v0. In a wrapper, `offset` is that of its last message, and `value` is compressed."""
 
@@ -41,17 +44,31 @@ class OldMessage:
         """0 none, 1 gzip, 2 snappy, 3 lz4."""
         return self.attributes & CODEC_MASK
 
-    def opened(self, limit: int = NO_LIMIT) -> list[OldMessage]:
+    def opened(self, limit: int = NO_LIMIT, most_messages: int = NO_LIMIT) -> list[OldMessage]:
         """The messages of a wrapper with absolute offsets and effective timestamps; the message itself if it is not compressed.
 
-        :param limit: largest decompressed size in bytes.
+        :param limit: largest decompressed size in bytes. :param most_messages: largest number of messages.
         :raises CorruptMessageError: the value is not a message set of the wrapper's format.
         :raises ValueError: errors of `decompress`.
         """
         if self.codec == compression.NONE:
             return [self]
-        inner = list(read_messages(compression.decompress_old(self.codec, self.value or b"", limit, self.magic)))
-        if not inner or any(message.codec or message.magic != self.magic for message in inner):
+        if self.codec > compression.LZ4:
+            raise CorruptMessageError(
+                f"the wrapper at offset {self.offset} has compression {self.codec}, which format v{self.magic} does not allow"
+            )
+        plain = compression.decompress_old(self.codec, self.value or b"", limit, self.magic)
+        inner: list[OldMessage] = []
+        for message in read_messages(plain):
+            if message.codec or message.magic != self.magic:
+                inner.clear()
+                break
+            if len(inner) == most_messages:
+                raise compression.DecompressionLimitError(
+                    f"the wrapper at offset {self.offset} has more than {most_messages} messages"
+                )
+            inner.append(message)
+        if not inner:
             raise CorruptMessageError(
                 f"the wrapper at offset {self.offset} must contain uncompressed messages of format v{self.magic}"
             )

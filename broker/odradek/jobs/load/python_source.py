@@ -129,7 +129,9 @@ def _pages(cluster: Cluster, wanted: OffsetRange) -> Iterator[tuple[list[Any], .
         columns,
         _write_nothing,
         decompress=lambda codec, data: compression.decompress(codec, data, _MOST_DECOMPRESSED_BYTES),
-        open_old=lambda data: old_messages.read_message(data)[0].opened(_MOST_DECOMPRESSED_BYTES),
+        open_old=lambda data: old_messages.read_message(data)[0].opened(
+            _MOST_DECOMPRESSED_BYTES, old_messages.MOST_MESSAGES
+        ),
     )
     while position < wanted.until:
         before = position
