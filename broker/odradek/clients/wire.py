@@ -125,6 +125,8 @@ class Connection:
         self._login_hint = ""  # for a connection that ends before the first response after ApiVersions
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
+        except UnicodeError:  # of the codec for host names; a broker can advertise any text
+            raise UnknownHostError(f"cannot connect to {self.address}: the host name is invalid") from None
         except OSError as error:
             kind = UnknownHostError if isinstance(error, socket.gaierror) else UnreachableError
             raise kind(f"cannot connect to {self.address}: {error.strerror or error}") from None
@@ -268,6 +270,7 @@ class Connection:
             head = self._receive_exactly(4, deadline)
             (size,) = _SIZE.unpack(head)
             if not 4 <= size <= MAX_RESPONSE_BYTES:
+                self.close()
                 raise UnreachableError(
                     f"{self.address} is not a Kafka broker: it responded to {request.api.name} with {bytes(head)!r}..."
                 )
@@ -335,6 +338,7 @@ class Connection:
         (correlation_id,) = _SIZE.unpack_from(frame)
         try:
             if correlation_id != request.correlation_id:
+                self.close()
                 raise UnreachableError(
                     f"{self.address} sent the response to request {correlation_id} instead of {request.correlation_id}"
                 )
@@ -432,6 +436,8 @@ def _after_tags(data: bytearray | memoryview, at: int) -> int:
         _, at = _varint(data, at)
         size, at = _varint(data, at)
         at += size
+    if at > len(data):
+        raise IndexError("the tagged fields of the response header are longer than the response")
     return at
 
 

@@ -32,7 +32,9 @@ def protocol_name(lanes: int) -> str:
 def lanes_in(protocol: str) -> int | None:
     """The number of lanes in the name of a protocol; None if it is another protocol."""
     text = protocol.removeprefix(_PROTOCOL)
-    return int(text) if protocol.startswith(_PROTOCOL) and text.isdigit() else None
+    return (
+        int(text) if protocol.startswith(_PROTOCOL) and text.isascii() and text.isdigit() and len(text) < 10 else None
+    )
 
 
 def assign(owned: Mapping[str, Lanes], lanes: int) -> dict[str, Lanes]:

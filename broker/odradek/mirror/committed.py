@@ -27,10 +27,11 @@ from odradek.storage.batch import (
     RecordBatch,
     read_batch,
 )
-from odradek.storage.compression import CorruptCompressedDataError, DecompressionLimitError
-from odradek.storage.old_messages import CorruptMessageError, read_message
+from odradek.storage.old_messages import MOST_MESSAGES, read_message
 
 MOST_DECOMPRESSED_BYTES = 1 << 30
+MOST_RECORDS = 1 << 21
+"""Limit of the records of a batch, which are in memory as objects: a small batch can have many more."""
 POLL_S = 0.5
 MAGIC_AT = 16
 _PREFIX = struct.Struct(">qi")
@@ -66,7 +67,7 @@ class DataBatch:
         """Its records, by offset. Raises ClientError."""
         try:
             return self._opened()
-        except (CorruptBatchError, CorruptMessageError, CorruptCompressedDataError, DecompressionLimitError) as error:
+        except ValueError as error:  # of a batch, a message, or a codec
             raise ClientError(f"the batch at offset {self.first} cannot be read: {error}") from None
 
 
@@ -172,14 +173,14 @@ def _data(batch: RecordBatch, aborted: set[int]) -> DataBatch | None:
         batch.last_offset,
         batch.record_count,
         bool(batch.attributes & LOG_APPEND_TIME),
-        lambda: batch.records(MOST_DECOMPRESSED_BYTES),
+        lambda: batch.records(MOST_DECOMPRESSED_BYTES, MOST_RECORDS),
     )
 
 
 def _is_abort(batch: RecordBatch) -> bool:
     try:
-        key = batch.records(MOST_DECOMPRESSED_BYTES)[0].key or b""
-    except (CorruptBatchError, IndexError) as error:
+        key = batch.records(MOST_DECOMPRESSED_BYTES, MOST_RECORDS)[0].key or b""
+    except (ValueError, IndexError) as error:
         raise ClientError(f"the control batch at offset {batch.base_offset} cannot be read: {error}") from None
     return len(key) >= END_TXN_KEY.size and END_TXN_KEY.unpack_from(key)[1] == ABORT
 
@@ -188,8 +189,8 @@ def _old(place: Place, data: memoryview) -> DataBatch:
     """A message of format v0 or v1, with its inner messages if it is compressed. Raises ClientError."""
     try:
         message, _ = read_message(data)
-        inner = message.opened(MOST_DECOMPRESSED_BYTES)
-    except (CorruptMessageError, CorruptCompressedDataError, DecompressionLimitError) as error:
+        inner = message.opened(MOST_DECOMPRESSED_BYTES, MOST_MESSAGES)
+    except ValueError as error:  # of a message or a codec
         raise ClientError(f"{place[0]}-{place[1]} returned a damaged message: {error}") from None
     records = [Record(old.key, old.value, old.timestamp, (), old.offset) for old in inner]
     if not records:

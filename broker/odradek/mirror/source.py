@@ -91,11 +91,12 @@ class _Followed:
 
 
 class _PendingFetch(NamedTuple):
-    """:param turns: of the partitions when the request was sent."""
+    """:param turns: of the partitions when the request was sent. :param rest_until: the leader waits so long for records."""
 
     node_id: int
     deadline: float
     turns: dict[Place, int]
+    rest_until: float
 
 
 class SourceReader:
@@ -122,6 +123,7 @@ class SourceReader:
         self._names: dict[bytes, str] = {}
         self._leaders = PartitionLeaders(cluster, lambda line: warn(f"the source: {line}"))
         self._pending: dict[Connection, _PendingFetch] = {}
+        self._rests: dict[int, float] = {}  # until when leaders are not asked, because they did not wait for records
         self._turns = 0
         self._largest_bytes = options.fetch_memory_bytes // 2
         self._alone: dict[
@@ -159,6 +161,7 @@ class SourceReader:
         """The seconds after which `poll` should be called at the latest; None: there is no time for it."""
         due = [pending.deadline for pending in self._pending.values()]
         due += [] if self._leaders.look_at is None else [self._leaders.look_at]
+        due += self._rests.values()
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def poll(self, ready: list[Connection]) -> Iterator[Event]:
@@ -171,7 +174,9 @@ class SourceReader:
         self._drop_timed_out()
         if self._leaders.due:
             yield from self._look_up_leaders()
-        busy = {pending.node_id for pending in self._pending.values()}
+        now = time.monotonic()
+        self._rests = {node_id: until for node_id, until in self._rests.items() if until > now}
+        busy = {pending.node_id for pending in self._pending.values()} | self._rests.keys()
         for node_id in [node for node, places in self._leaders.led.items() if places and node not in busy]:
             self._send_fetch(node_id)
 
@@ -342,9 +347,10 @@ class SourceReader:
         except UnreachableError as error:
             self._lose(node_id, error)
         else:
-            deadline = time.monotonic() + self._options.fetch_wait_ms / 1000 + self._options.request_timeout_s
+            rest_until = time.monotonic() + self._options.fetch_wait_ms / 1000
+            deadline = rest_until + self._options.request_timeout_s
             turns = {place: self._followed[place].turn for place in places}
-            self._pending[connection] = _PendingFetch(node_id, deadline, turns)
+            self._pending[connection] = _PendingFetch(node_id, deadline, turns, rest_until)
 
     def _too_large(self, node_id: int, places: list[Place], error: ResponseTooLargeError) -> Iterator[Stopped]:
         """A batch does not fit into the memory: find its partition with requests for one at a time, and stop it."""
@@ -365,7 +371,7 @@ class SourceReader:
         )
 
     def _receive(self, connection: Connection) -> Iterator[Event]:
-        node_id, _, turns = self._pending.pop(connection)
+        node_id, _, turns, rest_until = self._pending.pop(connection)
         try:
             response = connection.receive()
         except ResponseTooLargeError as error:
@@ -378,6 +384,8 @@ class SourceReader:
             self._lose(node_id, UnreachableError(f"{connection.address}: {describe_code(response.error_code)}"))
             return
         self._leaders.answered()
+        if not any(part.records or part.error_code for topic in response.responses for part in topic.partitions):
+            self._rests[node_id] = rest_until
         for topic in response.responses:
             name = topic.topic or self._names.get(bytes(topic.topic_id), "")
             for part in topic.partitions:
@@ -406,6 +414,14 @@ class SourceReader:
                 reason = (
                     f"{_named(route)} of the source has leader epoch {found.leader_epoch} behind offset {followed.position}, "
                     f"and {followed.epochs.newest} before: its log was truncated; delete the copy to begin again"
+                )
+                self.drop(route)
+                yield Stopped(route, reason, True)
+                return
+            if found.consumed and found.position == followed.position and found.problem is None:
+                reason = (
+                    f"the source returns only records of {_named(route)} before offset {followed.position}, from which it "
+                    "is read"
                 )
                 self.drop(route)
                 yield Stopped(route, reason, True)

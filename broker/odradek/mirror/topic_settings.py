@@ -3,6 +3,7 @@
 Functions over a `Cluster` and values. Used in the thread of a flow, and by `odradek mirror check`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -111,7 +112,8 @@ def changes(source: Settings, target: Settings, excluded: Patterns, source_defau
 def largest_message(settings: Settings) -> int | None:
     """The value of max.message.bytes; None if it is not known."""
     setting = settings.get(LARGEST_MESSAGE)
-    return int(setting.value) if setting is not None and setting.value and setting.value.isdigit() else None
+    value = None if setting is None else setting.value
+    return int(value) if value is not None and re.fullmatch("[0-9]{1,10}", value) else None
 
 
 def has_create_time(settings: Settings) -> bool:
