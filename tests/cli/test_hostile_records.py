@@ -31,7 +31,7 @@ from tests.hostile_records import (
 )
 from tests.storage.old_writer import message
 
-TEMPLATES = ("{topic} {offset} {key} {value} {headers}\\n", "json")
+TEMPLATES = ("{topic} {offset} {time} {key} {value} {headers}\\n", "json")
 
 
 def reader_into(columns, limit=LIMIT, most_messages=1 << 20):
@@ -243,6 +243,15 @@ def test_a_record_with_too_many_headers_is_an_error():
         assert tracemalloc.get_traced_memory()[1] < 32 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("time_ms", [1_700_000_000_000_000, (1 << 63) - 1, 253_402_300_800_000 + 86_400_000])
+def test_a_time_after_the_year_9999_is_printed_as_a_number(time_ms):
+    output = []
+    reader = RecordReader(printer("{offset} {time}\\n"), output.append, decompress=None, open_old=None)
+    reader.read("t", 0, build_batch([Record(timestamp=time_ms), Record(timestamp=0)]), 0)
+    reader.flush()
+    assert b"".join(output).startswith(b"0 %d ms\n1 19" % time_ms)
 
 
 @pytest.mark.parametrize("codec", range(1, 5))

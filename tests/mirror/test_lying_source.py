@@ -289,6 +289,15 @@ def test_a_batch_of_an_internal_topic_with_too_many_records_is_an_error(monkeypa
                 batch.records()
 
 
+@pytest.mark.parametrize(("deltas", "wrong"), [([0, 5], 15), ([1, 1], 11), ([1, 0], 10), ([-1, 0], 9)])
+def test_records_outside_of_their_batch_or_not_in_order_are_an_error(deltas: list[int], wrong: int) -> None:
+    data = build_batch([Record(None, b"v")] * 2, base_offset=10, offset_deltas=deltas, last_offset_delta=1)
+    ((batch, _),) = batches_of(FetchedRecords(PLACE, memoryview(data), []), 0)
+    assert batch is not None
+    with pytest.raises(ClientError, match=f"the batch of the offsets 10 to 11 has a record at offset {wrong} after"):
+        batch.records()
+
+
 def lie_in_fetch(monkeypatch: pytest.MonkeyPatch, lie: Callable[[Any], None]) -> None:
     """Change the Fetch responses that a lane receives."""
     receive = source.Connection.receive

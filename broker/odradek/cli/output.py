@@ -94,10 +94,16 @@ def count(number: int, noun: str) -> str:
 
 
 def when(time_ms: int) -> str:
-    """A time in ms since 1970 as ISO 8601 text in the time zone of this machine; "-" if negative."""
+    """A time in ms since 1970 as ISO 8601 text in the time zone of this machine; "-" if negative.
+
+    A time after the year 9999, for example of a producer that writes microseconds, is "N ms".
+    """
     if time_ms < 0:
         return "-"
-    return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(" ", "milliseconds")
+    try:
+        return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(" ", "milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
 
 
 def span(milliseconds: int) -> str:

@@ -66,9 +66,18 @@ class DataBatch:
     def records(self) -> list[Record]:
         """Its records, by offset. Raises ClientError."""
         try:
-            return self._opened()
+            records = self._opened()
         except ValueError as error:  # of a batch, a message, or a codec
             raise ClientError(f"the batch at offset {self.first} cannot be read: {error}") from None
+        before = self.first - 1
+        for record in records:
+            if not before < record.offset <= self.last:
+                raise ClientError(
+                    f"the batch of the offsets {self.first} to {self.last} has a record at offset {record.offset} after "
+                    f"{before}"
+                )
+            before = record.offset
+        return records
 
 
 def bounds(cluster: Cluster, place: Place) -> Bounds:
