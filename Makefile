@@ -19,6 +19,8 @@ NATIVE := $(wildcard _ext/*/*.pyx _ext/*/*.pxd _ext/*/*.h)
 DEBUG_BUILD := $(CURDIR)/.build/debug
 SANITIZED_BUILD := $(CURDIR)/.build/sanitized
 ADDRESS_BUILD := $(CURDIR)/.build/address
+# Without the limit, a process that dies (a signal, a finding of a sanitizer) makes pytest-xdist wait for ever.
+DISTRIBUTED := --dist loadgroup --max-worker-restart=0
 SANITIZED_TESTS := tests/protocol tests/net tests/storage tests/shm tests/replication/test_fetcher.py tests/faults/test_bad_input.py \
 	tests/api/test_hostile_frames.py tests/api/test_gates.py tests/api/test_produce.py tests/api/test_transactional_produce.py \
 	tests/api/test_fetch.py tests/api/test_follower_fetch.py tests/api/test_old_formats.py tests/api/test_decompression.py \
@@ -108,15 +110,15 @@ cluster: build-dev ## ZooKeeper and three brokers with a topic, to try out a clu
 	@$(BIN)/python -m tests.cluster.playground
 
 quick: build-dev ## the tests that start no broker and no other program: less than two minutes
-	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not ($(STARTS) or long)" $(TESTS)
+	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) $(DISTRIBUTED) -m "not ($(STARTS) or long)" $(TESTS)
 
 test: lint ## lint, then all tests that CI runs: about 30 minutes (TESTS=tests/config for some of them)
-	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) --dist loadgroup --durations=25 -m "not faults and not package and not nightly and not deploy" $(TESTS)
+	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) $(DISTRIBUTED) --durations=25 -m "not faults and not package and not nightly and not deploy" $(TESTS)
 	@test -n "$(TESTS)" || $(MAKE) test-faults test-cuts test-package
 	@$(if $(filter test-all,$(MAKECMDGOALS)),,$(BIN)/python -m tests.tiers)
 
 test-all: test ## also what takes long: live dashboards and alerts, the sanitizers
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --durations=25 -m nightly $(TESTS)
+	@$(BIN)/python -m pytest -q -n $(JOBS) $(DISTRIBUTED) --durations=25 -m nightly $(TESTS)
 	@ACCESS_SETS=50 AUTHORIZER_SETS=10000 REVOCATION_ROUNDS=1000 $(BIN)/python -m pytest -q -o timeout=3600 \
 		tests/security/test_authorizer.py tests/security/test_access_against_kafka.py \
 		tests/security/test_against_standard_authorizer.py tests/security/test_revocation.py
@@ -164,7 +166,7 @@ test-cuts: build-dev ## cut clients' connections in every state of their request
 		|| { tail -n 40 build.log >&2; exit 1; }; \
 	PYTHONPATH=$(ADDRESS_BUILD)/broker PYTHONMALLOC=malloc LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:log_path=$(ADDRESS_BUILD)/reports/asan \
-		$(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(CUT_TESTS); \
+		$(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) $(DISTRIBUTED) $(CUT_TESTS); \
 	! grep -rh . reports >&2
 
 # A fourth copy, compiled for both sanitizers. The brokers that the tests start run with them, too. What AddressSanitizer finds is in
@@ -180,7 +182,7 @@ test-sanitized: build-dev ## what reads hostile bytes, under AddressSanitizer an
 		LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:log_path=$(SANITIZED_BUILD)/reports/asan \
 		UBSAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_stacktrace=1 \
-		$(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -o timeout=1200 $(or $(TESTS),$(SANITIZED_TESTS))
+		$(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) $(DISTRIBUTED) -o timeout=1200 $(or $(TESTS),$(SANITIZED_TESTS))
 	@! grep -rh . $(SANITIZED_BUILD)/reports >&2
 
 # The load generator: what `python -m bench` drives, and by itself for profiling (`.build/gen --help`).
