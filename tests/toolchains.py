@@ -22,9 +22,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from odradek.testing import Broker
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 BUILD_DIRECTORY = REPOSITORY / ".build"
@@ -46,8 +49,13 @@ LIBRDKAFKA_TESTS = (
 """Those of librdkafka's own tests that use transactions or security, and a real broker. Not among them: 0055 measures
 latencies, 0105 and 0158 use librdkafka's own broker, 0177 needs share groups."""
 
+_LOG4J = f"-Dlog4j2.configurationFile={CLIENTS_DIRECTORY / 'java' / 'log4j2.properties'}"
+
 #: A small JVM that starts quickly: these tools live for a second or two.
 JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+_ARCHIVE_MAKER = "org.apache.kafka.tools.EndToEndLatency"
+"""Loads what most tools load: a producer, a consumer and an administrator."""
 
 _BUILD_TIMEOUT_S = 600
 _FETCHES = 3
@@ -131,9 +139,45 @@ def java_classes() -> Path:
 def java_command(main_class: str, *arguments: str, classes: bool = False, version: str = KAFKA_VERSION) -> list[str]:
     """Return the command line that runs `main_class` on Kafka's jars, and on the tests' classes if `classes`."""
     jars = kafka_jars(version)
-    log4j = CLIENTS_DIRECTORY / "java" / "log4j2.properties"
-    class_path = f"{java_classes()}:{jars}/*" if classes else f"{jars}/*"
-    return ["java", *JVM_OPTIONS, f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path, main_class, *arguments]
+    archive = _kafka_archive(jars) if version == KAFKA_VERSION else []
+    # the jars are first, as they were in the JVM that made the archive
+    class_path = f"{jars}/*:{java_classes()}" if classes else f"{jars}/*"
+    return ["java", *JVM_OPTIONS, *archive, _LOG4J, "-cp", class_path, main_class, *arguments]
+
+
+@cache
+def _kafka_archive(jars: Path) -> list[str]:
+    """The options of `class_archive` for Kafka's tools."""
+
+    def load(option: str) -> None:
+        with Broker(topics={"latency": 1}) as broker:
+            arguments = ["--bootstrap-server", broker.bootstrap_servers, "--topic", "latency", "--num-records", "1"]
+            arguments += ["--producer-acks", "1", "--record-size", "8"]
+            _run(["java", *JVM_OPTIONS, option, _LOG4J, "-cp", f"{jars}/*", _ARCHIVE_MAKER, *arguments])
+
+    return class_archive("kafka-classes", [jars.name, _LOG4J, *JVM_OPTIONS], load)
+
+
+def class_archive(name: str, texts: Iterable[str], load: Callable[[str], None]) -> list[str]:
+    """Return options of a JVM that takes its classes from an archive, which halves the CPU time of a short life.
+
+    The archive is made once: `load(option)` runs a JVM that loads the classes, with `option`, and returns when that has ended.
+    A JVM whose class path does not begin with that JVM's, or of another version of Java, does without the archive.
+
+    :param texts: what the archive depends on beside Java, among them the names of the directories of jars.
+    """
+    java = Path(require_command("java", "default-jdk-headless")).resolve()
+    status = java.stat()
+
+    def build(directory: Path) -> None:
+        load(f"-XX:ArchiveClassesAtExit={directory / 'classes.jsa'}")
+
+    texts = [*texts, f"{java} {status.st_size} {status.st_mtime_ns}"]
+    archive = make_product(name, [], build, texts) / "classes.jsa"
+    if not archive.exists():  # this Java has no archive of its own classes to add to
+        return []
+    # a warning that the archive does not fit would be in the output of a tool
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable", "-Xlog:all=error:stderr"]
 
 
 def run_java(
