@@ -10,8 +10,10 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 
@@ -21,6 +23,8 @@ from tests.waiting import until
 
 START_S = 300
 """How long Kafka may take to listen; the script gives up after a minute, which a busy machine needs."""
+_COMPILER = "-XX:TieredStopAtLevel=1"
+"""The second compiler of Java needs more CPU time in the short life of a peer than its code saves."""
 
 
 class Peer:
@@ -79,8 +83,8 @@ class Peer:
         os.kill(int((self._directory / "pid").read_text()), signal.SIGKILL)
 
     def _environment(self) -> dict[str, str]:
-        version = {} if self._version is None else {"KAFKA_PEER_VERSION": self._version}
-        return {**os.environ, "KAFKA_HEAP": "-Xms512m -Xmx512m", **version}
+        options = [_COMPILER, *_archive(self._script, self._version)]
+        return _environment(self._version) | {"JDK_JAVA_OPTIONS": " ".join(options)}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -98,6 +102,25 @@ class Peer:
     def _runs(self) -> bool:
         pid = self._directory / "pid"
         return pid.exists() and (Path("/proc") / pid.read_text().strip()).exists()
+
+
+def _environment(version: str | None) -> dict[str, str]:
+    chosen = {} if version is None else {"KAFKA_PEER_VERSION": version}
+    return {**os.environ, "KAFKA_HEAP": "-Xms512m -Xmx512m", **chosen}
+
+
+@cache
+def _archive(script: Path, version: str | None) -> list[str]:
+    """The options with which this Kafka takes its classes from an archive."""
+
+    def load(option: str) -> None:
+        environment = _environment(version) | {"JDK_JAVA_OPTIONS": f"{_COMPILER} {option}"}
+        with tempfile.TemporaryDirectory(prefix="odradek-") as directory, reserved(2) as port:
+            started = [str(script), "start", str(port), directory]
+            subprocess.run(started, env=environment, stdout=subprocess.DEVNULL, timeout=START_S, check=True)
+            subprocess.run([str(script), "stop", directory], timeout=START_S, check=True)
+
+    return toolchains.class_archive("kafka-peer-classes", [str(version), _COMPILER, script.read_text()], load)
 
 
 def _with(value: str, words: Mapping[str, str]) -> str:
