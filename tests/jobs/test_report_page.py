@@ -18,10 +18,12 @@ import pyarrow.dataset
 import pytest
 
 from odradek.jobs.usage_report import report
+from odradek.jobs.usage_report.aggregates import aggregate
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.options import Options
 from odradek.jobs.usage_report.summary import Summary
 from tests import toolchains
+from tests.jobs import report_tables
 from tests.jobs.report_tables import DAY, END, GAP, HOSTILE, HOUR, make_tables
 
 pytestmark = [pytest.mark.xdist_group("usage_report_page"), pytest.mark.timeout(1200)]
@@ -29,6 +31,7 @@ pytestmark = [pytest.mark.xdist_group("usage_report_page"), pytest.mark.timeout(
 DAYS = 22
 TO = datetime.fromtimestamp(END, UTC)
 WEEK = (TO - timedelta(days=7), TO)
+A_PART_OF_A_RECORD = 2e-8  # of the traffic of an hour: some bytes in each, and not one whole record
 WHAT_IFS = ("retention.ms=20d,topic=orders.*", "growth=1.3")
 
 
@@ -263,6 +266,17 @@ def test_the_findings_contain_the_problems_of_the_week(page: Page, week: Summary
     assert "/data/a of broker 1 will be full in" in said and "orders.placed" in said and str(week.files[0]) in said
     tables = week.text[week.text.index("Days until each log directory is full:") :]
     assert len(tables) > 15 and max(map(len, tables)) <= 100
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_topic_of_which_a_client_was_sent_bytes_is_not_unread(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: bool
+) -> None:
+    reader = ("User:ANONYMOUS", "kcat", "audit.trail", 0.0, A_PART_OF_A_RECORD)
+    monkeypatch.setattr(report_tables, "CLIENTS", [*report_tables.CLIENTS, *([reader] if read else [])])
+    tables = make_tables(tmp_path, days=2, gap=None, more_topics=0)
+    figures = aggregate(session, tables, END - DAY, END)
+    assert ("audit.trail" in list(figures.unread["topic"])) is not read
 
 
 def test_the_same_tables_make_the_same_bytes(session: Any, place: Path, week: Summary) -> None:

@@ -6,17 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from odradek.cli.main import main
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.options import Source
+from odradek.testing import Broker
 from tests.jobs import spools
 from tests.jobs.conftest import Report
 from tests.jobs.spools import HOUR_MS, MINUTE_MS, at
+from tests.metrics.scraping import scrape
+from tests.sasl import SaslWire, settings
+from tests.waiting import until
+from tests.wire import batch
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200), pytest.mark.java]
 
 DAY = at("2025-11-20")
 NEXT_DAY = at("2025-11-21")
+SPOOL = {"metrics.listener": "127.0.0.1:0", "usage.spool.max.bytes": 1 << 20, "usage.spool.interval.ms": 1000}
+"""The settings of a broker that writes a spool."""
 TABLES = (
     "traffic_hourly",
     "topics_hourly",
@@ -261,3 +270,24 @@ def test_coverage_names_the_hour_that_holds_the_counts_of_lost_intervals(report:
     eleven = at("2025-11-20T11:00:00")
     carried = {row["hour"]: row["carried_ms"] for row in report.rows("coverage_hourly") if row["carried_ms"]}
     assert carried == {eleven + 2 * HOUR_MS: 2 * HOUR_MS + MINUTE_MS}
+
+
+def test_the_page_names_the_principal_of_a_login(spark: Any, tmp_path: Path) -> None:
+    """From a broker's spool. The command uses the session that there is."""
+    out = tmp_path / "out"
+    with Broker(settings() | SPOOL, {"orders": 1}, directory=tmp_path / "broker") as broker:
+        with SaslWire.on(broker) as wire:
+            wire.log_in()
+            assert wire.produce("orders", batch(b"x" * 1000)).error_code == 0
+        alice = {"principal": "User:alice", "api": "Produce", "topic": "orders"}
+        until(lambda: scrape(broker).sum("odradek_usage_records_in_total", **alice) == 1, "the metrics name alice")
+
+        def spooled() -> bool:
+            lines = [line for file in broker.data_dir.glob("usage-*") for line in file.read_text().splitlines()]
+            return any("User:alice" in line and "Produce" in line for line in lines)
+
+        until(spooled, "the spool names alice")
+    arguments = ("--spool", broker.data_dir, "--from", "-1d", "--to", "tomorrow", "--out", out)
+    done = CliRunner().invoke(main, ["report", "usage", *map(str, arguments)])
+    assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
+    assert "(User:alice)" in (out / "report.html").read_text()
