@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.tiers import TOOLS, marks_of, marks_of_name
 
-# The tests run in several processes already. numpy's other threads would only wait in loops for the little matrices of the
-# forecasts: most of the CPU time of their tests. numpy reads this when it is imported, here and in the processes that tests start.
+# numpy's other threads only wait in loops for the little matrices of the forecasts, which took most of the CPU time of their
+# tests. numpy reads this variable when it is imported, in this process and in those that tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # How long an example takes is the machine's affair; and which examples are tried is that of the test, not of chance, so that
