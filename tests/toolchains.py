@@ -174,7 +174,7 @@ def class_archive(name: str, texts: Iterable[str], load: Callable[[str], None]) 
 
     texts = [*texts, f"{java} {status.st_size} {status.st_mtime_ns}"]
     archive = make_product(name, [], build, texts) / "classes.jsa"
-    if not archive.exists():  # this Java has no archive of its own classes to add to
+    if not archive.exists():  # it extends the archive of the JDK, which some installations do not have
         return []
     # a warning that the archive does not fit would be in the output of a tool
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable", "-Xlog:all=error:stderr"]
