@@ -24,6 +24,7 @@ from odradek.protocol.schemas import (
 from odradek.storage.batch import CONTROL, LOG_APPEND_TIME, Record, build_batch, read_batches
 from odradek.testing import Broker
 from tests.clients.kafka_peer import Peer
+from tests.storage.compressed_variants import VARIANTS
 from tests.wire import NOBODY, Wire, batch, fetch_request, produce_request, with_crc
 
 pytestmark = [pytest.mark.xdist_group("against-kafka"), pytest.mark.timeout(900), pytest.mark.java]
@@ -44,6 +45,7 @@ TOPICS: tuple[tuple[str, int, dict[str, object]], ...] = (
     ("of-the-hour", 1, {"cleanup_policy": "compact", **OF_THE_HOUR}),
     ("append-time", 1, {"message_timestamp_type": "LogAppendTime"}),
     ("shortened", 2, {}),
+    ("compressed", 1, {}),
 )
 UNCOMPARED = {
     "throttle_time_ms",
@@ -486,3 +488,15 @@ def test_the_answer_is_kafkas(sides, case):
     assert not any(found.values()), "\n".join(
         f"version {version}{one}" for version, all_ in found.items() for one in all_
     )
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_compressed_batch_is_taken_or_refused_as_the_table_says(sides, name):
+    """The error codes differ: Kafka answers most of these with UNKNOWN_SERVER_ERROR."""
+    variant = VARIANTS[name]
+    request = of_produce("compressed", 0, variant.batch())
+    codes = [
+        side.ask(request(side), produce.API_KEY, 9)["responses"][0]["partition_responses"][0]["error_code"]
+        for side in sides
+    ]
+    assert [code == 0 for code in codes] == [variant.here, variant.kafka]

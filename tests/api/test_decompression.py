@@ -117,7 +117,7 @@ def test_batches_that_are_corrupt_count_too(tmp_path):
         send(wire, *[with_crc(corrupt) for _ in range(10)])
         worker.turn()
         worker.append()
-        assert told(wire) == [ErrorCode.CORRUPT_MESSAGE] * 4 + [ErrorCode.NOT_ENOUGH_REPLICAS] * 6
+        assert told(wire) == [ErrorCode.INVALID_RECORD] * 4 + [ErrorCode.NOT_ENOUGH_REPLICAS] * 6
     finally:
         worker.close()
 

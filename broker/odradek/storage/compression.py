@@ -3,6 +3,10 @@
 Runs in append threads of workers (the libraries release the GIL), in look-ups by timestamp, and in tools. Stateless.
 Formats: gzip; raw snappy or the framing of Java's xerial library (which Kafka writes); lz4 frames; zstd frames. Each library is
 imported with the first batch that needs it, which saves memory in processes that decompress nothing.
+
+Batches of clients (`open_batch`, `decompress_produced`) are also checked for what Java's readers refuse although the libraries
+here read it. The other functions read that, because logs may contain it. The differences from Kafka are listed in
+``docs/decisions/0022-what-one-request-may-cost.md``.
 """
 
 from __future__ import annotations
@@ -12,12 +16,13 @@ from collections.abc import Callable
 from typing import Any
 
 import odradek._ext.records.record_batch as records
+import odradek._ext.records.zstd_frames as zstd_frames
 from odradek.storage import lz4_header
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
-CORRUPT_MESSAGE = 2
+INVALID_RECORD = 87
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES = 16
@@ -28,6 +33,9 @@ STEP_BYTES = 1 << 20
 FIRST_GZIP_INPUT_BYTES = 256
 LZ4_DEFAULT_LEVEL = 9  # means the fast compressor, as in Kafka
 ZSTD_DEFAULT_LEVEL = 3
+ZSTD_MAXIMAL_WINDOW_BYTES = 128 << 20
+"""As in Kafka: the window of level 22. Producers that compress as a stream state the window of their level in every batch."""
+ZSTD_NO_MEMORY = "Allocation error"  # in the text of ZSTD_error_memory_allocation
 
 
 class CorruptCompressedDataError(ValueError):
@@ -43,7 +51,8 @@ def decompress(codec: int, data: bytes | memoryview, limit: int) -> bytes:
 
     codec: as in the attributes of a batch; 5 to 7 are invalid. data: the bytes after the header. limit: the largest size of
     the result, in bytes. Raises CorruptCompressedDataError or DecompressionLimitError; holds at most about twice `limit`
-    bytes (the parts and the result), and no more than `limit` bytes plus STEP_BYTES if the limit is exceeded.
+    bytes (the parts and the result, or the parts and the window of zstd), and no more than `limit` bytes plus STEP_BYTES if the
+    limit is exceeded. Raises MemoryError if the system refuses the memory of a window.
     """
     if codec >= len(DECOMPRESSORS):
         raise CorruptCompressedDataError(f"unknown compression {codec}")
@@ -68,6 +77,22 @@ def decompress_old(codec: int, data: bytes | memoryview, limit: int, magic: int)
     return decompress(codec, data, limit)
 
 
+def decompress_produced(codec: int, data: bytes | memoryview, limit: int, magic: int) -> bytes:
+    """Like `decompress_old`, for a message from a client: CorruptCompressedDataError also for what Java's readers refuse."""
+    check_readable(codec, data)
+    return decompress_old(codec, data, limit, magic)
+
+
+def check_readable(codec: int, data: bytes | memoryview) -> None:
+    """Raise CorruptCompressedDataError for data that Java's readers refuse although `decompress` would return its content."""
+    if codec == LZ4:
+        refusal = lz4_header.refusal_of_java(data)
+        if refusal:
+            raise CorruptCompressedDataError(f"lz4: {refusal}")
+    elif codec == ZSTD and not zstd_frames.are_whole(data):
+        raise CorruptCompressedDataError("zstd: truncated frame, or data that is no frame")
+
+
 def compress_old(codec: int, data: bytes, magic: int) -> bytes:
     """Compress the value of a message of format v0 or v1; lz4 frames in v0 get the wrong checksum that readers of v0 expect."""
     packed = compress(codec, data)
@@ -79,6 +104,8 @@ def open_batch(batch: bytes | memoryview, limit: int) -> tuple[int, dict[str, An
 
     batch: at least one whole batch. limit: see `decompress`. Returns Kafka's error code (0: valid), the fields of BatchInfo
     by name (see `odradek._ext.records.record_batch.check`), and the decompressed records. Raises DecompressionLimitError.
+    Records that cannot be decompressed although the batch's CRC matches are an error of the sender: INVALID_RECORD, which
+    producers report. They would send the same bytes again after CORRUPT_MESSAGE, until their timeout.
     """
     error, info = records.check(batch)
     if error or info is None:
@@ -87,9 +114,10 @@ def open_batch(batch: bytes | memoryview, limit: int) -> tuple[int, dict[str, An
     if info["codec"] == NONE:
         return error, info, bytes(payload)
     try:
+        check_readable(info["codec"], payload)
         plain = decompress(info["codec"], payload, limit)
     except CorruptCompressedDataError:
-        return CORRUPT_MESSAGE, info, b""
+        return INVALID_RECORD, info, b""
     return *records.check_decompressed(batch, plain), plain
 
 
@@ -152,14 +180,21 @@ def _unlz4(data: bytes | memoryview, limit: int) -> bytes:
 
 
 def _unzstd(data: bytes | memoryview, limit: int) -> bytes:
-    """Decompress concatenated zstd frames. The window is bounded, too, so that a small header cannot allocate gigabytes."""
+    """Decompress concatenated zstd frames.
+
+    The library allocates the window that a frame states, whatever `limit` is. Only its pages that content was written to take
+    memory: no more than `limit` bytes, and what the allocator rounds. The window is freed before the parts are joined.
+    """
+    return b"".join(_unzstd_parts(data, limit))
+
+
+def _unzstd_parts(data: bytes | memoryview, limit: int) -> list[bytes]:
     import zstandard
 
-    window = max(limit, 1 << 20)
     parts: list[bytes] = []
     left = limit
     try:
-        with zstandard.ZstdDecompressor(max_window_size=1 << min(window.bit_length(), 27)).stream_reader(
+        with zstandard.ZstdDecompressor(max_window_size=ZSTD_MAXIMAL_WINDOW_BYTES).stream_reader(
             data, read_across_frames=True
         ) as stream:
             while part := stream.read(min(left + 1, STEP_BYTES)):
@@ -168,8 +203,10 @@ def _unzstd(data: bytes | memoryview, limit: int) -> bytes:
                     raise DecompressionLimitError(f"zstd: the result exceeds the limit of {limit} bytes")
                 parts.append(part)
     except zstandard.ZstdError as error:
+        if ZSTD_NO_MEMORY in str(error):
+            raise MemoryError(f"no memory to decompress {len(data)} bytes of zstd: {error}") from error
         raise CorruptCompressedDataError(f"zstd: {error}") from error
-    return b"".join(parts)
+    return parts
 
 
 def _raw_snappy_length(data: bytes | memoryview) -> int:
@@ -205,6 +242,9 @@ def _unsnappy(data: bytes | memoryview, limit: int) -> bytes:
     parts: list[bytes] = []
     at, left = XERIAL_HEADER_BYTES, limit
     while at < len(view):
+        if view[at : at + len(XERIAL_MAGIC)] == XERIAL_MAGIC:  # another stream, as a length it would be negative
+            at += XERIAL_HEADER_BYTES
+            continue
         length = int.from_bytes(view[at : at + 4], "big", signed=True)
         at += 4
         if length < 0 or length > len(view) - at:

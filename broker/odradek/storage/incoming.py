@@ -13,7 +13,7 @@ import odradek._ext.records.messages_to_batch as messages_to_batch
 from odradek._ext.records.message_sets import BadMessageError
 from odradek.storage import compression
 from odradek.storage.compression import (
-    CORRUPT_MESSAGE,
+    INVALID_RECORD,
     CorruptCompressedDataError,
     DecompressionLimitError,
 )
@@ -71,7 +71,7 @@ def from_messages(data: bytes | memoryview, codec: int, level: int, limit: int, 
     if len(data) > limit:
         return TOO_LARGE
     try:
-        records = messages_to_batch.read_produced(data, compression.decompress_old, limit, max_message_bytes)
+        records = messages_to_batch.read_produced(data, compression.decompress_produced, limit, max_message_bytes)
         codec_used = records.codec if codec == AS_SENT else codec
         plain = records.payload
         packed = compression.compress(codec_used, plain, None if codec == AS_SENT else level)
@@ -81,7 +81,7 @@ def from_messages(data: bytes | memoryview, codec: int, level: int, limit: int, 
     except BadMessageError as bad_message:
         return bad_message.code, None, None, limit
     except CorruptCompressedDataError:
-        return CORRUPT_MESSAGE, None, None, limit
+        return INVALID_RECORD, None, None, limit
     except DecompressionLimitError:
         return TOO_LARGE
     properties = {

@@ -1,5 +1,5 @@
-"""Computes the checksum byte in the header of an lz4 frame: the correct one, and the wrong one of message format v0
-(KAFKA-3160).
+"""The header of an lz4 frame: what Java's reader refuses in it, its correct checksum byte, and the wrong one of message
+format v0 (KAFKA-3160).
 
 Stateless. The checksum is the second byte of the xxHash32 of the descriptor (flags, block size, and, depending on the
 flags, content size and dictionary id). Clients up to Kafka 0.9 also hashed the magic number of the frame.
@@ -10,6 +10,7 @@ from __future__ import annotations
 MAGIC = b"\x04\x22\x4d\x18"
 FLAGS_AT = 4
 CONTENT_SIZE_FLAG, DICTIONARY_FLAG = 0x08, 0x01
+INDEPENDENT_BLOCKS_FLAG = 0x20
 
 _P1, _P2, _P3, _P4, _P5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
 _MASK = 0xFFFFFFFF
@@ -30,6 +31,17 @@ def xxhash32(data: bytes) -> int:
     value = (value ^ value >> 15) * _P2 & _MASK
     value = (value ^ value >> 13) * _P3 & _MASK
     return value ^ value >> 16
+
+
+def refusal_of_java(data: bytes | memoryview) -> str:
+    """Why Java's reader refuses the header of a frame that the lz4 library reads; empty if it does not."""
+    if len(data) <= FLAGS_AT or bytes(data[:FLAGS_AT]) != MAGIC:
+        return "the data does not start with the magic number of a frame"
+    if not data[FLAGS_AT] & INDEPENDENT_BLOCKS_FLAG:
+        return "the blocks of the frame depend on each other; compress with independent blocks"
+    if data[FLAGS_AT] & DICTIONARY_FLAG:
+        return "the frame names a dictionary"
+    return ""
 
 
 def _checksum_at(frame: bytes | memoryview) -> int | None:
