@@ -1,16 +1,17 @@
 """Members of both protocols in one group: upgrade, translation, downgrade, and the resulting log."""
 
 import struct
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from odradek.groups.classic_member import JoinRequest, SyncRequest
-from odradek.groups.consumer_member import HeartbeatRequest
+from odradek.groups.consumer_member import ConsumerMember, HeartbeatRequest
 from odradek.groups.consumer_metadata import assignment_of
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.migration import upgrade_obstacle
 from odradek.groups.settings import ConsumerSettings, GroupSettings
+from odradek.groups.visible_topics import Visible
 from odradek.protocol import encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas.consumer_protocol import Assignment, Subscription
@@ -20,10 +21,10 @@ from tests.groups.test_consumer_group import FewTopics
 SESSION_MS = 10_000
 
 
-def subscription(owned=(), version=1):
+def subscription(owned=(), version=1, topics=("orders",), **fields):
     make = Subscription.TopicPartition
     places = [make(topic=topic, partitions=list(partitions)) for topic, partitions in owned]
-    message = Subscription(topics=["orders"], user_data=None, owned_partitions=places)
+    message = Subscription(topics=list(topics), user_data=None, owned_partitions=places, **fields)
     return struct.pack(">h", version) + encode(message, version)
 
 
@@ -55,12 +56,11 @@ class GroupsUnderTest:
     def group(self):
         return self.groups.shards.find("g")[1]
 
-    def join(self, member_id="", owned=(), **options):
+    def join(self, member_id="", owned=(), protocol=None, **options):
         once = Once()
         options.setdefault("id_required", False)
-        request = JoinRequest(
-            member_id, SESSION_MS, 30_000, "consumer", [("range", subscription(owned))], "c", "/h", **options
-        )
+        protocols = [("range", protocol or subscription(owned))]
+        request = JoinRequest(member_id, SESSION_MS, 30_000, "consumer", protocols, "c", "/h", **options)
         self.groups.members.join("g", request, once)
         return once
 
@@ -201,6 +201,100 @@ def test_a_static_member_replaces_its_classic_self_with_the_consumer_protocol():
     assert coordinator.groups.members.heartbeat("g", first.member_id, 1, "i") is ErrorCode.FENCED_INSTANCE_ID
     assert coordinator.beat("newer", 0, instance_id="i").error is ErrorCode.UNRELEASED_INSTANCE_ID
     assert coordinator.group().consumer.members.keys() == {"new"}
+
+
+STATED = {"rack_id", "rebalance_timeout_ms", "topics", "pattern", "assignor", "classic", "visible"}
+"""Fields of a member that its program states: nothing of them remains when another program takes its place."""
+IDENTITY = {"member_id", "instance_id", "client_id", "client_host"}
+KEPT = {"epoch", "previous_epoch", "state", "assigned", "revoking", "since", "reported_assignment"}
+"""The partitions of a static member, which the next member with its instance id receives."""
+OF_THE_COORDINATOR = {"confirmed", "claimed_by", "session", "revocation"}
+
+
+def stated(member):
+    return {name: getattr(member, name) for name in STATED}
+
+
+def restored_members(coordinator):
+    after = GroupsUnderTest()
+    after.groups.shards.begin(0, after.log)
+    after.groups.shards.replay(0, coordinator.log.records)
+    after.groups.loaded(0)
+    return after.group().consumer.members
+
+
+def test_each_field_of_a_member_is_stated_by_its_program_or_not():
+    assert {field.name for field in fields(ConsumerMember)} == STATED | IDENTITY | KEPT | OF_THE_COORDINATOR
+
+
+FULL = {"pattern": "oth.*", "assignor": "uniform", "rack_id": "r", "rebalance_timeout_ms": 7}
+SIGHT = Visible(frozenset({"other"}))
+
+
+def with_static_member(**options):
+    """A group of the consumer protocol with a member that reads nothing, and the static member "i"."""
+    coordinator = GroupsUnderTest()
+    coordinator.beat("stays", 0, topics=("nothing",))
+    coordinator.beat("static", 0, instance_id="i", **options)
+    return coordinator
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_nothing_that_a_member_stated_remains_when_it_returns_with_the_classic_protocol(leaves):
+    coordinator = with_static_member(topics=("other",), visible=SIGHT, **FULL)
+    if leaves:
+        coordinator.beat("static", -2, instance_id="i")
+    joined = coordinator.join(instance_id="i", protocol=subscription(topics=("orders-old",))).answer
+    member = coordinator.group().consumer.members[joined.member_id]
+    expected = {"rack_id": None, "rebalance_timeout_ms": 30_000, "topics": ("orders-old",), "pattern": None}
+    expected |= {"assignor": None, "visible": None, "classic": member.classic}
+    assert stated(member) == expected
+    assert coordinator.group().consumer.patterns == frozenset()
+    assert {topic.rstrip(b"_") for topic, _ in member.assigned} <= {b"orders-old"}
+    assert stated(restored_members(coordinator)[joined.member_id]) == expected
+
+
+@pytest.mark.parametrize("by", ["new", None])
+def test_nothing_that_a_classic_member_stated_remains_when_it_returns_with_the_consumer_protocol(by):
+    coordinator = with_static_member()
+    coordinator.beat("static", -1)
+    joined = coordinator.join(instance_id="i", protocol=subscription(version=3, rack_id="r")).answer
+    assert coordinator.group().consumer.members[joined.member_id].rack_id == "r"
+    member_id = by or joined.member_id
+    coordinator.beat(member_id, 0, instance_id="i", topics=None, pattern="oth.*", rebalance_timeout_ms=5)
+    member = coordinator.group().consumer.members[member_id]
+    expected = {"rack_id": None, "rebalance_timeout_ms": 5, "topics": (), "pattern": "oth.*", "assignor": None}
+    expected |= {"visible": None, "classic": None}
+    assert stated(member) == expected
+    assert stated(restored_members(coordinator)[member_id]) == expected
+
+
+def test_nothing_that_a_member_stated_remains_when_another_program_takes_its_instance_id():
+    coordinator = with_static_member(topics=("other",), **FULL)
+    coordinator.beat("static", -2, instance_id="i")
+    coordinator.beat("next", 0, instance_id="i", topics=("orders-old",), rebalance_timeout_ms=5)
+    member = coordinator.group().consumer.members["next"]
+    assert (member.topics, member.pattern, member.assignor, member.rack_id) == (("orders-old",), None, None, None)
+    assert stated(restored_members(coordinator)["next"]) == stated(member)
+
+
+def test_a_member_that_returns_with_the_same_subscription_begins_no_rebalance():
+    coordinator = with_static_member(topics=(), visible=SIGHT, **FULL)
+    held = coordinator.beat("static", coordinator.group().consumer.epoch, instance_id="i").assignment
+    group = coordinator.group().consumer
+    assigned, epoch = group.members["static"].assigned, group.epoch
+    assert assigned
+    coordinator.beat("static", -2, instance_id="i")
+    coordinator.beat("next", 0, instance_id="i", topics=(), visible=Visible(frozenset({"other"})), **FULL)
+    assert (group.members["next"].assigned, group.epoch) == (assigned, epoch), held
+
+
+def test_a_classic_member_that_rejoins_without_its_rack_has_none():
+    coordinator = with_static_member()
+    joined = coordinator.join(protocol=subscription(version=3, rack_id="r")).answer
+    coordinator.join(joined.member_id, protocol=subscription(version=3))
+    assert coordinator.group().consumer.members[joined.member_id].rack_id is None
+    assert restored_members(coordinator)[joined.member_id].rack_id is None
 
 
 def test_a_group_that_is_too_large_for_the_other_protocol_keeps_its_protocol():

@@ -178,9 +178,10 @@ class ConsumerGroup:
             then(refused)
             return
         changes: list[Record] = []
+        returns = request.member_id not in self.members
         member = self._member(request, changes)
         member.confirmed, member.claimed_by = True, None
-        self._take_over(member, request, changes)
+        self._take_over(member, request, returns, changes)
         self._assign(changes)
         joins = request.member_epoch == JOINING
         if member.reconcile(
@@ -273,10 +274,20 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
 
-    def _take_over(self, member: ConsumerMember, request: HeartbeatRequest, changes: list[Record]) -> None:
-        """Apply the fields of a heartbeat; a change of the subscription or of the subscribed topics raises the group epoch."""
+    def _take_over(
+        self, member: ConsumerMember, request: HeartbeatRequest, returns: bool, changes: list[Record]
+    ) -> None:
+        """Apply the fields of a heartbeat; a change of the subscription or of the subscribed topics raises the group epoch.
+
+        A JoinGroup states the whole subscription, as does the first heartbeat of a member, and of a member that was a classic
+        one. So nothing of the former subscription remains: the topics and the pattern were those of another program.
+
+        :param returns: the member is new, or has taken over the state of a static member.
+        """
         subscription = member.topics, member.pattern, member.assignor
         before = (*subscription, member.rack_id, member.rebalance_timeout_ms, member.client_id, member.client_host)
+        if returns or request.classic is not None or member.classic is not None:
+            member.forget_subscription()
         if request.topics is not None:
             member.topics = tuple(sorted(set(request.topics)))
         if request.pattern is not None:
@@ -288,6 +299,8 @@ class ConsumerGroup:
         if request.rebalance_timeout_ms >= 0:
             member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.client_id, member.client_host = request.client_id, request.client_host
+        if member.pattern is None:
+            member.visible = None
         former_classic, member.classic = member.classic, request.classic
         changed = subscription != (member.topics, member.pattern, member.assignor)
         if request.classic is None:

@@ -116,6 +116,10 @@ class ConsumerMember:
         """The client id and the address, for events."""
         return f"{self.client_id} at {self.client_host}"
 
+    def forget_subscription(self) -> None:
+        """Clear what a member states about itself, before a request that states all of it."""
+        self.topics, self.pattern, self.assignor, self.rack_id, self.rebalance_timeout_ms = (), None, None, None, -1
+
     def reconcile(
         self,
         target: frozenset[Place],

@@ -148,8 +148,10 @@ def _member(group: ConsumerGroup, key: Any, value: Any) -> None:
         return
     if member is None:
         member = _admitted(group, key.member_id)
+    if member.instance_id is not None and group.static_members.get(member.instance_id) == key.member_id:
+        del group.static_members[member.instance_id]
+    member.instance_id = value.instance_id
     if value.instance_id is not None:
-        member.instance_id = value.instance_id
         group.static_members[value.instance_id] = key.member_id
     member.rack_id, member.client_id, member.client_host = value.rack_id, value.client_id, value.client_host
     member.topics = tuple(sorted(set(value.subscribed_topic_names)))
