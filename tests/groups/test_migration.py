@@ -231,9 +231,9 @@ FULL = {"pattern": "oth.*", "assignor": "uniform", "rack_id": "r", "rebalance_ti
 SIGHT = Visible(frozenset({"other"}))
 
 
-def with_static_member(**options):
+def with_static_member(interval_ms=0, **options):
     """A group of the consumer protocol with a member that reads nothing, and the static member "i"."""
-    coordinator = GroupsUnderTest()
+    coordinator = GroupsUnderTest(assignment_interval_ms=interval_ms)
     coordinator.beat("stays", 0, topics=("nothing",))
     coordinator.beat("static", 0, instance_id="i", **options)
     return coordinator
@@ -276,6 +276,25 @@ def test_nothing_that_a_member_stated_remains_when_another_program_takes_its_ins
     member = coordinator.group().consumer.members["next"]
     assert (member.topics, member.pattern, member.assignor, member.rack_id) == (("orders-old",), None, None, None)
     assert stated(restored_members(coordinator)["next"]) == stated(member)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_that_returns_before_the_next_target_receives_no_topic_of_its_predecessor(protocol):
+    interval_ms = 2_000
+    coordinator = with_static_member(interval_ms, topics=(), pattern="o.*")
+    coordinator.timers.advance(interval_ms)
+    coordinator.beat("static", coordinator.group().consumer.members["static"].epoch)
+    group = coordinator.group().consumer
+    former = group.members["static"].assigned
+    assert {topic.rstrip(b"_") for topic, _ in former} == {b"orders", b"orders-old", b"other"}
+    coordinator.beat("static", -2, instance_id="i")
+    if protocol == "classic":
+        member_id = coordinator.join(instance_id="i", protocol=subscription(topics=("other",))).answer.member_id
+    else:
+        member_id = coordinator.beat("next", 0, instance_id="i", topics=("other",)).member_id
+    kept = frozenset(place for place in former if place[0].startswith(b"other"))
+    assert group.members[member_id].assigned == group.target[member_id] == kept
+    assert restored_members(coordinator)[member_id].assigned == kept
 
 
 def test_a_member_that_returns_with_the_same_subscription_begins_no_rebalance():

@@ -312,11 +312,24 @@ class ConsumerGroup:
             changes.append(consumer_records.member_record(self, member))
         if changed:
             self._subscriptions.changed()
+            if returns or (former_classic is None) is not (member.classic is None):
+                self._narrow_target(member, changes)
         metadata_hash = self._subscriptions.hash(self.members)
         new = member.member_id not in self.target and member.epoch == 0 and not member.assigned
         if changed or new or self._subscriptions.sight_changed or metadata_hash != self.metadata_hash:
             self.metadata_hash, self._subscriptions.sight_changed = metadata_hash, False
             self._raise_epoch(changes)
+
+    def _narrow_target(self, member: ConsumerMember, changes: list[Record]) -> None:
+        """Remove topics to which a member does not subscribe from the target that it took over: its program may not know
+        them, and the next target may come only after the assignment interval."""
+        target = self.target.get(member.member_id, frozenset())
+        found = map(self._topics.find, self._subscriptions.names_of(subscription_of(member)))
+        subscribed = {topic[0] for topic in found if topic is not None}
+        narrowed = frozenset(place for place in target if place[0] in subscribed)
+        if narrowed != target:
+            self.target[member.member_id] = narrowed
+            changes.append(consumer_records.target_record(self, member.member_id))
 
     def see(self, seen: Mapping[str, tuple[Visible, Visible]]) -> None:
         """Change what members may see, by member id, from one to the other. The next heartbeat takes it into account."""
