@@ -175,14 +175,52 @@ def test_acls_for_reading_follow_and_those_for_writing_do_not(flow, name):
             acl(Operation.READ, topic=f"other-{name}"),
         ]
         acls.create(source, ours)
-        assert follower.sync_acls() == 3
+        assert follower.sync_acls(follower.plan()) == 3
         copies = acls.describe(target, AclFilter(ResourceType.TOPIC, PatternType.LITERAL, f"a.{name}"))
         assert sorted((copy.principal, copy.operation, copy.permission) for copy in copies) == [
             ("User:all", Operation.READ, Permission.ALLOW),
             ("User:no", Operation.WRITE, Permission.DENY),
             ("User:x", Operation.READ, Permission.ALLOW),
         ]
-        assert follower.sync_acls() == 0
+        assert follower.sync_acls(follower.plan()) == 0
+
+
+def test_only_acls_of_copied_topics_follow_and_a_check_names_the_others(brokers, tmp_path, name):
+    def acl(topic, principal, operation=Operation.READ, pattern=PatternType.LITERAL, permission=Permission.ALLOW):
+        return Acl(ResourceType.TOPIC, pattern, topic, principal, "*", operation, permission)
+
+    lines = (
+        f"b->a.enabled = true\nreplication.policy.class = IdentityReplicationPolicy\ntopics = {name}.*, \\\\*\n"
+        f"b->a.topics.exclude = {name}-one"
+    )
+    ours = [
+        acl(f"{name}-one", "User:reader"),
+        acl(f"{name}-two", "User:refused"),  # the topic would come back
+        acl(f"{name}-three", "User:early"),  # there is no such topic yet
+        acl("*", "User:analyst"),
+        acl("*", "User:\x1b[2Jintern", Operation.ALL, permission=Permission.DENY),
+        acl(name, "User:prefix", pattern=PatternType.PREFIXED),
+    ]
+    everything = AclFilter(ResourceType.TOPIC, PatternType.ANY)
+    with following(brokers.settings(tmp_path, lines)) as (follower, source, target):
+        assert follower.selects("*")
+        for topic in (f"{name}-one", f"{name}-two"):
+            topics.create(source, topic, 1)
+        before = set(acls.describe(target, everything))
+        acls.create(source, ours)
+        try:
+            plan = follower.plan()
+            assert follower.sync_acls(plan) == 1
+            assert set(acls.describe(target, everything)) - before == {acl(f"{name}-one", "User:reader")}
+            wild, prefix, refused = follower.acls_left_out(plan)
+        finally:
+            acls.delete(source, ours)
+        assert wild.startswith("2 ACLs for User:\\x1b[2Jintern, User:analyst of all topics ('*') not copied")
+        assert "User:prefix" in prefix and f"'{name}'" in prefix  # beside those of other tests
+        assert refused.endswith(f"not copied, because their topics ('{name}-two') are not mirrored")
+    lines += "\nsync.topic.acls.enabled = false"
+    with following(brokers.settings(tmp_path, lines)) as (follower, _, _):
+        assert follower.acls_left_out(follower.plan()) == []
 
 
 def test_the_same_cluster_twice_is_refused(brokers, tmp_path):

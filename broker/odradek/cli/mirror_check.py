@@ -55,6 +55,7 @@ def _examine(flow: "FlowSettings", edges: "list[Edge]") -> dict[str, Any]:
             following.check_reverse(plan)
             following.try_out(plan)
             _check_copies(flow, plan, target)
+            plan.warnings += following.acls_left_out(plan)
             rows = read(flow, edges, source, target, Stopped()).partitions
     except (FlowError, ClientError) as error:
         document["errors"].append(f"{flow.name}: {error}")

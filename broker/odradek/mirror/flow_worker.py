@@ -205,7 +205,7 @@ class FlowWorker:
                 if self.membership.joined.is_set():  # before, nobody knows who leads
                     self._done("sync.topic.configs")
             if self.membership.leads and self._due("sync.topic.acls"):
-                following.sync_acls()
+                following.sync_acls(plan)
                 self._done("sync.topic.acls")
 
     def _due(self, what: str) -> bool:

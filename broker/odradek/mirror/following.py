@@ -8,7 +8,7 @@ compares settings and ACLs.
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from odradek.clients import acls, configs, groups, topics
@@ -25,12 +25,15 @@ from odradek.mirror.settings import FlowSettings
 from odradek.mirror.topic_settings import Settings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import init_producer_id, txn_offset_commit
-from odradek.security.acl import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from odradek.security.acl import WILDCARD, Acl, AclFilter, Operation, PatternType, Permission, ResourceType, printable
 from odradek.spelling import did_you_mean
 
 log = logging.getLogger("odradek.mirror")
 
 _THERE_ALREADY = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_PARTITIONS)
+_ACLS_OF_TOPICS = AclFilter(ResourceType.TOPIC, PatternType.ANY, None, None, None, Operation.ANY, Permission.ANY)
+_NAMED = 5
+"""The number of names in one line."""
 
 
 class FlowError(Exception):
@@ -439,16 +442,16 @@ class Following:
         )
         return True
 
-    def sync_acls(self) -> int:
+    def sync_acls(self, plan: Plan) -> int:
         """Create for the copies the ACLs that their source topics have; return how many. Raises ClientError.
 
-        As in MirrorMaker 2, only ACLs with the whole name of a topic follow, permissions to write do not, and no ACL is
-        deleted.
+        Only ACLs with the name of a topic that this flow copies follow: an ACL of the wildcard `*` or of a prefix would, in
+        the target, hold for topics of which the source's administrators have no say. As in MirrorMaker 2, permissions to write
+        do not follow, and no ACL is deleted.
         """
-        anything = AclFilter(ResourceType.TOPIC, PatternType.ANY, None, None, None, Operation.ANY, Permission.ANY)
         try:
-            ours = acls.describe(self._source, anything)
-            theirs = set(acls.describe(self._target, anything))
+            ours = acls.describe(self._source, _ACLS_OF_TOPICS)
+            theirs = set(acls.describe(self._target, _ACLS_OF_TOPICS))
         except (RefusedError, UnsupportedError) as error:
             none = isinstance(error, RefusedError) and error.code == ErrorCode.SECURITY_DISABLED
             self._memory.say_once(
@@ -456,7 +459,10 @@ class Following:
                 logging.INFO if none else logging.WARNING,
             )
             return 0
-        missing = sorted({copy for acl in ours if (copy := self._copy_of(acl)) is not None} - theirs)
+        for line in self._left_out(plan, ours):
+            self._memory.say_once(f"{self._flow.name}: {line}", logging.INFO)
+        copies = _copies(plan)
+        missing = sorted({copy for acl in ours if (copy := _copy_of(acl, copies)) is not None} - theirs)
         if not missing:
             return 0
         try:
@@ -467,14 +473,67 @@ class Following:
         log.info("%s: created %d ACLs of copies, as their source topics have them", self._flow.name, len(missing))
         return len(missing)
 
-    def _copy_of(self, acl: Acl) -> Acl | None:
-        """The ACL of the copy; None if it does not follow."""
-        if acl.pattern_type != PatternType.LITERAL or not self.selects(acl.name):
+    def acls_left_out(self, plan: Plan) -> list[str]:
+        """A line for each kind of ACLs of the source that `sync_acls` does not copy although one could expect it; empty if the
+        flow copies no ACLs. Raises ClientError.
+        """
+        if not self._flow.flag("sync.topic.acls.enabled"):
+            return []
+        try:
+            ours = acls.describe(self._source, _ACLS_OF_TOPICS)
+        except (RefusedError, UnsupportedError) as error:
+            if isinstance(error, RefusedError) and error.code == ErrorCode.SECURITY_DISABLED:
+                return []
+            return [f"ACLs of topics are not copied: {error}"]
+        return self._left_out(plan, ours)
+
+    def _left_out(self, plan: Plan, ours: Sequence[Acl]) -> list[str]:
+        prefixed = [acl for acl in ours if acl.pattern_type == PatternType.PREFIXED]
+        literal = [acl for acl in ours if acl.pattern_type == PatternType.LITERAL]
+        wild = [acl for acl in literal if acl.name == WILDCARD]
+        refused = [acl for acl in literal if acl.name in plan.refused]
+        lines = []
+        advice = f"such an ACL would hold for topics of {self._flow.target.alias} that are no copies; add there what is wanted"
+        if wild:
+            lines.append(f"{_counted(wild)} of all topics ('{WILDCARD}') not copied: {advice}")
+        if prefixed:
+            lines.append(f"{_counted(prefixed)} of prefixes of topics ({_names(prefixed)}) not copied: {advice}")
+        if refused:
+            lines.append(f"{_counted(refused)} not copied, because their topics ({_names(refused)}) are not mirrored")
+        return lines
+
+
+def _counted(left_out: Sequence[Acl]) -> str:
+    """How many ACLs, and of whom."""
+    principals = _some({printable(acl.principal) for acl in left_out})
+    return f"{len(left_out)} ACL{'' if len(left_out) == 1 else 's'} for {principals}"
+
+
+def _names(left_out: Sequence[Acl]) -> str:
+    return _some({f"'{printable(acl.name)}'" for acl in left_out})
+
+
+def _some(texts: Iterable[str]) -> str:
+    """The first texts in order, and how many others there are."""
+    ordered = sorted(texts)
+    more = len(ordered) - _NAMED
+    return ", ".join(ordered[:_NAMED]) + (f" and {more} others" if more > 0 else "")
+
+
+def _copies(plan: Plan) -> dict[str, str]:
+    """The name of the copy of each topic that the flow copies."""
+    return {topic.source.name: topic.target for topic in plan.topics if topic.source.name not in plan.refused}
+
+
+def _copy_of(acl: Acl, copies: Mapping[str, str]) -> Acl | None:
+    """The ACL of the copy; None if it does not follow. :param copies: of `_copies`."""
+    copy = copies.get(acl.name)
+    if copy is None or WILDCARD in (acl.name, copy) or acl.pattern_type != PatternType.LITERAL:
+        return None
+    operation = acl.operation
+    if acl.permission == Permission.ALLOW:
+        if operation == Operation.WRITE:
             return None
-        operation = acl.operation
-        if acl.permission == Permission.ALLOW:
-            if operation == Operation.WRITE:
-                return None
-            if operation == Operation.ALL:
-                operation = Operation.READ
-        return acl._replace(name=self._flow.policy.remote(self._flow.source.alias, acl.name), operation=operation)
+        if operation == Operation.ALL:
+            operation = Operation.READ
+    return acl._replace(name=copy, operation=operation)

@@ -122,7 +122,11 @@ _ROWS = (
         "value is set in the target.",
         choices=("target", "source"),
     ),
-    _bool("sync.topic.acls.enabled", True, "Whether ACLs of topics are copied, except permissions to write."),
+    _bool(
+        "sync.topic.acls.enabled",
+        True,
+        "Whether ACLs with the name of a mirrored topic are copied, except permissions to write.",
+    ),
     _int("sync.topic.acls.interval.seconds", 600, 1, DAY_S, "Seconds between two comparisons of the topics' ACLs."),
     _bool(
         "heartbeats.replication.enabled",

@@ -56,7 +56,7 @@ class Authorization:
     def _note(
         self, access: Any, operation: int, resource_type: int, name: str, api_key: int, rule: Rule, quiet: bool
     ) -> None:
-        if not (rule.allowed or quiet) and self._audit.only_counts():
+        if not (rule.allowed or quiet) and self._audit.only_counts(access.principal, access.host):
             return
         action = Action(access.principal, access.host, operation, resource_type, name, by_key(api_key).name)
         self._audit.note(action, rule, quiet)

@@ -2,9 +2,12 @@
 
 Logger `odradek.authorizer`: denied at INFO, allowed at DEBUG; at TRACE what only hides resources from a list or fills a bit
 field. A client that repeats what it is denied writes one line a minute and not one for each request: the same denial
-(principal, host, operation, resource, rule) is logged once a minute, and `flush` logs how often it was repeated. When `KEPT`
-kinds have been logged, all further denials of the minute are only counted, at the cost of one comparison: a request may name a
-hundred thousand topics. Used in one thread.
+(principal, host, operation, resource, rule) is logged once a minute, and `flush` logs how often it was repeated.
+
+A request may name a hundred thousand topics, so different denials are limited, too, by client (principal and host), so that no
+client hides what others do: `OF_CLIENT` of each client in a minute are logged, and `OF_ALL` of all clients together; of each
+client, the first `FIRST` are logged in any case. All others are counted at the cost of a look-up, and `flush` logs a line about
+each such client. Used in one thread.
 """
 
 import logging
@@ -18,8 +21,17 @@ log = logging.getLogger("odradek.authorizer")
 
 TRACE = 5
 PERIOD_S = 60.0
-KEPT = 1000
-"""The number of different denials of a period that are logged."""
+FIRST = 10
+"""The number of different denials of each client that are logged in a period, however many other clients have."""
+OF_CLIENT = 200
+"""The most of one client (principal and host)."""
+OF_ALL = 1000
+"""The most of all clients, but for the first of each."""
+MOST_HOSTS = 100
+"""The most hosts of a principal with a share of their own; a client may have many addresses, but only one login."""
+MOST_PRINCIPALS = 1000
+"""The most principals with shares of their own."""
+OTHERS = "others"
 TYPE_NAMES = {
     ResourceType.TOPIC: "Topic",
     ResourceType.GROUP: "Group",
@@ -51,6 +63,16 @@ def message_of(action: Action, rule: Rule) -> str:
     )
 
 
+class Share:
+    """One client's part of the lines of a period. :ivar lines: logged denials. :ivar counted: those without a line."""
+
+    __slots__ = ("counted", "lines")
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.counted = 0
+
+
 class Audit:
     """See the module. :param clock: monotonic seconds."""
 
@@ -58,7 +80,7 @@ class Audit:
         self._clock = clock
         self._denied: dict[tuple[object, ...], list[int]] = {}
         self._texts: dict[tuple[object, ...], str] = {}
-        self._others = 0
+        self._shares: dict[str, dict[str, Share]] = {}  # by principal and host
         self._ends = clock() + PERIOD_S
 
     @property
@@ -66,11 +88,13 @@ class Audit:
         """Whether allowed operations are logged, too."""
         return log.isEnabledFor(logging.DEBUG)
 
-    def only_counts(self) -> bool:
-        """Count a denial and return True if no more denials of this minute are logged. False: `note` decides."""
-        if len(self._denied) < KEPT or self._clock() >= self._ends:
+    def only_counts(self, principal: str, host: str) -> bool:
+        """Count a denial and return True if no more denials of this client are logged in this minute. False: `note` decides."""
+        hosts = self._shares.get(principal)
+        share = None if hosts is None else hosts.get(host)
+        if share is None or self._has_room(share) or self._clock() >= self._ends:
             return False
-        self._others += 1
+        share.counted += 1
         return True
 
     def note(self, action: Action, rule: Rule, quiet: bool) -> None:
@@ -81,8 +105,20 @@ class Audit:
         elif rule.allowed:
             if log.isEnabledFor(logging.DEBUG):
                 log.debug("%s", message_of(action, rule))
-        elif log.isEnabledFor(logging.INFO) and not self.only_counts():
+        elif log.isEnabledFor(logging.INFO) and not self.only_counts(action.principal, action.host):
             self._note_denied(action, rule)
+
+    def _has_room(self, share: Share) -> bool:
+        return share.lines < FIRST or (share.lines < OF_CLIENT and len(self._denied) < OF_ALL)
+
+    def _share_of(self, principal: str, host: str) -> Share:
+        """The share of a client; clients beyond the limits have one together."""
+        if principal not in self._shares and len(self._shares) >= MOST_PRINCIPALS:
+            principal = host = OTHERS
+        hosts = self._shares.setdefault(principal, {})
+        if host not in hosts and len(hosts) >= MOST_HOSTS:
+            host = OTHERS
+        return hosts.setdefault(host, Share())
 
     def _note_denied(self, action: Action, rule: Rule) -> None:
         if self._clock() >= self._ends:
@@ -92,6 +128,11 @@ class Audit:
         if counter is not None:
             counter[0] += 1
             return
+        share = self._share_of(action.principal, action.host)
+        if not self._has_room(share):
+            share.counted += 1
+            return
+        share.lines += 1
         text = message_of(action, rule)
         self._denied[key] = [0]
         self._texts[key] = text
@@ -102,10 +143,15 @@ class Audit:
         if not force and self._clock() < self._ends:
             return
         self._ends = self._clock() + PERIOD_S
-        denied, texts, others = self._denied, self._texts, self._others
-        self._denied, self._texts, self._others = {}, {}, 0
+        denied, texts, shares = self._denied, self._texts, self._shares
+        self._denied, self._texts, self._shares = {}, {}, {}
         for key, (repeated,) in denied.items():
             if repeated:
                 log.info("%s (repeated %d times)", texts[key], repeated)
-        if others:
-            log.info("%d more operations of clients were denied, after %d kinds in a minute", others, KEPT)
+        for principal, hosts in shares.items():
+            for host, share in hosts.items():
+                if share.counted:
+                    log.info(
+                        "%d more denials of %s from host = %s in the last minute, after %d lines",
+                        share.counted, printable(principal), host, share.lines,
+                    )  # fmt: skip
