@@ -1,8 +1,11 @@
 """Subscription patterns: matched once and in slices, and the effect on members meanwhile."""
 
+import contextlib
+import time
+
 import pytest
 
-from odradek.groups.patterns import KEPT, TopicPatterns, compiled
+from odradek.groups.patterns import KEPT, LONGEST, MOST_UNICODE_CLASSES, REFUSED_KEPT, TopicPatterns, compiled
 
 
 class Topics:
@@ -129,5 +132,87 @@ def test_equal_sets_of_topics_are_kept_once(slices):
 def test_invalid_and_too_large_patterns_are_refused(wrong):
     with pytest.raises(ValueError, match=r"."):
         compiled(wrong)
-    with pytest.raises(ValueError, match=r"."):
-        TopicPatterns(Topics("a")).resolve(wrong, lambda: None)
+    patterns, done = TopicPatterns(Topics("a")), []
+    patterns.resolve(wrong, lambda: done.append(1))
+    assert (done, patterns.resolved(wrong), len(patterns)) == ([1], False, 0)
+    assert patterns.error_of(wrong)
+
+
+def test_a_pattern_is_compiled_in_a_slice_and_an_invalid_one_is_forgotten(slices):
+    patterns, done = TopicPatterns(Topics("a", "b"), slices), []
+    patterns.resolve("(", lambda: done.append("invalid"))
+    patterns.resolve("a|b", lambda: done.append("valid"))
+    assert done == []
+    slices.finish()
+    assert sorted(done) == ["invalid", "valid"]
+    assert (patterns.resolved("("), patterns.resolved("a|b"), len(patterns)) == (False, True, 1)
+
+
+def test_an_invalid_pattern_of_a_stored_member_matches_nothing(slices, caplog):
+    topics = Topics("a")
+    patterns = TopicPatterns(topics, slices)
+    assert patterns.matches("(") == frozenset()
+    assert "of a stored member matches no topic" in caplog.text
+    caplog.clear()
+    topics.become("a", "b")
+    assert patterns.matches("(") == frozenset()
+    slices.finish()
+    assert patterns.matches("(") == frozenset()
+    assert caplog.text == ""
+    assert patterns.error_of("(")
+
+
+def test_what_a_pattern_costs_is_limited():
+    assert compiled("x" * LONGEST).fullmatch("x" * LONGEST)
+    with pytest.raises(ValueError, match="it has 251 characters; a pattern can have at most 250"):
+        compiled("x" * (LONGEST + 1))
+    assert compiled("\\pL*" * MOST_UNICODE_CLASSES).fullmatch("abc")
+    with pytest.raises(ValueError, match="it has 9 Unicode classes"):
+        compiled("\\pL*" * (MOST_UNICODE_CLASSES + 1))
+
+
+def test_a_pattern_that_was_refused_is_not_compiled_again(monkeypatch):
+    import re2
+
+    asked = []
+
+    def compile(pattern, options):
+        asked.append(pattern)
+        raise re2.error(b"too large")
+
+    monkeypatch.setattr(re2, "compile", compile)
+    monkeypatch.setattr("odradek.groups.patterns._refused", {})
+    for pattern in [f"r{number}" for number in range(REFUSED_KEPT)] * 2 + ["other", "r1"]:
+        with pytest.raises(ValueError, match="too large"):
+            compiled(pattern)
+    assert len(asked) == REFUSED_KEPT + 1
+    with pytest.raises(ValueError, match="too large"):
+        compiled("r0")  # the oldest one was replaced
+    assert len(asked) == REFUSED_KEPT + 2
+
+
+WORST = {
+    "repetitions": ".{1000}" * 35,
+    "cases": "(?i)" + "[\\W\\D]" * 30,
+    "cases of classes": "(?i)" + "[^\\pL]\\PL" * 4 + "[\\W\\D]" * 24,
+    "classes": "[\\pL\\PL]{1000}" * 4,
+    "ranges": "(?i)" + "[\u0100-\uffff]" * 49,
+    "optional": "(.?){83}" * 31,
+    "nested": "(" * 83 + "." + ")+" * 83,
+}
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_the_worst_patterns_are_compiled_within_a_step_of_a_loop(name, monkeypatch):
+    import re2
+
+    took = []
+    for _ in range(5):
+        re2.purge()
+        monkeypatch.setattr("odradek.groups.patterns._refused", {})
+        began = time.thread_time()
+        with contextlib.suppress(ValueError):
+            compiled(WORST[name])
+        took.append(time.thread_time() - began)
+    assert len(WORST[name]) <= LONGEST
+    assert min(took) < 0.01, sorted(took)

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from odradek.api.guards import groups, guarded
+from odradek.api.guards.table import GUARDS
 from odradek.api.permits import NAMES_A_STEP, Permits
 from odradek.protocol import encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
     delete_records,
+    delete_topics,
     describe_producers,
     explain_group,
     list_offsets,
@@ -20,6 +22,9 @@ from odradek.protocol.schemas import (
     offset_for_leader_epoch,
     txn_offset_commit,
 )
+from odradek.security.acl import Operation, ResourceType
+from tests.security.access_requests import GONE, NAMES
+from tests.security.access_requests import REQUESTS as OF_EACH_API
 from tests.security.verdicts import verdict_and_pauses, verdict_of
 
 
@@ -138,3 +143,76 @@ def test_a_guard_pauses_while_it_denies_many_names_and_changes_nothing_before_it
         described.groups = [schema.Response.OffsetFetchResponseGroup(group_id="my-group")]
     response = verdict.response if isinstance(verdict, guarded.Refused) else verdict.merge(described)
     assert len(encode(response, version)) > sum(map(len, MANY))
+
+
+IDS = {name: bytes(15) + bytes([number]) for number, name in enumerate((*NAMES, *GONE), 2)}
+NAME_OF = {topic_id: name for name, topic_id in IDS.items()}
+
+
+class _Only(Permits):
+    """Allows everything with groups and ids, DESCRIBE on every topic, and anything with a topic whose name begins with
+    "mine"."""
+
+    def allows(self, operation: int, resource_type: int, name: str, quiet: bool = False) -> bool:
+        if resource_type == ResourceType.TOPIC:
+            return operation == Operation.DESCRIBE or name.startswith("mine")
+        return resource_type != ResourceType.CLUSTER
+
+    def any_topic(self, operation: int) -> bool:
+        return True
+
+
+class _Nearly(_Only):
+    """Without DESCRIBE on other topics."""
+
+    def allows(self, operation: int, resource_type: int, name: str, quiet: bool = False) -> bool:
+        describes = resource_type == ResourceType.TOPIC and operation == Operation.DESCRIBE
+        return name.startswith("mine") if describes else super().allows(operation, resource_type, name, quiet)
+
+
+@pytest.mark.parametrize("permits", [_Only, _Nearly])
+@pytest.mark.parametrize("name", [name for name, build in OF_EACH_API.items() if build(IDS)[1] in GUARDS])
+def test_what_a_guard_lets_pass_needs_no_other_right_when_topics_are_created_meanwhile(
+    name: str, permits: type[Permits]
+) -> None:
+    """The guard decides while no topic exists, and once more when all do: the second time it finds nothing to refuse."""
+    request, key, version = OF_EACH_API[name](IDS)
+    rights = permits(object(), key)
+    first = verdict_of(key, guarded.Asked(request, version, rights, lambda _: None, lambda _: False))
+    if isinstance(first, guarded.Refused):
+        return
+    passed = encode(request, version)
+    second = verdict_of(key, guarded.Asked(request, version, rights, NAME_OF.get, lambda _: True))
+    assert not isinstance(second, guarded.Refused)
+    assert encode(request, version) == passed
+
+
+def test_a_topic_that_does_not_exist_is_unknown_to_a_client_that_may_only_describe_it() -> None:
+    make = delete_topics.Request.DeleteTopicState
+    absent, foreign, own = bytes(15) + b"a", bytes(15) + b"f", bytes(15) + b"o"
+    by_name = ("theirs-absent", "theirs", "mine", "mine-absent")
+    request = delete_topics.Request(
+        topics=[make(name=name) for name in by_name]
+        + [make(name=None, topic_id=topic_id) for topic_id in (absent, foreign, own)]
+    )
+    asked = guarded.Asked(
+        request,
+        6,
+        _Only(object(), 20),
+        {foreign: "theirs", own: "mine"}.get,
+        lambda name: not name.endswith("absent"),
+    )
+    verdict = verdict_of(20, asked)
+    assert isinstance(verdict, guarded.Merged)
+    assert [(topic.name, bytes(topic.topic_id)) for topic in request.topics] == [
+        ("mine", bytes(16)),
+        ("mine-absent", bytes(16)),
+        (None, own),
+    ]
+    results = verdict.merge(delete_topics.Response()).responses
+    assert [(result.name, bytes(result.topic_id), result.error_code, result.error_message) for result in results] == [
+        ("theirs-absent", bytes(16), 3, "The topic 'theirs-absent' does not exist."),
+        ("theirs", bytes(16), 29, "Topic authorization failed."),
+        (None, absent, 100, "The topic '00000000-0000-0000-0000-000000000061' does not exist."),
+        ("theirs", foreign, 29, "Topic authorization failed."),
+    ]

@@ -40,7 +40,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
         client_id=call.client_id or "",
         client_host=f"/{call.host}",
     )
-    for pattern in call.view.groups.members.unresolved_patterns(request.group_id, heartbeat.pattern):
+    for pattern in call.view.groups.members.unresolved_patterns(request.group_id, heartbeat):
         await _resolved(pattern, call)
     sight = await sight_of(call, request.group_id, heartbeat)
     if sight.own is not None:
@@ -69,13 +69,10 @@ async def handle(request: Any, call: GroupCall) -> Any:
 
 
 async def _resolved(pattern: str, call: GroupCall) -> None:
-    """Wait until a pattern was matched with all topics. Returns immediately for an invalid pattern, which the group refuses."""
+    """Wait until a pattern was matched with all topics, or was found invalid: then the group refuses it."""
 
     def verb(then: Any) -> None:
-        try:
-            call.view.groups.shards.patterns.resolve(pattern, lambda: then(None))
-        except ValueError:
-            then(None)
+        call.view.groups.shards.patterns.resolve(pattern, lambda: then(None))
 
     await answered(verb)
 

@@ -12,19 +12,20 @@ from odradek.transactions.environment import ListFilter
 
 WITH_DURATION = 1
 WITH_PATTERN = 2
-LONGEST_PATTERN = 1000
-"""The largest length of a pattern in characters; the cost of compiling a pattern grows with its length."""
 Response = list_transactions.Response
 
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     """Return the ids that pass all filters and that the client may describe, and the state filters that name unknown states."""
+    call.in_steps(_list(request, call, answer))
+
+
+def _list(request: Any, call: TransactionCall, answer: Answer) -> Steps:
     pattern = request.transactional_id_pattern if call.version >= WITH_PATTERN else None
     matches = None
     if pattern:
+        yield  # patterns of one address are compiled one after the other, between other work of the loop
         try:
-            if len(pattern) > LONGEST_PATTERN:
-                raise ValueError(f"a pattern of {len(pattern)} characters")
             matches = compiled(pattern).fullmatch
         except ValueError:
             answer(Response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
@@ -35,12 +36,8 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
         request.duration_filter if call.version >= WITH_DURATION else -1,
         matches,
     )
-    call.in_steps(_list(which, call, answer))
-
-
-def _list(which: ListFilter, call: TransactionCall, answer: Answer) -> Steps:
     code, unknown_states, entries = call.view.coordinator.list(which)
-    pace = Pace(A_STEP)
+    pace = Pace(A_STEP if matches is None else 1)  # one match may take some milliseconds
     listed = []
     for entry in entries:
         if entry is not None and call.permits.allows(

@@ -64,7 +64,7 @@ from odradek.groups.consumer_member import (
     MemberState,
 )
 from odradek.groups.consumer_metadata import CONSUMER
-from odradek.groups.consumer_refusals import identity_refusal, refusal
+from odradek.groups.consumer_refusals import identity_refusal, pattern_refusal, refusal
 from odradek.groups.environment import Topics
 from odradek.groups.fencing import instance_error
 from odradek.groups.history import Event, History
@@ -146,6 +146,10 @@ class ConsumerGroup:
         """Names of the existing topics that members subscribe to."""
         return self._subscriptions.of(self.members.values())
 
+    def refusal(self, request: HeartbeatRequest) -> HeartbeatResult | None:
+        """The error of a heartbeat, apart from that of its pattern, before the heartbeat is handled; None if it is valid."""
+        return refusal(self, self._settings, request)
+
     @property
     def patterns(self) -> frozenset[str]:
         """The patterns that members subscribe to."""
@@ -174,6 +178,8 @@ class ConsumerGroup:
             self._leave(request, then)
             return
         refused = refusal(self, self._settings, request)
+        if refused is None:
+            refused = pattern_refusal(request, self._subscriptions.pattern_error)
         if refused is not None:
             then(refused)
             return

@@ -5,10 +5,10 @@ The messages have Kafka's wording.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.groups.consumer_member import JOINING, LEAVING_STATIC, ConsumerMember, HeartbeatRequest, HeartbeatResult
-from odradek.groups.patterns import compiled
 from odradek.groups.settings import ConsumerSettings
 from odradek.protocol.errors import ErrorCode
 
@@ -17,16 +17,12 @@ if TYPE_CHECKING:
     from odradek.groups.consumer_group import ConsumerGroup
 
 
+PatternError = Callable[[str], str | None]
+"""Returns why a pattern is invalid; None if it is valid."""
+
+
 def request_error(request: HeartbeatRequest, settings: ConsumerSettings) -> HeartbeatResult | None:
-    """The error of a heartbeat that is invalid in any group; None if it is valid so far."""
-    if request.pattern:
-        try:
-            compiled(request.pattern)
-        except ValueError as error:
-            return HeartbeatResult(
-                ErrorCode.INVALID_REGULAR_EXPRESSION,
-                f"SubscribedTopicRegex `{request.pattern}` is not a valid regular expression: {error}.",
-            )
+    """The error of a heartbeat that is invalid in any group; None if it is valid so far. Does not look at its pattern."""
     if request.assignor is not None and request.assignor not in settings.assignors:
         offered = ", ".join(settings.assignors)
         return HeartbeatResult(
@@ -36,8 +32,22 @@ def request_error(request: HeartbeatRequest, settings: ConsumerSettings) -> Hear
     return None
 
 
+def pattern_refusal(request: HeartbeatRequest, pattern_error: PatternError) -> HeartbeatResult | None:
+    """The error of the pattern of a heartbeat that is valid otherwise; None if it is valid, or if there is none.
+
+    It comes last, because a pattern is compiled only for a client that may be a member, as in Kafka.
+    """
+    error = pattern_error(request.pattern) if request.pattern else None
+    if error is None:
+        return None
+    return HeartbeatResult(
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        f"SubscribedTopicRegex `{request.pattern}` is not a valid regular expression: {error}.",
+    )
+
+
 def refusal(group: ConsumerGroup, settings: ConsumerSettings, request: HeartbeatRequest) -> HeartbeatResult | None:
-    """The error of a heartbeat that joins or keeps a member alive; None if it is valid."""
+    """The error of a heartbeat that joins or keeps a member alive, apart from that of its pattern; None if it is valid."""
     error = request_error(request, settings)
     if error is not None:
         return error

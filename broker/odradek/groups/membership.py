@@ -14,8 +14,15 @@ from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic_member import JoinRequest, JoinResult, SyncRequest, SyncResult
 from odradek.groups.classic_roster import can_be_first
 from odradek.groups.consumer_group import ConsumerGroup
-from odradek.groups.consumer_member import JOINING, HeartbeatRequest, HeartbeatResult, size_of
-from odradek.groups.consumer_refusals import join_refusal, request_error
+from odradek.groups.consumer_member import (
+    JOINING,
+    LEAVING,
+    LEAVING_STATIC,
+    HeartbeatRequest,
+    HeartbeatResult,
+    size_of,
+)
+from odradek.groups.consumer_refusals import join_refusal, pattern_refusal, request_error
 from odradek.groups.environment import Topics
 from odradek.groups.group import Group, classic_record
 from odradek.groups.shards import NONE, Shard, Shards, log_failed_append
@@ -140,13 +147,27 @@ class Membership:
 
     # -- KIP-848 ---------------------------------------------------------------------------------------------------------
 
-    def unresolved_patterns(self, group_id: str, pattern: str | None) -> list[str]:
-        """Patterns that must be resolved before a heartbeat with `pattern` is handled; see `TopicPatterns`."""
+    def unresolved_patterns(self, group_id: str, request: HeartbeatRequest) -> list[str]:
+        """Patterns that must be resolved before a heartbeat is handled; see `TopicPatterns`. They do not include that of a
+        heartbeat that `beat` will refuse."""
         error, group = self._shards.find(group_id)
-        known = group.consumer.patterns if error is NONE and group is not None and group.consumer is not None else ()
-        return [
-            candidate for candidate in {*known, pattern} if candidate and not self._shards.patterns.resolved(candidate)
-        ]
+        if error is not NONE:
+            return []
+        of_group = group.consumer.patterns if group is not None and group.consumer is not None else ()
+        own = None if self._refused(group, request) else request.pattern
+        return [pattern for pattern in {*of_group, own} if pattern and not self._shards.patterns.resolved(pattern)]
+
+    def _refused(self, group: Group | None, request: HeartbeatRequest) -> bool:
+        """Whether `beat` will refuse a heartbeat for another reason than its pattern, or will ignore its pattern, because the
+        member leaves."""
+        if size_of(request) > self._shards.settings.max_member_bytes or request.member_epoch in (
+            LEAVING,
+            LEAVING_STATIC,
+        ):
+            return True
+        if group is None or group.consumer is None:
+            return request.member_epoch != JOINING
+        return group.consumer.refusal(request) is not None
 
     def sight(
         self, group_id: str, request: HeartbeatRequest
@@ -197,6 +218,8 @@ class Membership:
             refusal = request_error(request, settings)
             if refusal is None and group is not None and group.classic is not None:
                 refusal = join_refusal(group.classic, settings, request)
+            if refusal is None:
+                refusal = pattern_refusal(request, self._shards.patterns.error_of)
             if refusal is not None:  # a refused heartbeat creates no group and changes no protocol
                 then(refusal)
                 return

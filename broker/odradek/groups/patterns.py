@@ -2,13 +2,18 @@
 
 Used in the coordinator's loop. Patterns have RE2's syntax, as in Kafka, so that matching takes time proportional to the
 name. But a pattern may need a millisecond per name, and there may be tens of thousands of names. A new pattern is therefore
-matched in time slices of the loop before its heartbeat is handled (`resolve`), and new topics are matched in slices, too: a
-group learns of these topics afterwards.
+compiled and matched in time slices of the loop before its heartbeat is handled (`resolve`), and new topics are matched in
+slices, too: a group learns of these topics afterwards.
+
+RE2's time to compile a pattern is limited by its length, by its memory and by the number of its Unicode classes, each of which
+has hundreds of ranges: see `compiled`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -18,9 +23,17 @@ from odradek.groups.environment import Topics
 
 log = logging.getLogger("odradek.groups")
 
+_UNICODE_CLASS = re.compile(r"\\[pP]")
+_refused: dict[bytes, str] = {}
+"""Errors of RE2 by the hash of the pattern, oldest first."""
 SLICE_S = 0.002
-MOST_COMPILED_BYTES = 1 << 20
+MOST_COMPILED_BYTES = 1 << 16
 """Memory limit of a compiled pattern and its matching."""
+LONGEST = 250
+"""The largest number of characters of a pattern; the name of a topic has at most 249."""
+MOST_UNICODE_CLASSES = 8
+REFUSED_KEPT = 1000
+"""Number of patterns that RE2 has refused and whose error is kept."""
 KEPT = 100
 """Number of unused patterns that are kept."""
 
@@ -31,14 +44,15 @@ Slices = Callable[[Callable[[], bool]], None]
 class Pattern:
     """A pattern and the topics that it matches.
 
+    :ivar expression: the compiled pattern; None: it is compiled in the first step.
     :ivar matched: names of matching topics; None until all topics were tried once.
     :ivar todo: names that are not tried yet.
     :ivar new_matches: matching names of the current run.
     :ivar waiting: callbacks for the end of the run.
     """
 
-    def __init__(self, expression: Any, names: Iterable[str]) -> None:
-        self.expression = expression
+    def __init__(self, names: Iterable[str]) -> None:
+        self.expression: Any = None
         self.matched: frozenset[str] | None = None
         self.todo = deque(names)
         self.new_matches: set[str] = set()
@@ -89,6 +103,13 @@ class TopicPatterns:
         self.follow()
         known = self._patterns.get(pattern) or self._add(pattern)
         if known.matched is None or (known.todo and self._slices is None):
+            try:
+                self._compile(pattern, known)
+            except ValueError as error:  # of a member that another broker or an older version has accepted
+                log.error(
+                    "pattern %.300r of a stored member matches no topic, because it is invalid: %s", pattern, error
+                )
+                known.todo.clear()
             known.try_some(None)
             self._finish(known)
         assert known.matched is not None
@@ -100,14 +121,25 @@ class TopicPatterns:
         return known is not None and known.matched is not None
 
     def resolve(self, pattern: str, then: Callable[[], None]) -> None:
-        """Match a pattern with all topics, then call `then`, perhaps at once. Raises ValueError for an invalid pattern."""
+        """Match a pattern with all topics, then call `then`, perhaps at once. An invalid pattern is not resolved, but `then` is
+        called; see `error_of`."""
         self.follow()
         known = self._patterns.get(pattern) or self._add(pattern)
         if known.matched is not None:
             then()
             return
         known.waiting.append(then)
-        self._go_on(known)
+        self._go_on(pattern, known)
+
+    def error_of(self, pattern: str) -> str | None:
+        """Why a pattern is invalid; None if it is valid."""
+        if pattern in self._patterns and self._patterns[pattern].expression is not None:
+            return None
+        try:
+            compiled(pattern)
+        except ValueError as error:
+            return str(error)
+        return None
 
     def follow(self) -> None:
         """Update the set of existing topics."""
@@ -121,18 +153,18 @@ class TopicPatterns:
         self._names = now
         added, deleted = self._names - before, before - self._names
         self._forget_unused()
-        for known in self._patterns.values():
+        for pattern, known in list(self._patterns.items()):
             if known.matched is not None and not deleted.isdisjoint(known.matched):
                 known.matched -= deleted
                 self.version += 1
             if added:
                 known.todo.extend(added)
-                self._go_on(known)
+                self._go_on(pattern, known)
 
     def _add(self, pattern: str) -> Pattern:
         if len(self._patterns) >= self._most:
             self._forget_unused()
-        known = self._patterns[pattern] = Pattern(compiled(pattern), self._names)
+        known = self._patterns[pattern] = Pattern(self._names)
         return known
 
     def _forget_unused(self) -> None:
@@ -144,21 +176,43 @@ class TopicPatterns:
         }
         self._most = 2 * len(self._patterns) + KEPT
 
-    def _go_on(self, known: Pattern) -> None:
+    def _go_on(self, pattern: str, known: Pattern) -> None:
         if self._slices is None:
-            known.try_some(None)
-            self._finish(known)
+            while self._step(pattern, known, None):
+                pass
         elif not known.under_way:
             known.under_way = True
-            self._slices(lambda: self._step(known))
+            self._slices(lambda: self._step(pattern, known, SLICE_S))
 
-    def _step(self, known: Pattern) -> bool:
-        known.try_some(SLICE_S)
+    def _step(self, pattern: str, known: Pattern, seconds: float | None) -> bool:
+        """Compile the pattern, or try some names. Returns whether there is more to do."""
+        if known.expression is None:
+            try:
+                self._compile(pattern, known)
+            except ValueError:
+                self._drop(pattern, known)
+                return False
+            return True
+        known.try_some(seconds)
         if known.todo:
             return True
         known.under_way = False
         self._finish(known)
         return False
+
+    def _compile(self, pattern: str, known: Pattern) -> None:
+        if known.expression is None:
+            known.expression = compiled(pattern)
+
+    def _drop(self, pattern: str, known: Pattern) -> None:
+        """Forget an invalid pattern, unless a stored member has it, and call the waiting callbacks."""
+        known.under_way = False
+        known.todo.clear()
+        if known.matched is None and self._patterns.get(pattern) is known:
+            del self._patterns[pattern]
+        waiting, known.waiting = known.waiting, []
+        for then in waiting:
+            then()
 
     def _finish(self, known: Pattern) -> None:
         """Complete a run: publish the matches and call the waiting callbacks."""
@@ -175,7 +229,21 @@ class TopicPatterns:
 
 
 def compiled(pattern: str) -> Any:
-    """Compile a pattern. Raises ValueError."""
+    """Compile a pattern, in a few milliseconds at most. Raises ValueError.
+
+    An error of RE2 is kept for the pattern, so that a client that repeats a pattern which is too large costs nothing.
+    """
+    if len(pattern) > LONGEST:
+        raise ValueError(f"it has {len(pattern)} characters; a pattern can have at most {LONGEST}")
+    classes = len(_UNICODE_CLASS.findall(pattern))
+    if classes > MOST_UNICODE_CLASSES:
+        raise ValueError(
+            f"it has {classes} Unicode classes (\\p and \\P); a pattern can have at most {MOST_UNICODE_CLASSES}"
+        )
+    digest = hashlib.blake2b(pattern.encode(errors="surrogatepass"), digest_size=16).digest()
+    known = _refused.get(digest)
+    if known is not None:
+        raise ValueError(known)
     import re2  # imported with the first pattern: keeps the start of the broker fast
 
     options = re2.Options()
@@ -185,4 +253,8 @@ def compiled(pattern: str) -> Any:
         return re2.compile(pattern, options)
     except re2.error as error:
         why = error.args[0] if error.args else error
-        raise ValueError(why.decode(errors="replace") if isinstance(why, bytes) else str(why)) from error
+        text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        if len(_refused) >= REFUSED_KEPT:
+            del _refused[next(iter(_refused))]
+        _refused[digest] = text
+        raise ValueError(text) from error

@@ -58,6 +58,10 @@ class Subscriptions:
             self._patterns = frozenset(member.pattern for member in members.values() if member.pattern is not None)
         return self._patterns
 
+    def pattern_error(self, pattern: str) -> str | None:
+        """Why a pattern is invalid; None if it is valid."""
+        return self._topic_patterns.error_of(pattern)
+
     def names_of(self, subscription: Subscription) -> frozenset[str]:
         """Names of the existing topics of a subscription."""
         topics, pattern, visible = subscription

@@ -54,8 +54,23 @@ def of_offset_commit(asked: Asked) -> VerdictInSteps:
         ]
         return make.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
+    def unknown_id(topic: Any) -> Any:
+        partitions = [
+            make.OffsetCommitResponsePartition(
+                partition_index=partition.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+            )
+            for partition in topic.partitions
+        ]
+        return make.OffsetCommitResponseTopic(topic_id=topic.topic_id, partitions=partitions)
+
     by_id = version >= FIRST_COMMIT_BY_ID
-    refused = yield from taken_out(asked, Operation.READ, refuse, lambda topic: _name(topic, by_id, asked))
+    refused = yield from taken_out(
+        asked,
+        Operation.READ,
+        refuse,
+        lambda topic: _name(topic, by_id, asked),
+        nameless=unknown_id,
+    )
     return _of_rest(request, make, refused)
 
 
@@ -148,16 +163,18 @@ def _of_groups(asked: Asked) -> VerdictInSteps:
             if pace.over():
                 yield
             name = _name(topic, by_id, asked)
-            if name is None or permits.topic(Operation.DESCRIBE, name):
+            if name is not None and permits.topic(Operation.DESCRIBE, name):
                 kept.append(topic)
                 continue
+            # The handler does not get an id without a topic either: the topic may exist when the handler looks for it.
+            code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else TOPIC_DENIED
             refused.setdefault(group_id, []).append(
                 make.OffsetFetchResponseTopics(
                     name=topic.name,
                     topic_id=topic.topic_id,
                     partitions=[
                         make.OffsetFetchResponsePartitions(
-                            partition_index=partition, committed_offset=-1, metadata="", error_code=TOPIC_DENIED
+                            partition_index=partition, committed_offset=-1, metadata="", error_code=code
                         )
                         for partition in topic.partition_indexes
                     ],
@@ -173,7 +190,7 @@ def _of_groups(asked: Asked) -> VerdictInSteps:
 
     def visible(topic: Any) -> bool:
         name = asked.name_of(bytes(topic.topic_id)) if topic.topic_id != ZERO_UUID else topic.name
-        return name is None or permits.topic(Operation.DESCRIBE, name, quiet=True)
+        return name is not None and permits.topic(Operation.DESCRIBE, name, quiet=True)
 
     def merge(response: Any) -> Any:
         answered = {group.group_id: group for group in response.groups}

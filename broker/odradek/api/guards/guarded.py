@@ -50,6 +50,11 @@ client does not stop the loop. The guard has not changed the request before the 
 RESULTS_A_STEP = 1000
 
 
+def same(element: Any) -> Any:
+    """The element itself."""
+    return element
+
+
 def appended(field: str, refused: list[Any]) -> Merge:
     """A merge that appends the results of what was refused to a list of the response."""
 
@@ -77,20 +82,33 @@ def taken_out(
     refuse: Callable[[Any], Any],
     name_of: Callable[[Any], str | None] = attrgetter("name"),
     decides: Callable[[str], bool] = lambda _: True,
+    nameless: Callable[[Any], Any] = same,
 ) -> Generator[None, None, list[Any]]:
     """Take the topics that the client may not use from `request.topics`. Returns `refuse(topic)` of each, in their order.
 
-    :param name_of: returns the name of a topic of the request; None: it has none.
+    A topic without a name, because no topic has its id, is also taken out: nobody decided about a topic that the handler finds
+    later.
+
+    :param name_of: returns the name of a topic of the request; None: no topic has its id.
     :param decides: whether a name needs the right; others stay in the request.
+    :param nameless: returns the result of a topic without a name.
     """
     topics = asked.request.topics
-    names = [name_of(topic) for topic in topics]
+    names = yield from made_in_steps(topics, name_of)
     decided = (name for name in names if name is not None and decides(name))
     denied = yield from asked.permits.denied_in_steps(operation, ResourceType.TOPIC, decided)
-    if not denied:
+    if not denied and None not in names:
         return []
-    refused = yield from made_in_steps(
-        (topic for topic, name in zip(topics, names, strict=True) if name in denied), refuse
-    )
-    asked.request.topics = [topic for topic, name in zip(topics, names, strict=True) if name not in denied]
+    kept, refused = [], []
+    pace = Pace(RESULTS_A_STEP)
+    for topic, name in zip(topics, names, strict=True):
+        if name is None:
+            refused.append(nameless(topic))
+        elif name in denied:
+            refused.append(refuse(topic))
+        else:
+            kept.append(topic)
+        if pace.over():
+            yield
+    asked.request.topics = kept
     return refused

@@ -1,6 +1,9 @@
 """Guards of APIs that name topics: partitions of denied topics are taken out of the request and answered with an error."""
 
-from typing import Any
+import uuid
+from collections.abc import Container, Hashable, Sequence
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from odradek.api.guards.guarded import (
     Asked,
@@ -12,6 +15,8 @@ from odradek.api.guards.guarded import (
     made_in_steps,
     taken_out,
 )
+from odradek.api.permits import NAMES_A_STEP
+from odradek.api.stepwise import Pace
 from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
@@ -29,8 +34,10 @@ from odradek.security.acl import Operation, ResourceType
 
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 NO_OFFSET = -1
+Name = TypeVar("Name", bound=Hashable)
 FIRST_WITH_IDS = 6  # of DeleteTopics
 FIRST_WITH_CONFIGS = 5  # of CreateTopics
+DECISIONS_FOR_DELETION = 2
 
 
 def of_list_offsets(asked: Asked) -> VerdictInSteps:
@@ -117,8 +124,8 @@ def of_delete_records(asked: Asked) -> VerdictInSteps:
     return Merged(merge)
 
 
-def _repeated(names: list[str]) -> frozenset[str]:
-    seen: set[str] = set()
+def _repeated(names: Sequence[Name]) -> frozenset[Name]:
+    seen: set[Name] = set()
     return frozenset(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
 
 
@@ -156,48 +163,77 @@ def of_create_topics(asked: Asked) -> Verdict:
     return Merged(merge)
 
 
-def of_delete_topics(asked: Asked) -> Verdict:
+def of_delete_topics(asked: Asked) -> VerdictInSteps:
     """DELETE on the cluster or on the topics. Without DESCRIBE, the client learns neither whether a name exists nor what name
-    an id has."""
+    an id has.
+
+    The handler receives only topics that the client may delete. A topic that does not exist now is answered here, unless the
+    client may delete it: somebody could create it before the handler gets to it.
+    """
     request, permits = asked.request, asked.permits
     if permits.cluster(Operation.DELETE, quiet=True):
         return None
     make = delete_topics.Response.DeletableTopicResult
-    refused: list[Any] = []
-
-    def is_denied(name: str) -> bool:
-        """Of a topic that is identified by its name."""
-        if not permits.topic(Operation.DESCRIBE, name):
-            return True
-        return asked.exists(name) and not permits.topic(Operation.DELETE, name)
-
-    if asked.version < FIRST_WITH_IDS:
-        repeated = _repeated(list(request.topic_names))
-        denied = {name for name in request.topic_names if name not in repeated and is_denied(name)}
-        refused = [make(name=name, error_code=DENIED, error_message=None) for name in sorted(denied)]
-        request.topic_names = [name for name in request.topic_names if name not in denied]
-    else:
-        kept = []
-        repeated = _repeated([str((topic.name, topic.topic_id)) for topic in request.topics])
-        for topic in request.topics:
-            by_id = topic.name is None
-            valid = by_id != (topic.topic_id == ZERO_UUID) and str((topic.name, topic.topic_id)) not in repeated
-            name = asked.name_of(bytes(topic.topic_id)) if by_id else topic.name
-            if (
-                not valid
-                or name is None
-                or not (is_denied(name) if not by_id else not permits.topic(Operation.DELETE, name))
-            ):
-                kept.append(topic)
-                continue
-            shown = name if not by_id or permits.topic(Operation.DESCRIBE, name) else None
-            refused.append(make(name=shown, topic_id=topic.topic_id, error_code=DENIED, error_message=None))
-        request.topics = kept
-    if not refused:
+    with_ids = asked.version >= FIRST_WITH_IDS
+    wanted = [(one.name, one.topic_id) if with_ids else (one, ZERO_UUID) for one in _deleted(request, asked.version)]
+    repeated = _repeated(wanted)
+    answers: dict[int, tuple[ErrorCode, str | None]] = {}
+    """The error and the shown name, by the index in the request."""
+    pace = Pace(NAMES_A_STEP // DECISIONS_FOR_DELETION)
+    for number, (name, topic_id) in enumerate(wanted):
+        if (name is None) == (topic_id != ZERO_UUID) and (name, topic_id) not in repeated:  # the handler refuses others
+            answer = _denied_by_name(asked, name) if name is not None else _denied_by_id(asked, bytes(topic_id))
+            if answer is not None:
+                answers[number] = answer
+            if pace.over():
+                yield
+    if not answers:
         return None
-    for result in refused:
-        result.error_message = "Topic authorization failed."
+
+    def result(number: int) -> Any:
+        code, shown = answers[number]
+        message = "Topic authorization failed." if code == DENIED else _absent(*wanted[number])
+        return make(name=shown, topic_id=wanted[number][1], error_code=code, error_message=message)
+
+    refused = yield from made_in_steps(answers, result)
+    if not with_ids:
+        refused.sort(key=attrgetter("name"))
+    _keep(request, asked.version, answers)
     return Merged(appended("responses", refused))
+
+
+def _deleted(request: Any, version: int) -> list[Any]:
+    return request.topics if version >= FIRST_WITH_IDS else request.topic_names
+
+
+def _keep(request: Any, version: int, answered: Container[int]) -> None:
+    kept = [one for number, one in enumerate(_deleted(request, version)) if number not in answered]
+    if version >= FIRST_WITH_IDS:
+        request.topics = kept
+    else:
+        request.topic_names = kept
+
+
+def _absent(name: str | None, topic_id: bytes) -> str:
+    return f"The topic '{uuid.UUID(bytes=bytes(topic_id)) if name is None else name}' does not exist."
+
+
+def _denied_by_name(asked: Asked, name: str) -> tuple[ErrorCode, str | None] | None:
+    """The answer for a topic that the client may not delete; None: it may."""
+    if not asked.permits.topic(Operation.DESCRIBE, name):
+        return DENIED, name
+    if asked.permits.topic(Operation.DELETE, name, quiet=not asked.exists(name)):
+        return None
+    return DENIED if asked.exists(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name
+
+
+def _denied_by_id(asked: Asked, topic_id: bytes) -> tuple[ErrorCode, str | None] | None:
+    name = asked.name_of(topic_id)
+    if name is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID, None
+    if asked.permits.topic(Operation.DELETE, name):
+        return None
+    return DENIED, name if asked.permits.topic(Operation.DESCRIBE, name) else None
 
 
 def of_create_partitions(asked: Asked) -> Verdict:
