@@ -16,7 +16,15 @@ from odradek.controller.outcomes import Outcome
 from odradek.controller.policies import Policies
 from odradek.controller.store_errors import code_of
 from odradek.controller.topic_names import INTERNAL
-from odradek.controller.topics import NewTopic, Plan, Refusal, checked_config, internal_topic, plan_topic
+from odradek.controller.topics import (
+    NewTopic,
+    Plan,
+    Refusal,
+    checked_config,
+    internal_topic,
+    plan_topic,
+    refuse_too_large,
+)
 from odradek.metadata import znodes
 from odradek.metadata.store import Event, NodeExists, Store, StoreError, ensure_path, parent_of
 from odradek.protocol.errors import ErrorCode
@@ -137,6 +145,7 @@ class ClusterMember:
             if not brokers:
                 raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "No broker is registered.")
             plan = plan_topic(request, image, self._config, brokers, self._rng)
+            refuse_too_large(plan)
             self.policies.check_topic(request, plan)
         except Refusal as refusal:
             return Outcome(name, refusal.code, refusal.message)

@@ -20,7 +20,7 @@ from odradek.controller.cluster.elections import (
 )
 from odradek.controller.cluster.requests import RequestBatch
 from odradek.metadata import znodes
-from odradek.metadata.store import NodeError, NodeExists, Stat
+from odradek.metadata.store import NodeExists, Refused, Stat
 from odradek.metadata.znodes import PartitionState
 
 log = logging.getLogger("odradek.controller")
@@ -187,7 +187,7 @@ def create_states(
             results[place] = result
     present = []
     for partition, state, result in zip(creating, states, results, strict=True):
-        if isinstance(result, NodeError):
+        if isinstance(result, Refused):
             log.error("cannot create the state of partition %s: %s", partition, result)
             present.append(partition)
             continue
@@ -268,7 +268,7 @@ def elect_leaders(
         if not refused:
             return failed
         remaining = list(refused)
-    log.error("cannot elect leaders of %s: another program changes their states", remaining[:20])
+    log.error("cannot elect leaders of %s: their states could not be written %d times", remaining[:20], ATTEMPTS)
     return failed + remaining
 
 
@@ -308,7 +308,8 @@ def write_states(
 ) -> Steps[Collection[Partition]]:
     """Replace the states of partitions, each at its partition epoch, then in the context.
 
-    Returns the partitions whose state another program had changed: their states are read again, and not replaced.
+    Returns the partitions whose state another program had changed, or whose change the store refused: their states are read
+    again, and not replaced.
     """
     if not changes:
         return ()
@@ -321,8 +322,8 @@ def write_states(
     )
     refused = []
     for (partition, state), result in zip(changes, results, strict=True):
-        if isinstance(result, NodeError):
-            log.warning("the state of partition %s was changed by another program: %s", partition, result)
+        if isinstance(result, Refused):
+            log.warning("cannot change the state of partition %s: %s; reading it again", partition, result)
             refused.append(partition)
             continue
         (stat,) = result
