@@ -10,6 +10,7 @@ from collections import deque
 
 from odradek.controller.cluster import in_sync
 from odradek.controller.cluster.cluster_controller import ClusterController, ControllerSettings
+from odradek.controller.cluster.effects import Children
 from odradek.controller.cluster.executor import Executor
 from odradek.controller.cluster.leadership import PREFERRED, elect
 from odradek.controller.cluster.requests import LEADER_AND_ISR, STOP_REPLICA
@@ -313,6 +314,19 @@ class Model:
         self.trace.append(f"{type(error).__name__} for {process.id}")
         raise error
 
+    def fail_request(self, process, error):
+        """A request fails at its first call of the store, while the connection is well."""
+
+        def fail():
+            raise error
+
+        def look():
+            yield Children(znodes.TOPICS)
+
+        process.client.before_call, before = fail, process.client.before_call
+        process.work(lambda: process.controller.run(look()))
+        process.client.before_call = before
+
     def crash(self, process):
         process.dead = True
         for link in list(process.links):
@@ -469,6 +483,8 @@ class Model:
             partition = context.find(TOPIC, 0)
             request = in_sync.Proposal(partition, epoch, partition_epoch, proposal[1])
             (verdict,) = controller.run(in_sync.alter(context, process.id, [request], 3))
+            if verdict.partition is None:
+                return None  # the controller may not read the topic
             return verdict.code, verdict.partition.state, verdict.partition.partition_epoch
 
         def arrive():
@@ -520,7 +536,10 @@ class Model:
             self.step()
 
     def heal(self):
-        """Everything works from now on: all must be in sync in the end, with equal logs."""
+        """Everything works from now on: in the end there is a controller, and all are in sync with equal logs."""
+        for process in self.processes.values():
+            if process.controller.active:
+                self.fail_request(process, FAILURES[self.choices.below(len(FAILURES))])
         self.choices.exhausted = True
         for process in list(self.processes.values()):
             if process.dead or process.leaving:
@@ -534,6 +553,7 @@ class Model:
                 state is not None
                 and sorted(state.in_sync_replicas) == list(IDS)
                 and logs[0] == logs[1] == logs[2]
+                and any(process.controller.active for process in self.processes.values())
                 and self.replicas[state.leader].role == LEADER
                 and self.replicas[state.leader].high_watermark == len(logs[0])
             ):

@@ -20,6 +20,7 @@ from odradek.controller.cluster.elections import (
 )
 from odradek.controller.cluster.requests import RequestBatch
 from odradek.metadata import znodes
+from odradek.metadata.corrupt_nodes import usable
 from odradek.metadata.store import NodeExists, Refused, Stat
 from odradek.metadata.znodes import PartitionState
 
@@ -78,7 +79,7 @@ def shutdown_election(
 
 @dataclass
 class UncleanElections:
-    """Which topics allow unclean elections.
+    """Which topics allow unclean elections; those whose settings cannot be decoded do not.
 
     :param default: whether topics without a setting of their own allow it (``unclean.leader.election.enable``).
     :param forced: whether an operator requested an unclean election, which every topic allows.
@@ -97,10 +98,16 @@ class UncleanElections:
         if missing:
             nodes = yield Read([znodes.topic_config_path(name) for name in missing])
             for name, node in zip(missing, nodes, strict=True):
-                settings = {} if node is None else znodes.decode_config(znodes.topic_config_path(name), node[0])
-                value = settings.get(UNCLEAN_KEY)
+                settings = {} if node is None else _usable_settings(name, node[0])
+                value = "false" if settings is None else settings.get(UNCLEAN_KEY)
                 self._known[name] = self.default if value is None else value.strip().lower() == "true"
         return {name for name in names if self._known[name]}
+
+
+def _usable_settings(topic: str, data: bytes) -> Mapping[str, str] | None:
+    path = znodes.topic_config_path(topic)
+    consequence = f"no unclean election for topic {topic}"
+    return usable(path, lambda: znodes.decode_config(path, data), None, consequence)
 
 
 def move(partitions: Iterable[Partition], target: PartitionStatus) -> list[Partition]:

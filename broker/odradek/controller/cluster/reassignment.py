@@ -19,6 +19,7 @@ from odradek.controller.cluster.topic_events import write_topics
 from odradek.controller.store_errors import code_of
 from odradek.controller.topics import Refusal, refuse_too_many_replicas
 from odradek.metadata.store import NodeError, Refused, TooLarge
+from odradek.metadata.znodes import UNDECODABLE
 from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.controller")
@@ -277,7 +278,7 @@ def decode_reassignments(data: bytes) -> dict[tuple[str, int], list[int]]:
             (str(entry["topic"]), int(entry["partition"])): [int(replica) for replica in entry["replicas"]]
             for entry in json.loads(data)["partitions"]
         }
-    except (KeyError, TypeError, AttributeError) as error:
+    except UNDECODABLE as error:
         raise ValueError(f"cannot decode {REASSIGN_PARTITIONS}: {data[:200]!r}") from error
 
 
