@@ -1,8 +1,9 @@
 from typing import NamedTuple
 
-from odradek._ext.shm.layout import MAX_BROKERS
+from odradek._ext.shm.layout import MAX_BROKERS, MAX_FOLLOWERS, MAX_IN_SYNC
 
 LIMIT = MAX_BROKERS
+MOST_REPLICAS = min(MAX_IN_SYNC, MAX_FOLLOWERS + 1)
 
 class Endpoint(NamedTuple):
     name: str

@@ -10,7 +10,16 @@ from libc.string cimport memcpy, memset
 from typing import NamedTuple
 
 from odradek._ext.shm.atomics cimport cpu_pause, fence, fence_release, load_acquire_64, store_release_64
-from odradek._ext.shm.layout cimport BROKER_TEXT_BYTES, MAX_BROKERS, BrokerEntry, BrokerTable, Header, region
+from odradek._ext.shm.layout cimport (
+    BROKER_TEXT_BYTES,
+    MAX_BROKERS,
+    MAX_FOLLOWERS,
+    MAX_IN_SYNC,
+    BrokerEntry,
+    BrokerTable,
+    Header,
+    region,
+)
 
 
 cdef enum:
@@ -18,6 +27,8 @@ cdef enum:
 
 LIMIT = MAX_BROKERS
 """The largest number of live brokers that can be published."""
+MOST_REPLICAS = min(MAX_IN_SYNC, MAX_FOLLOWERS + 1)
+"""The largest number of replicas of a partition: a slot has room for that many in-sync replicas, and its leader for its followers."""
 
 
 class Endpoint(NamedTuple):

@@ -1,6 +1,7 @@
 """Changes of in-sync replicas: what is proposed, and what each decision of the controller, a lost response, a successor of the
 coordinator, and a newer state of the controller lead to."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -177,8 +178,85 @@ def response(version: int, *rows: tuple[int, int, int, int, list[int], int]) -> 
     return alter_partition.Response(topics=[named])
 
 
-def keeper_of(slots: dict[int, Slot], wire: Wire, verbs: Verbs | None = None) -> InSyncKeeper:
-    return InSyncKeeper(verbs or Verbs(slots), wire.send, wire.later, SELF, lambda: 4, SlotChanged, SlotBusy)
+class Clock:
+    """The monotonic clock."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def keeper_of(
+    slots: dict[int, Slot], wire: Wire, verbs: Verbs | None = None, clock: Callable[[], float] | None = None
+) -> InSyncKeeper:
+    return InSyncKeeper(
+        verbs or Verbs(slots), wire.send, wire.later, SELF, lambda: 4, SlotChanged, SlotBusy, clock or Clock()
+    )
+
+
+def refused(*partitions: int) -> Any:
+    return response(3, *((number, ErrorCode.INELIGIBLE_REPLICA, -1, -1, [], -1) for number in partitions))
+
+
+def test_a_refused_follower_is_proposed_again_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    slots, wire, clock = {0: Slot(0, in_sync=[1, 2])}, Wire(), Clock()
+    keeper = keeper_of(slots, wire, clock=clock)
+    caplog.set_level(logging.INFO)
+    proposals = 0
+    for fetch in range(460):  # ten seconds of a follower that fetches 46 times a second
+        clock.now = 100 + fetch / 46
+        keeper.look([0])
+        if wire.then is not None:
+            assert proposed_of(wire.request) == {0: [1, 2, 3]}
+            proposals += 1
+            wire.answer(refused(0))
+    assert proposals == 4
+    assert len(caplog.records) == 2, "one line for the proposal, one for the refusal"
+    clock.now += 3
+    keeper.look([0])
+    wire.answer(response(3, (0, 0, SELF, 5, [1, 2, 3], 1)))
+    assert slots[0].in_sync == [1, 2, 3]
+    assert "the in-sync replicas are [1, 2, 3]" in caplog.records[-1].getMessage()
+
+
+def test_a_request_of_the_controller_lets_a_refused_follower_be_proposed_at_once() -> None:
+    slots, wire = {0: Slot(0, in_sync=[1, 2])}, Wire()
+    keeper = keeper_of(slots, wire)
+    keeper.look([0])
+    wire.answer(refused(0))
+    keeper.look([0])
+    assert wire.then is None
+    keeper.request_executed()
+    keeper.look([0])
+    assert proposed_of(wire.request) == {0: [1, 2, 3]}
+
+
+def test_a_follower_that_is_refused_does_not_keep_another_from_joining() -> None:
+    slots, wire = {0: Slot(0, in_sync=[1], replicas=[1, 2, 3])}, Wire()
+    keeper = keeper_of(slots, wire)
+    keeper.look([0])
+    assert proposed_of(wire.request) == {0: [1, 2, 3]}
+    wire.answer(refused(0))
+    keeper.look([0])
+    assert proposed_of(wire.request) == {0: [1, 2]}
+    wire.answer(refused(0))  # 2 shuts down
+    keeper.look([0])
+    states = wire.request.topics[0].partitions[0].new_isr_with_epochs
+    assert [(state.broker_id, state.broker_epoch) for state in states] == [(1, -1), (3, 43)]
+    wire.answer(response(3, (0, 0, SELF, 5, [1, 3], 1)))
+    assert slots[0].in_sync == [1, 3]
+
+
+def test_a_refused_follower_does_not_keep_a_lagging_one_from_leaving() -> None:
+    slots, wire = {0: Slot(0, in_sync=[1, 2])}, Wire()
+    keeper = keeper_of(slots, wire)
+    keeper.look([0])
+    wire.answer(refused(0))
+    slots[0].lagging = {2}
+    keeper.tick(LAG_MS)
+    assert proposed_of(wire.request) == {0: [1]}
 
 
 def test_a_proposal_says_in_which_broker_epoch_a_replica_fetched_that_joins():
@@ -276,6 +354,7 @@ def test_a_proposal_that_is_refused_for_now_can_be_made_again(code: ErrorCode):
     keeper.look([0])
     wire.answer(response(3, (0, code, -1, -1, [], -1)))
     assert (slots[0].proposed, keeper.waiting, wire.then) == (None, [], None)
+    keeper.request_executed()
     keeper.look([0])
     assert proposed_of(wire.request) == {0: [1, 2, 3]}
     wire.answer(ConnectionError("closed"))

@@ -6,6 +6,7 @@ coordinator loads all settings from the store (`load`). See docs/decisions/0015-
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from odradek._ext.shm.shared_memory import SharedMemory
@@ -23,6 +24,7 @@ from odradek.config.table import LISTENER_PREFIX
 from odradek.controller.controller import Controller
 from odradek.controller.topics import Refusal
 from odradek.metadata import znodes
+from odradek.metadata.corrupt_nodes import usable, usable_settings
 from odradek.metadata.store import NoNode, Store, Watch
 from odradek.protocol.errors import ErrorCode
 from odradek.security import peer_settings
@@ -50,10 +52,20 @@ def of_tls_stores(name: str) -> bool:
     return name.startswith("ssl.") or (name.startswith(LISTENER_PREFIX) and ".ssl." in name)
 
 
-def read_running(store: Store, broker_id: int, loggers: Mapping[str, str]) -> Running:
-    """The settings made at run time, from the store, and the levels of `loggers`. Raises StoreError."""
-    of_all, of_broker = (read_settings(store, znodes.broker_config_path(broker)) for broker in (None, broker_id))
-    return Running(of_all, of_broker, dict(loggers))
+def read_running(store: Store, broker_id: int, before: Running) -> Running:
+    """The settings made at run time, from the store, and the levels of loggers. Raises StoreError.
+
+    :param before: what the broker uses now: the levels of loggers, and settings in place of those that cannot be decoded.
+    """
+    consequence = "the broker keeps the settings that it has, after a start those of its file,"
+    of_all, of_broker = (
+        usable_settings(store, znodes.broker_config_path(broker), consequence) for broker in (None, broker_id)
+    )
+    return Running(
+        dict(before.of_all) if of_all is None else of_all,
+        dict(before.of_broker) if of_broker is None else of_broker,
+        dict(before.loggers),
+    )
 
 
 def read_settings(store: Store, path: str) -> dict[str, str]:
@@ -70,7 +82,7 @@ def show_running(store: Store, config: BrokerConfig, running: RunningConfig) -> 
     Settings that do not fit into the shared memory are not applied; an error is logged. Raises StoreError.
     """
     before = running.read()[1]
-    stored = read_running(store, config.node_id, before.loggers)
+    stored = read_running(store, config.node_id, before)
     if stored != before:
         try:
             running.publish(*stored)
@@ -140,7 +152,12 @@ class BrokerSettings:
         groups: dict[str, dict[str, Value]] = {}
         for path, entry in zip(paths, self._store.get_many(paths, watch), strict=True):
             group_id = znodes.decode_name(path.rpartition("/")[2])
-            stored = {} if entry is None else znodes.decode_config(path, entry[0])
+            stored = usable(
+                path,
+                partial(znodes.decode_config, path, b"" if entry is None else entry[0]),
+                {},
+                f"group {group_id} uses the settings of the broker",
+            )
             try:
                 groups[group_id] = check_group_settings(self._config, stored)
             except ConfigError as error:

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Iterable
 
 from odradek._ext.shm.shared_memory import SharedMemory
-from odradek.controller.broker_settings import read_settings
 from odradek.controller.quotas import Entity, entities_of, entity_at, path_of, quotas_in
 from odradek.controller.topics import Refusal
+from odradek.metadata.corrupt_nodes import usable_settings
 from odradek.metadata.store import Store
 from odradek.protocol.errors import ErrorCode
 from odradek.quotas.limits import Limits, entity_of
@@ -42,15 +42,22 @@ class EnforcedQuotas:
         """Read all quotas and publish them. Raises StoreError."""
         self._values, self._size = {}, 0
         for entity, path in entities_of(self._store):
-            self._set(entity, quotas_in(path, read_settings(self._store, path)))
+            self._set(entity, self._read(path) or {})
         self._publish()
+
+    def _read(self, path: str) -> dict[str, float] | None:
+        """The quotas in a node; None if it cannot be decoded. Raises StoreError."""
+        stored = usable_settings(self._store, path, "its quotas stay as they are, after a start there are none,")
+        return None if stored is None else quotas_in(path, stored)
 
     def refresh(self, entities: Iterable[Entity]) -> None:
         """Read the quotas of these entities again, and publish them; all processes apply them when this returns. Raises
         StoreError."""
         for entity in entities:
             path = path_of(entity)
-            self._set(entity, quotas_in(path, read_settings(self._store, path)))
+            values = self._read(path)
+            if values is not None:
+                self._set(entity, values)
         self._publish()
 
     def refresh_paths(self, paths: Iterable[str]) -> None:

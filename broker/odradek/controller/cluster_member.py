@@ -7,6 +7,7 @@ acts on them. All other changes of topics are requests to the controller. Runs i
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import change_text
@@ -16,8 +17,18 @@ from odradek.controller.outcomes import Outcome
 from odradek.controller.policies import Policies
 from odradek.controller.store_errors import code_of
 from odradek.controller.topic_names import INTERNAL
-from odradek.controller.topics import NewTopic, Plan, Refusal, checked_config, internal_topic, plan_topic
+from odradek.controller.topics import (
+    NewTopic,
+    Plan,
+    Refusal,
+    checked_config,
+    internal_topic,
+    plan_topic,
+    refuse_too_large,
+)
 from odradek.metadata import znodes
+from odradek.metadata.cluster import usable_registration
+from odradek.metadata.corrupt_nodes import usable
 from odradek.metadata.store import Event, NodeExists, Store, StoreError, ensure_path, parent_of
 from odradek.protocol.errors import ErrorCode
 
@@ -71,7 +82,7 @@ class ClusterMember:
             self._store.children(znodes.DELETE_TOPICS, self._note_change)
             self._stale = False  # before the topics are read: a change meanwhile sets it again
             try:
-                self._image = load_image(self._store)
+                self._image = load_image(self._store, tolerant=True)
             except StoreError:
                 self._stale = True
                 raise
@@ -86,22 +97,41 @@ class ClusterMember:
 
     def brokers(self) -> list[Broker]:
         """The live brokers. Raises StoreError."""
-        names = self._store.children(znodes.BROKER_IDS)
-        nodes = self._store.get_many([znodes.broker_path(int(name)) for name in names])
-        return [
-            Broker(int(name), znodes.decode_broker(int(name), node[0]).rack)
-            for name, node in zip(names, nodes, strict=True)
+        ids = znodes.broker_ids(self._store.children(znodes.BROKER_IDS))
+        nodes = self._store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
+        registrations = {
+            broker_id: usable_registration(broker_id, node[0])
+            for broker_id, node in zip(ids, nodes, strict=True)
             if node is not None
-        ]
+        }
+        return [Broker(broker_id, found.rack) for broker_id, found in registrations.items() if found is not None]
 
     def settings_of(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-        """The settings of topics, by name; empty if none are stored. Raises StoreError."""
+        """The settings of topics, by name; empty if none are stored. Raises StoreError, CorruptNode."""
+        return {
+            name: {} if data is None else znodes.decode_config(path, data) for name, path, data in self._read(topics)
+        }
+
+    def usable_settings_of(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+        """See `settings_of`; without the topics whose settings cannot be decoded. Raises StoreError."""
+        found = {}
+        for name, path, data in self._read(topics):
+            consequence = (
+                f"topic {name} keeps the settings that it has; after a start it has the defaults and deletes nothing"
+            )
+            settings = usable(path, partial(znodes.decode_config, path, data or b""), None, consequence)
+            if settings is not None:
+                found[name] = settings
+        return found
+
+    def _read(self, topics: Sequence[str]) -> list[tuple[str, str, bytes | None]]:
+        """The name, the path and the data of the settings of topics."""
         paths = [znodes.topic_config_path(name) for name in topics]
         nodes = self._store.get_many(paths)
-        return {
-            name: {} if node is None else znodes.decode_config(path, node[0])
+        return [
+            (name, path, None if node is None else node[0])
             for name, path, node in zip(topics, paths, nodes, strict=True)
-        }
+        ]
 
     def has_partitions(self) -> bool:
         """Whether a partition exists that a controller publishes: one that had a leader, of a topic that is not being deleted.
@@ -137,6 +167,7 @@ class ClusterMember:
             if not brokers:
                 raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "No broker is registered.")
             plan = plan_topic(request, image, self._config, brokers, self._rng)
+            refuse_too_large(plan)
             self.policies.check_topic(request, plan)
         except Refusal as refusal:
             return Outcome(name, refusal.code, refusal.message)

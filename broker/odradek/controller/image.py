@@ -7,9 +7,11 @@ copy after every change that it has stored. One thread per process uses it.
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from odradek.controller.topic_names import folded
 from odradek.metadata import znodes
+from odradek.metadata.corrupt_nodes import usable
 from odradek.metadata.store import Store
 from odradek.metadata.znodes import PartitionState, TopicAssignment
 
@@ -68,16 +70,27 @@ class ClusterImage:
         self.deleting.discard(name)
 
 
-def load_image(store: Store) -> ClusterImage:
-    """Load the image from the store. Raises CorruptNode, StoreUnavailable."""
+def load_image(store: Store, tolerant: bool = False) -> ClusterImage:
+    """Load the image from the store. Raises StoreUnavailable; CorruptNode, unless `tolerant`: topics that cannot be decoded are
+    left out then, and settings that cannot be decoded are empty."""
     image = ClusterImage()
     names = store.children(znodes.TOPICS)
     assignments = store.get_many([znodes.topic_path(name) for name in names])
     configs = store.get_many([znodes.topic_config_path(name) for name in names])
     for name, assignment, config in zip(names, assignments, configs, strict=True):
         if assignment is not None:
-            settings = znodes.decode_config(znodes.topic_config_path(name), config[0]) if config else {}
-            image.put(Topic(name, znodes.decode_topic(name, assignment[0]), settings, assignment[1].version))
+            path = znodes.topic_config_path(name)
+            decode_settings = partial(znodes.decode_config, path, config[0] if config else b"")
+            decode_topic = partial(znodes.decode_topic, name, assignment[0])
+            if tolerant:
+                settings = usable(path, decode_settings, {}, f"topic {name} counts as one without settings")
+                decoded = usable(
+                    znodes.topic_path(name), decode_topic, None, f"topic {name} counts as one that does not exist"
+                )
+            else:
+                settings, decoded = decode_settings(), decode_topic()
+            if decoded is not None:
+                image.put(Topic(name, decoded, settings, assignment[1].version))
     image.deleting.update(store.children(znodes.DELETE_TOPICS))
     return image
 

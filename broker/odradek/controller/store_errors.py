@@ -1,7 +1,7 @@
 """Kafka's error codes for failures of the metadata store. Pure."""
 
 from odradek.controller.controller import NotController
-from odradek.metadata.store import NodeError, NodeExists, StoreError, StoreTimeout, WrongTree
+from odradek.metadata.store import NodeError, NodeExists, StoreError, StoreTimeout, TooLarge, WrongTree
 from odradek.protocol.errors import ErrorCode
 
 
@@ -9,8 +9,11 @@ def code_of(error: StoreError | NotController) -> ErrorCode:
     """The code of a request that failed because of the store.
 
     REQUEST_TIMED_OUT: a store over a network did not respond, or does not contain the tree of the cluster. NOT_CONTROLLER:
-    another broker changed the tree at the same time; clients look up the controller and retry.
+    another broker changed the tree at the same time; clients look up the controller and retry. INVALID_REQUEST: the change is
+    larger than the store accepts, and clients do not retry.
     """
+    if isinstance(error, TooLarge):
+        return ErrorCode.INVALID_REQUEST
     if isinstance(error, NotController | NodeError):
         return ErrorCode.NOT_CONTROLLER
     return ErrorCode.REQUEST_TIMED_OUT if isinstance(error, StoreTimeout | WrongTree) else ErrorCode.KAFKA_STORAGE_ERROR

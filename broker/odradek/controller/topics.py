@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from odradek._ext.shm.brokers import MOST_REPLICAS
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.controller import topic_names
@@ -15,13 +16,17 @@ from odradek.controller.assignment import Broker, assign_replicas
 from odradek.controller.image import ClusterImage, Topic
 from odradek.metadata import znodes
 from odradek.metadata.cluster import new_uuid
-from odradek.metadata.store import Store, Transaction
+from odradek.metadata.store import REQUEST_BYTES, Store, Transaction
 from odradek.metadata.znodes import PartitionState, TopicAssignment
 from odradek.protocol.errors import ErrorCode
 
 DEFAULT = -1
 OPERATIONS_A_TRANSACTION = 1000  # far below the size of a ZooKeeper request (1 MiB)
 INITIAL_LEADER_EPOCH = 0
+SPARE_BYTES = 2048
+"""More than a request that creates a topic needs besides the settings and the replicas: paths, operations, the ids."""
+PARTITION_BYTES, REPLICA_BYTES = 16, 11
+"""The most that a partition and each of its replicas need in the node of a topic."""
 MOST_LISTED = 20
 """The maximum number of partitions in an error message."""
 
@@ -151,6 +156,7 @@ def plan_partitions(
     added = list(range(len(old), request.count))
     factor = len(old[min(old)]) if old else 1
     if request.assignments is None:
+        refuse_too_many_replicas(f"The replication factor of topic '{request.name}'", factor)
         if factor > len(brokers):
             raise _too_few_brokers(factor, brokers)
         start, shift = _continue_ring(old, brokers, rng)
@@ -197,6 +203,43 @@ def _refuse_too_many(name: str, count: int, limit: int) -> None:
         )
 
 
+def refuse_too_large(plan: Plan) -> None:
+    """Refuse a plan whose nodes ZooKeeper does not accept in one request. Raises Refusal."""
+    name, assignment = plan.topic.name, plan.topic.assignment
+    config_bytes = 0 if plan.replaces is not None else len(znodes.encode_config(plan.topic.config))
+    replicas = sum(map(len, assignment.partitions.values()))
+    most = SPARE_BYTES + config_bytes + PARTITION_BYTES * len(assignment.partitions) + REPLICA_BYTES * replicas
+    if most <= REQUEST_BYTES:
+        return  # the usual case, without an encoding
+    topic_bytes = len(znodes.encode_topic(assignment))
+    if SPARE_BYTES + config_bytes + topic_bytes <= REQUEST_BYTES:
+        return
+    if config_bytes > topic_bytes:
+        raise Refusal(
+            ErrorCode.INVALID_CONFIG,
+            f"Topic '{name}': its settings need {config_bytes} bytes, and ZooKeeper accepts {REQUEST_BYTES} bytes in one"
+            " request. Use shorter values.",
+        )
+    raise Refusal(
+        ErrorCode.INVALID_PARTITIONS,
+        f"Topic '{name}' cannot have {len(assignment.partitions)} partitions with {replicas} replicas in all: its node needs"
+        f" {topic_bytes} bytes, and ZooKeeper accepts {REQUEST_BYTES} bytes in one request. Use fewer partitions or replicas.",
+    )
+
+
+def refuse_too_many_replicas(what: str, count: int) -> None:
+    """Refuse more replicas of a partition than the brokers' partition tables have room for. Raises Refusal.
+
+    :param what: what has that number.
+    """
+    if count > MOST_REPLICAS:
+        raise Refusal(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{what} is {count}: a partition can have at most {MOST_REPLICAS} replicas, a leader and"
+            f" {MOST_REPLICAS - 1} followers.",
+        )
+
+
 def _factor(requested: int, default: int, brokers: Sequence[Broker]) -> int:
     factor = default if requested == DEFAULT else requested
     if factor < 1:
@@ -204,6 +247,7 @@ def _factor(requested: int, default: int, brokers: Sequence[Broker]) -> int:
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor must be at least 1, or -1 for the broker's default.replication.factor, not {requested}.",
         )
+    refuse_too_many_replicas("Replication factor", factor)
     if factor > len(brokers):
         raise _too_few_brokers(factor, brokers)
     return factor
@@ -242,6 +286,7 @@ def _check_replicas(partitions: Mapping[int, Sequence[int]], brokers: Sequence[B
     """
     known = {broker.id for broker in brokers or ()}
     for partition, replicas in partitions.items():
+        refuse_too_many_replicas(f"The number of replicas in the assignment of partition {partition}", len(replicas))
         unknown = [broker for broker in replicas if broker not in known and (brokers is not None or broker < 0)]
         error = (
             "has no replicas"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from odradek.metadata.znodes import CorruptNode
+from odradek.metadata.znodes import UNDECODABLE, CorruptNode
 from odradek.security.acl import Acl, Operation, PatternType, Permission, ResourceType, problem_of
 
 log = logging.getLogger("odradek.metadata")
@@ -153,7 +153,7 @@ def decode_entries(path: str, data: bytes, pattern: Pattern) -> frozenset[Entry]
         for entry in entries:
             if (problem := problem_of(joined(pattern, entry))) is not None:
                 raise ValueError(problem)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNDECODABLE as error:
         raise CorruptNode(
             f"cannot decode the ACLs in the metadata node {path} ({type(error).__name__}: {error}): {data[:200]!r}"
         ) from error
@@ -179,7 +179,7 @@ def decode_change(path: str, data: bytes) -> Pattern:
         if not separator:
             raise ValueError("must be a resource type, a colon and a name")
         return Pattern(_type_of(kind), PatternType.LITERAL, name)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNDECODABLE as error:
         raise CorruptNode(f"cannot decode {path} ({type(error).__name__}: {error}): {data[:200]!r}") from error
 
 

@@ -5,9 +5,11 @@ protect it.
 """
 
 import uuid
+from functools import partial
 from pathlib import Path
 
 from odradek.metadata import znodes
+from odradek.metadata.corrupt_nodes import usable
 from odradek.metadata.store import NodeExists, NoNode, Store, StoreUnavailable, WrongTree, ensure_path
 from odradek.storage.log_directory import encode_uuid
 
@@ -134,14 +136,19 @@ def register_broker(store: Store, broker_id: int, registration: znodes.BrokerReg
     return stat.created
 
 
+def usable_registration(broker_id: int, data: bytes) -> znodes.BrokerRegistration | None:
+    """The registration of a broker; None, with an ERROR once, if it cannot be decoded."""
+    consequence = f"broker {broker_id} counts as one that is not registered"
+    return usable(znodes.broker_path(broker_id), lambda: znodes.decode_broker(broker_id, data), None, consequence)
+
+
 def check_endpoints(store: Store, broker_id: int, registration: znodes.BrokerRegistration) -> None:
     """Raise EndpointTaken if another broker has registered an address of this one: clients would reach the wrong broker."""
     own = {(endpoint.host, endpoint.port) for endpoint in registration.endpoints}
-    others = [int(name) for name in store.children(znodes.BROKER_IDS) if int(name) != broker_id]
+    others = [other for other in znodes.broker_ids(store.children(znodes.BROKER_IDS)) if other != broker_id]
     for other, node in zip(others, store.get_many([znodes.broker_path(other) for other in others]), strict=True):
-        if node is None:
-            continue
-        for endpoint in znodes.decode_broker(other, node[0]).endpoints:
+        found = None if node is None else usable_registration(other, node[0])
+        for endpoint in () if found is None else found.endpoints:
             if (endpoint.host, endpoint.port) in own:
                 raise EndpointTaken(
                     f"broker {other} is registered with the address {endpoint.host}:{endpoint.port}: set a different address in"
@@ -155,7 +162,8 @@ def check_endpoints(store: Store, broker_id: int, registration: znodes.BrokerReg
 def was_adopted(store: Store) -> bool:
     """Whether the cluster was adopted from Kafka, and may be returned to Kafka."""
     (node,) = store.get_many([znodes.PRODUCER_ID_BLOCK])
-    block = None if node is None else znodes.decode_producer_id_block(node[0])
+    decode = partial(znodes.decode_producer_id_block, b"" if node is None else node[0])
+    block = usable(znodes.PRODUCER_ID_BLOCK, decode, None, "no producer ids are allocated")
     return block is not None and block.last + 1 >= ADOPTED_PRODUCER_IDS_FROM
 
 

@@ -5,11 +5,16 @@ fences all writes of the controller is the result of that transaction: a version
 of a successor.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 from odradek.clock import now_ms
 from odradek.metadata import znodes
+from odradek.metadata.corrupt_nodes import usable
 from odradek.metadata.store import BadVersion, NodeExists, NoNode, Stat, Store
+
+UNKNOWN = -1
+"""The id of a controller whose node cannot be decoded."""
 
 
 class Reign(NamedTuple):
@@ -20,7 +25,8 @@ class Reign(NamedTuple):
 
 
 def run_for_controller(store: Store, broker_id: int) -> Reign | int:
-    """Become the controller, unless another session is; return the epoch, or the id of the controller. Raises StoreError.
+    """Become the controller, unless another session is; return the epoch, or the id of the controller. Raises StoreError;
+    CorruptNode if ``/controller_epoch`` cannot be decoded, because no epoch may be used twice.
 
     A controller node of this session, left by a predecessor of this process or by an election whose answer was lost, is
     replaced in a new epoch.
@@ -36,7 +42,10 @@ def run_for_controller(store: Store, broker_id: int) -> Reign | int:
         stat = store.exists(znodes.CONTROLLER)
         if stat is not None and not is_own(store, stat):
             try:
-                return znodes.decode_controller(store.get(znodes.CONTROLLER)[0])
+                data = store.get(znodes.CONTROLLER)[0]
+                return usable(
+                    znodes.CONTROLLER, partial(znodes.decode_controller, data), UNKNOWN, "the controller is unknown"
+                )
             except NoNode:
                 continue  # the controller resigned between the two reads
         if stat is not None:

@@ -97,5 +97,5 @@ def _count(security: AdoptedSecurity) -> None:
 def _acls_in(path: str, data: bytes) -> list[object]:
     try:
         return list(json.loads(data)["acls"])
-    except (ValueError, KeyError, TypeError) as error:
+    except znodes.UNDECODABLE as error:
         raise znodes.CorruptNode(f"cannot decode the ACLs in the node {path}: {error}") from error

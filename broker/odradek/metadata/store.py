@@ -12,13 +12,36 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 ANY_VERSION = -1
+REQUEST_BYTES = 1_000_000
+"""The maximum size of a change in a store over a network. ZooKeeper closes the connection on a request of more than 1 MiB
+(jute.maxbuffer)."""
 
 
 class StoreError(Exception):
     """The store did not execute a call; it changed nothing."""
 
 
-class NodeError(StoreError):
+class Refused(StoreError):
+    """An operation was refused while the connection is well: it changed nothing; the reason is the operation or the node.
+
+    Errors have three classes. Refused: certainly not executed; a repetition has the same result until something is changed.
+    `StoreUnavailable`: not executed now, because of the connection or the store. `OutcomeUnknown`: perhaps executed.
+    """
+
+
+class NotSent(Refused):
+    """An operation was refused before anything was sent to the store."""
+
+
+class NotPermitted(Refused):
+    """The store does not permit this broker to use a node."""
+
+
+class OverLimit(Refused):
+    """The store refused an operation because of a limit that its operator has set: a quota, or the rate of requests."""
+
+
+class NodeError(Refused):
     """The state of the tree does not allow an operation. ``path``: the node."""
 
     meaning = "operation refused"
@@ -58,7 +81,7 @@ class NoChildrenForEphemerals(NodeError):
     meaning = "ephemeral nodes cannot have children"
 
 
-class NoSession(StoreError):
+class NoSession(NotSent):
     """An ephemeral node cannot be created without a session."""
 
 
@@ -88,7 +111,7 @@ class OutcomeUnknown(StoreTimeout):
     """
 
 
-class TooLarge(StoreError):
+class TooLarge(NotSent):
     """A change is larger than the store accepts in one request."""
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from odradek.metadata.znodes import CorruptNode, decode_name, encode_name
+from odradek.metadata.znodes import UNDECODABLE, CorruptNode, decode_name, encode_name
 from odradek.security.delegation_token import Token
 
 TOKENS = "/delegation_token/tokens"
@@ -51,7 +51,7 @@ def decode_token(path: str, data: bytes) -> Token:
         )
         if path != path_of(token.token_id):
             raise ValueError("the node has another name than the token")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNDECODABLE as error:
         raise CorruptNode(
             f"cannot decode the delegation token in the metadata node {path} ({type(error).__name__}: {error})"
         ) from error

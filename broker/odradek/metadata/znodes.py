@@ -1,12 +1,12 @@
 """The nodes of the metadata tree: their paths, and their data in the formats of Apache Kafka 3.9 in ZooKeeper mode.
 
 Pure functions and values. Old consumers and tools that read ZooKeeper can read these nodes. Data that cannot be decoded raises
-CorruptNode: only this broker writes the store, so the cause is an error of the broker or a manual change of the store.
+CorruptNode, and nothing else: the cause is an error of a broker or a manual change of the store, see `corrupt_nodes`.
 """
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -58,6 +58,9 @@ PERSISTENT = (
 """Nodes that every broker creates, if they are missing, when it starts."""
 
 NO_LEADER = -1
+
+UNDECODABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What the decoding of any bytes as JSON, and the use of the value, may raise."""
 
 
 class CorruptNode(StoreError):
@@ -165,6 +168,11 @@ def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
 
 
+def broker_ids(names: Iterable[str]) -> list[int]:
+    """The broker ids among the children of ``/brokers/ids``; names that are no ids, which no broker writes, are ignored."""
+    return [int(name) for name in names if name.isascii() and name.isdigit()]
+
+
 def delete_topic_path(topic: str) -> str:
     """The path of the deletion mark of a topic."""
     return f"{DELETE_TOPICS}/{topic}"
@@ -177,7 +185,7 @@ def _encode(value: Mapping[str, Any]) -> bytes:
 def _decode(path: str, data: bytes, build: Callable[[Any], Any]) -> Any:
     try:
         return build(json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNDECODABLE as error:
         raise CorruptNode(
             f"cannot decode the metadata node {path} ({type(error).__name__}: {error}): {data[:200]!r}"
         ) from error

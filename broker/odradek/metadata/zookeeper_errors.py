@@ -11,6 +11,8 @@ from odradek.metadata.store import (
     NodeExists,
     NoNode,
     NotEmpty,
+    NotPermitted,
+    OverLimit,
     StoreError,
     StoreTimeout,
     StoreUnavailable,
@@ -40,13 +42,19 @@ def error_of(error: Exception, path: str, hosts: str, creates: bool = False) -> 
     if isinstance(error, exceptions.AuthFailedError):
         return StoreUnavailable("ZooKeeper refuses the credentials of this broker")
     if isinstance(error, exceptions.NoAuthError):
-        return StoreError(
+        return NotPermitted(
             f"ZooKeeper does not permit this broker to use {path}: check its credentials and the ACL of the node"
         )
     if isinstance(error, exceptions.InvalidACLError):
-        return StoreError(
+        return NotPermitted(
             f"{path} cannot get an ACL (zookeeper.set.acl=true): ZooKeeper does not know who this broker is"
         )
+    if isinstance(error, exceptions.QuotaExceededError):
+        return OverLimit(
+            f"a change of {path} would exceed a quota that the operator of ZooKeeper has set for the node or a parent"
+        )
+    if isinstance(error, exceptions.ThrottledOpError):
+        return OverLimit(f"ZooKeeper at {hosts} has too many requests and did not execute one for {path}")
     if isinstance(error, (*UNANSWERED, exceptions.SessionExpiredError)):
         return StoreTimeout(f"ZooKeeper at {hosts} did not respond to a request for {path}")
     return StoreUnavailable(f"ZooKeeper at {hosts} refused a request for {path}: {error!r}")

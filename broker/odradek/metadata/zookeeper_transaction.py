@@ -9,14 +9,21 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.protocol.states import ZnodeStat
 
-from odradek.metadata.store import ANY_VERSION, NoSession, NotEmpty, Stat, StoreUnavailable, TooLarge, check_path
+from odradek.metadata.store import (
+    ANY_VERSION,
+    REQUEST_BYTES,
+    NoSession,
+    NotEmpty,
+    Stat,
+    StoreUnavailable,
+    TooLarge,
+    check_path,
+)
 from odradek.metadata.zookeeper_errors import NOT_TRIED, error_of
 
 if TYPE_CHECKING:
     from odradek.metadata.zookeeper import ZookeeperStore
 
-REQUEST_BYTES = 1_000_000
-"""The maximum size of a request. ZooKeeper closes the connection on a request of more than 1 MiB (jute.maxbuffer)."""
 OPERATION_BYTES = 128
 """More than an operation needs in a request in addition to its path and its data."""
 
@@ -69,7 +76,7 @@ class ZookeeperTransaction:
         """
         if not self._operations:
             return []
-        check_size(self._operations[0][1], self._bytes)
+        check_size(self._largest()[1], self._bytes)
         for verb, path, arguments in self._operations:
             if arguments.get("ephemeral") and self._store.session is None:
                 raise NoSession(f"an ephemeral node needs a session: {path}")
@@ -82,6 +89,10 @@ class ZookeeperTransaction:
         if any(isinstance(result, KazooException) for result in results):
             raise StoreUnavailable(f"{self._operations[0][1]}: ZooKeeper refused the transaction without a reason")
         return [_result_of(result) for result in results]
+
+    def _largest(self) -> tuple[str, str, dict[str, Any]]:
+        """The operation with the most data."""
+        return max(self._operations, key=lambda operation: len(operation[2].get("value", b"")))
 
     def _request(self, client: KazooClient) -> Any:
         request = client.transaction()

@@ -29,6 +29,7 @@ from odradek.metadata import acl_nodes, token_nodes, znodes
 from odradek.metadata.acl_nodes import EVERYTHING, Pattern
 from odradek.metadata.changes import Notifications, SettingsChanges
 from odradek.metadata.cluster import check_endpoints, check_tree, join_cluster, register_broker
+from odradek.metadata.corrupt_nodes import usable
 from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.session import SessionEvent
 from odradek.metadata.store import Event, Stat, Store, StoreError, StoreUnavailable, ensure_path
@@ -203,7 +204,7 @@ class ClusterMembership:
         """The settings of topics, by name. Raises StoreError."""
         if self._member is None:
             raise StoreUnavailable("the metadata store is not connected yet")
-        return self._member.settings_of(list(topics))
+        return self._member.usable_settings_of(list(topics))
 
     def has_partitions(self) -> bool:
         """Whether the cluster has partitions that its controller will publish. Raises StoreError."""
@@ -249,7 +250,7 @@ class ClusterMembership:
             topics = [path.removeprefix("topics/") for path in changed if path.startswith("topics/")]
             if topics:
                 log.info("the settings of topics changed: %s", ", ".join(topics))
-                self._apply(self._member.settings_of(topics))
+                self._apply(self._member.usable_settings_of(topics))
             if own.intersection(changed):
                 self._settings.reload_brokers()
             if self._quotas is not None:
@@ -303,8 +304,10 @@ class ClusterMembership:
         nodes = self.store.get_many([znodes.topic_path(name) for name in names])
         strays: Counter[str] = Counter()
         for name, node in zip(names, nodes, strict=True):
-            assignment = {} if node is None else znodes.decode_topic(name, node[0]).partitions
-            for partition in hosted[name]:
+            decode = partial(znodes.decode_topic, name, b"" if node is None else node[0])
+            topic = None if node is None else usable(znodes.topic_path(name), decode, None, "its logs are kept")
+            assignment = {} if topic is None else topic.partitions
+            for partition in hosted[name] if node is None or topic is not None else ():
                 if self._context.config.node_id not in assignment.get(partition, ()):
                     strays[name] += 1
         for name in sorted(strays):

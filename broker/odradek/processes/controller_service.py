@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from odradek._ext.shm.metering import count
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.cluster.admin import ClusterAdmin
-from odradek.controller.cluster.cluster_controller import ClusterController, ControllerSettings
+from odradek.controller.cluster.cluster_controller import RETRY_S, ClusterController, ControllerSettings
 from odradek.controller.cluster.context import LiveBroker
 from odradek.controller.cluster.requests import VERSIONS
 from odradek.metadata.store import Store, StoreError
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from odradek.security.peers import PeerSecurity
 
 log = logging.getLogger("odradek.controller")
-
-RETRY_S = 1.0
-"""The time in seconds between two attempts to continue after a failure of the store."""
 
 
 class BrokerChannels:
@@ -118,9 +115,17 @@ class ControllerService:
         self._woken = False  # whether `_process` is queued in the loop
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._closed = False
+        self._takes_part = False  # from the registration of the broker until the loss of the session
         self._waits_for = ""  # the failure that was logged last
         self.controller = ClusterController(
-            store, self._channels, config.node_id, self._settings, config.inter_broker_listener.name, self._wake, count
+            store,
+            self._channels,
+            config.node_id,
+            self._settings,
+            config.inter_broker_listener.name,
+            self._wake,
+            self._again,
+            count,
         )
         self.admin = ClusterAdmin(self.controller, config)
 
@@ -138,6 +143,7 @@ class ControllerService:
 
     def start(self) -> None:
         """Take part in the election of the controller; called after each registration of the broker."""
+        self._takes_part = True
         self._submit(self.controller.look)
         interval_s = self._config.integer("leader.imbalance.check.interval.seconds")
         if "rebalance" not in self._timers:
@@ -145,6 +151,7 @@ class ControllerService:
 
     def reconnected(self) -> None:
         """The connection to the store is back, in the same session."""
+        self._takes_part = True
         self._submit(self.controller.reconnected)
 
     def settings_changed(self) -> None:
@@ -152,7 +159,8 @@ class ControllerService:
         self._loop.call_soon_threadsafe(self._submit, self.controller.unclean_elections_changed)
 
     def resign(self) -> None:
-        """The session is lost: this broker is not the controller any more."""
+        """The session is lost: this broker is not the controller any more, and is registered again before it can be."""
+        self._takes_part = False
         self._submit(self.controller.resign)
 
     def close(self) -> None:
@@ -177,7 +185,7 @@ class ControllerService:
         self.controller.process()
 
     def _submit(self, work: Callable[[], None]) -> None:
-        """Execute a function in the store thread; if the store fails, read everything again when it works."""
+        """Execute a function of the controller in the store thread. If it fails, the controller has called `_again`."""
         if not self._closed:
             self._loop.run_in_executor(self._store_thread, work).add_done_callback(self._done)
 
@@ -193,12 +201,26 @@ class ControllerService:
                 log.warning("the controller waits for ZooKeeper: %s; retrying each %g s", error, RETRY_S)
         else:
             log.error("the controller failed; it reads everything again in %g s", RETRY_S, exc_info=error)
-        if "retry" not in self._timers:
-            self._timers["retry"] = self._loop.call_later(RETRY_S, self._retry)
 
-    def _retry(self) -> None:
-        del self._timers["retry"]
-        self.reconnected()
+    def _again(self, after_s: float) -> None:
+        """See `ClusterController`. Called in the store thread."""
+        if not self._closed:
+            self._loop.call_soon_threadsafe(self._begin_again_after, after_s)
+
+    def _begin_again_after(self, after_s: float) -> None:
+        due = self._loop.time() + after_s
+        timer = self._timers.get("again")
+        if self._closed or (timer is not None and timer.when() <= due):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timers["again"] = self._loop.call_at(due, self._begin_again)
+
+    def _begin_again(self) -> None:
+        del self._timers["again"]
+        if self._takes_part:
+            self._submit(self.controller.begin_again)
+            self._process()
 
     def _every(self, name: str, interval_s: float, work: Callable[[], None]) -> None:
         def due() -> None:

@@ -106,7 +106,14 @@ class InSyncService:
         self._lag_ms = config.integer("replica.lag.time.max.ms")
         self._ticker: asyncio.TimerHandle | None = None
         self.keeper = InSyncKeeper(
-            SlotVerbs(), self._send, self._later, config.node_id, brokers.broker_epoch, SlotChanged, SlotBusy
+            SlotVerbs(),
+            self._send,
+            self._later,
+            config.node_id,
+            brokers.broker_epoch,
+            SlotChanged,
+            SlotBusy,
+            refused_s=self._lag_ms / 10_000,
         )
 
     # -- event loop -------------------------------------------------------------------------------------------------

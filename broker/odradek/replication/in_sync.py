@@ -3,6 +3,9 @@
 Used only in the coordinator's replicas thread. The state of each proposal is in the partition's slot, so that a successor of a
 coordinator that died continues with it; this module keeps only what is needed to match responses. At most one AlterPartition
 request is under way; it contains every proposal that was made until it was sent.
+
+Each fetch of a follower that has caught up asks to propose it. A follower that the controller refused is proposed again after
+the controller's next request, or after `refused_s`.
 """
 
 import logging
@@ -54,6 +57,11 @@ class Proposal(NamedTuple):
     before: list[int]
     in_sync: list[int]
     broker_epochs: list[int]
+
+
+def _joining(proposal: Proposal) -> list[int]:
+    """The followers that a proposal adds."""
+    return [member for member in proposal.in_sync if member not in proposal.before]
 
 
 class View(NamedTuple):
@@ -127,6 +135,7 @@ class InSyncKeeper:
     :param slot_changed: the exception of `Verbs` for a slot that has another role or epoch now.
     :param slot_busy: the exception for a slot whose lock was held for long. It is looked at again after `RETRY_S`; the others
         are not affected.
+    :param refused_s: the time in seconds for which a follower is not proposed again after the controller has refused it.
     :ivar proposed: the number of proposals made, for metrics; `shrinks` and `expansions`: those that were committed;
         `failed`: those that the controller refused or did not answer, each time.
     """
@@ -141,6 +150,7 @@ class InSyncKeeper:
         slot_changed: type[Exception],
         slot_busy: type[Exception],
         clock: Callable[[], float] = time.monotonic,
+        refused_s: float = 3.0,
     ) -> None:
         self._verbs = verbs
         self._send = send
@@ -155,6 +165,10 @@ class InSyncKeeper:
         self._unseen: set[int] = set()  # slots whose lock was held when they were to be looked at
         self._sent: list[_Pending] | None = None
         self._retry_planned = False
+        self._refused_s = refused_s
+        self._refused: dict[int, dict[int, float]] = {}  # slot -> follower -> until when it is not proposed again
+        self._one_by_one: set[int] = set()  # slots of which several followers were refused together
+        self._refusal_logged: dict[int, float] = {}  # slot -> when
         self._reported: float | None = None  # when the present failure of AlterPartition was last logged
         self.proposed = 0
         self.shrinks = 0
@@ -181,7 +195,8 @@ class InSyncKeeper:
 
     def request_executed(self) -> None:
         """A request of the controller was executed: forget the proposals that ended with a former role, and adopt the published
-        states for proposals that the controller refused because it had a newer state."""
+        states for proposals that the controller refused because it had a newer state. Refused followers need not wait."""
+        self._refused.clear()
         self._each(list(self._pending), self._end_or_adopt)
 
     @property
@@ -220,6 +235,7 @@ class InSyncKeeper:
             self._adopt(self._note(slot, *under_way))
 
     def _propose(self, slot: int, proposal: Proposal | None) -> None:
+        proposal = self._without_refused(slot, proposal)
         if proposal is None:
             return
         try:
@@ -228,7 +244,48 @@ class InSyncKeeper:
             return  # the role ended meanwhile
         self.proposed += 1
         pending = self._note(slot, serial, proposal)
-        log.info("%s-%d: proposing the in-sync replicas %s", pending.topic, pending.partition, proposal.in_sync)
+        level = logging.DEBUG if self._refused_lately(slot) else logging.INFO
+        log.log(level, "%s-%d: proposing the in-sync replicas %s", pending.topic, pending.partition, proposal.in_sync)
+
+    def _without_refused(self, slot: int, proposal: Proposal | None) -> Proposal | None:
+        """A proposal without the followers that must wait; None if nothing of it remains. Their next fetches ask again."""
+        if proposal is None:
+            return None
+        joining = _joining(proposal)
+        waiting = self._refused.get(slot, {})
+        now = self._clock()
+        may_join = [follower for follower in joining if waiting.get(follower, now) <= now]
+        if slot in self._one_by_one:
+            may_join = may_join[:1]
+        if len(may_join) == len(joining):
+            return proposal
+        kept = [place for place, member in enumerate(proposal.in_sync) if member in may_join or member not in joining]
+        members = [proposal.in_sync[place] for place in kept]
+        if members == proposal.before:
+            return None
+        return proposal._replace(in_sync=members, broker_epochs=[proposal.broker_epochs[place] for place in kept])
+
+    def _refused_lately(self, slot: int) -> bool:
+        logged = self._refusal_logged.get(slot)
+        return logged is not None and self._clock() < logged + REPORT_AGAIN_S
+
+    def _note_refused(self, item: _Pending, code: int) -> None:
+        """The controller refused a follower of a slot, which is not proposed for a while. If it refused several together, they
+        are proposed one by one, because one of them may be the reason."""
+        joining = _joining(item.proposal)
+        if len(joining) > 1:
+            self._one_by_one.add(item.slot)
+        else:
+            until = self._clock() + self._refused_s
+            self._refused.setdefault(item.slot, {}).update(dict.fromkeys(joining, until))
+        level = logging.DEBUG if self._refused_lately(item.slot) else logging.INFO
+        if level == logging.INFO:
+            self._refusal_logged[item.slot] = self._clock()
+        log.log(
+            level,
+            "%s-%d: the controller refused the in-sync replicas %s now (%s); proposing them again in %g s",
+            item.topic, item.partition, item.proposal.in_sync, error_text(code), self._refused_s,
+        )  # fmt: skip
 
     def _note(self, slot: int, serial: int, proposal: Proposal) -> _Pending:
         pending = _Pending(slot, serial, proposal, *self._verbs.name_of(slot))
@@ -342,14 +399,9 @@ class InSyncKeeper:
             else:
                 item.stuck = True
         elif code in BACK_TO_COMMITTED:
-            log.info(
-                "%s: the controller refused the in-sync replicas %s now (%s)",
-                name,
-                item.proposal.in_sync,
-                error_text(code),
-            )
             self._verbs.revert(item.slot, item.serial, item.proposal)
             self._forget(item.slot)
+            self._note_refused(item, code)
         elif code in WAIT_FOR_CONTROLLER:
             log.info("%s: the controller has a newer state (%s); waiting for it", name, error_text(code))
             item.stuck = True
@@ -360,6 +412,8 @@ class InSyncKeeper:
     def _commit(self, item: _Pending, in_sync: Sequence[int], partition_epoch: int) -> None:
         committed = self._verbs.commit(item.slot, item.serial, item.proposal, list(in_sync), partition_epoch)
         self._forget(item.slot)
+        self._one_by_one.discard(item.slot)
+        self._refusal_logged.pop(item.slot, None)
         if not committed:
             return  # the role ended meanwhile
         self.expansions += len(in_sync) > len(item.proposal.before)

@@ -145,6 +145,7 @@ class Client:
         self.tree = tree
         self.session = None
         self.reachable = True
+        self.before_call = lambda: None  # raises what the server answers, or what fails on the way
         self.data_watches = {}
         self.child_watches = {}
 
@@ -165,6 +166,7 @@ class Client:
             raise StoreUnavailable("connection lost")
         if self.session is not None and self.session.id not in self.tree.sessions:
             raise SessionExpired(f"session {self.session.id} has expired")
+        self.before_call()
 
     def _apply(self, *operations):
         self._ready()

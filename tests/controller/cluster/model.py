@@ -1,21 +1,23 @@
 """A cluster as a model: real controllers, a fake ZooKeeper with sessions, a fake network, modelled replicas of one partition.
 
 One action after the other is chosen from a source of choices: messages are delivered, lost, repeated and delayed; brokers
-crash, lose their sessions or their connection to ZooKeeper, and return; operators move the controller. Between any two effects
-of a controller other actions may happen, also its death. After each action the invariants are checked.
+crash, lose their sessions or their connection to ZooKeeper, and return; operators move the controller. ZooKeeper also refuses
+requests while the connection is up, and the code fails where nobody expects it. Between any two effects of a controller other
+actions may happen, also its death. After each action the invariants are checked.
 """
 
 from collections import deque
 
 from odradek.controller.cluster import in_sync
 from odradek.controller.cluster.cluster_controller import ClusterController, ControllerSettings
+from odradek.controller.cluster.effects import Children
 from odradek.controller.cluster.executor import Executor
 from odradek.controller.cluster.leadership import PREFERRED, elect
 from odradek.controller.cluster.requests import LEADER_AND_ISR, STOP_REPLICA
 from odradek.controller.cluster.shutdown import controlled_shutdown
 from odradek.controller.controller import NotController
 from odradek.metadata import znodes
-from odradek.metadata.store import StoreError, ensure_path
+from odradek.metadata.store import NotPermitted, OverLimit, StoreError, TooLarge, ensure_path
 from odradek.protocol.errors import ErrorCode as E
 from odradek.protocol.schemas import leader_and_isr, stop_replica, update_metadata
 from tests.controller.cluster.fake_zookeeper import FakeZooKeeper
@@ -26,6 +28,21 @@ IDS = (1, 2, 3)
 RARE, USUAL, OFTEN = 1, 8, 16
 TOPIC = "t"
 STATE = znodes.state_path(TOPIC, 0)
+
+
+class Unexpected(Exception):
+    """An error of the code."""
+
+
+FAILURES = (
+    NotPermitted("no right"),
+    OverLimit("quota"),
+    TooLarge("too large"),
+    znodes.CorruptNode("cannot decode"),
+    StoreError("another error"),
+    Unexpected("an error of the code"),
+)
+"""What a call of the store may raise while the connection is well."""
 
 
 def nothing():
@@ -70,11 +87,16 @@ class Process:
     def __init__(self, model, broker_id, replica):
         self.model, self.id, self.replica = model, broker_id, replica
         self.dead = self.busy = self.leaving = self.altering = False
-        self.needs_reconnect = False
+        self.wants_again = False
         self.epoch = -1
         self.links = {}
         self.client = model.tree.client()
-        self.controller = ClusterController(self.client, self, broker_id, lambda: model.settings)
+        self.controller = ClusterController(self.client, self, broker_id, lambda: model.settings, again=self.again)
+        self.client.before_call = lambda: model.fail_sometimes(self)
+
+    def again(self, after_s):
+        """The timer of the controller's service."""
+        self.wants_again = True
 
     # -- Channels -------------------------------------------------------------------------------------------------
 
@@ -98,24 +120,23 @@ class Process:
         self.controller.resign()
         self.client.start_session()
         path = znodes.broker_path(self.id)
-        stat = self.client.exists(path)
+        stat = self.model.tree.stat(path)
         if stat is not None:
             self.model.tree.expire(stat.owner)  # the session of the predecessor is closed
-        self.client.create(path, znodes.encode_broker(registration(self.id)), ephemeral=True)
-        self.epoch = self.client.exists(path).created
-        self.needs_reconnect = False
+        registered = ("create", path, znodes.encode_broker(registration(self.id)), True, False)
+        self.model.tree.apply([registered], self.client.session.id)
+        self.epoch = self.model.tree.stat(path).created
+        self.wants_again = False
         self.work(self.controller.look)
 
     def work(self, function):
-        """Run the store thread's work; errors of the store end it, and it goes on after a reconnection."""
+        """Run the store thread's work; an error ends it. Only the controller itself knows whether it must begin again."""
         if self.busy or self.dead:
             return None
         self.busy = True
         try:
             return function()
-        except StoreError:
-            self.needs_reconnect = True
-        except (Crashed, NotController):
+        except (Crashed, NotController, StoreError, Unexpected):
             pass
         finally:
             self.busy = False
@@ -285,6 +306,27 @@ class Model:
         if process.dead:
             raise Crashed
 
+    def fail_sometimes(self, process):
+        """Called before each call of a store."""
+        if not process.busy or self.choices.exhausted or self.choices.below(50) != 1:
+            return
+        error = FAILURES[self.choices.below(len(FAILURES))]
+        self.trace.append(f"{type(error).__name__} for {process.id}")
+        raise error
+
+    def fail_request(self, process, error):
+        """A request fails at its first call of the store, while the connection is well."""
+
+        def fail():
+            raise error
+
+        def look():
+            yield Children(znodes.TOPICS)
+
+        process.client.before_call, before = fail, process.client.before_call
+        process.work(lambda: process.controller.run(look()))
+        process.client.before_call = before
+
     def crash(self, process):
         process.dead = True
         for link in list(process.links):
@@ -325,8 +367,8 @@ class Model:
         if not process.busy and process.client.reachable:
             if process.expired():
                 found.append((USUAL, f"new session {name}", process.join))
-            elif process.needs_reconnect:
-                found.append((USUAL, f"look again {name}", lambda: self.reconnect(process)))
+            elif process.wants_again:
+                found.append((USUAL, f"begin again {name}", lambda: self.begin_again(process)))
             elif controller._queue:
                 found.append((OFTEN, f"events {name}", lambda: process.work(controller.process)))
         if not process.expired():
@@ -378,10 +420,13 @@ class Model:
                 result.append((RARE, f"shrink {process.id}", lambda rest=rest: replica.propose(rest, process.epoch)))
         return result
 
+    def begin_again(self, process):
+        process.wants_again = False
+        process.work(process.controller.begin_again)
+
     def reconnect(self, process):
         process.client.reachable = True
         process.client.lose_watches()
-        process.needs_reconnect = False
         if process.expired():
             process.join()
         else:
@@ -438,6 +483,8 @@ class Model:
             partition = context.find(TOPIC, 0)
             request = in_sync.Proposal(partition, epoch, partition_epoch, proposal[1])
             (verdict,) = controller.run(in_sync.alter(context, process.id, [request], 3))
+            if verdict.partition is None:
+                return None  # the controller may not read the topic
             return verdict.code, verdict.partition.state, verdict.partition.partition_epoch
 
         def arrive():
@@ -489,7 +536,10 @@ class Model:
             self.step()
 
     def heal(self):
-        """Everything works from now on: all must be in sync in the end, with equal logs."""
+        """Everything works from now on: in the end there is a controller, and all are in sync with equal logs."""
+        for process in self.processes.values():
+            if process.controller.active:
+                self.fail_request(process, FAILURES[self.choices.below(len(FAILURES))])
         self.choices.exhausted = True
         for process in list(self.processes.values()):
             if process.dead or process.leaving:
@@ -503,6 +553,7 @@ class Model:
                 state is not None
                 and sorted(state.in_sync_replicas) == list(IDS)
                 and logs[0] == logs[1] == logs[2]
+                and any(process.controller.active for process in self.processes.values())
                 and self.replicas[state.leader].role == LEADER
                 and self.replicas[state.leader].high_watermark == len(logs[0])
             ):
@@ -514,8 +565,10 @@ class Model:
             if process.expired():
                 process.client.reachable = True
                 process.join()
-            elif not process.client.reachable or process.needs_reconnect:
+            elif not process.client.reachable:
                 self.reconnect(process)
+            elif process.wants_again:
+                self.begin_again(process)
             process.work(process.controller.process)
         for process in self.processes.values():
             for link in list(process.links.values()):

@@ -150,6 +150,26 @@ def test_a_broker_that_shuts_down_does_not_join_again():
     assert send(cluster, 1, [1, 2, 3]) == E.INELIGIBLE_REPLICA
 
 
+def test_a_leader_that_shuts_down_hands_over_to_a_follower_that_catches_up_meanwhile():
+    cluster = with_topic()
+    context = cluster.controller.context
+    assert send(cluster, 1, [1]) == E.NONE
+    shut_down = controlled_shutdown(context, 1, context.brokers[1].epoch)
+    assert cluster.run(shut_down) == (E.NONE, [cluster.partition("t")])
+    assert send(cluster, 1, [1, 3]) == E.NONE
+    assert cluster.run(controlled_shutdown(context, 1, context.brokers[1].epoch)) == (E.NONE, [])
+    assert cluster.tree.summary("t") == (3, [3], 1)
+
+
+def test_a_leader_that_shuts_down_may_remove_a_follower():
+    cluster = with_topic()
+    context = cluster.controller.context
+    context.begin_shutdown(1)
+    assert send(cluster, 1, [1, 2]) == E.NONE
+    context.begin_shutdown(3)
+    assert send(cluster, 1, [1, 2, 3]) == E.INELIGIBLE_REPLICA
+
+
 def test_brokers_of_old_protocols_change_states_themselves():
     cluster = with_topic()
     cluster.tree.put_state("t", 1, leader=2, in_sync=[2])

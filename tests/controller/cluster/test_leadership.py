@@ -7,7 +7,7 @@ import pytest
 from odradek.controller.cluster import leadership, producer_id_blocks
 from odradek.controller.cluster.leadership import PREFERRED, PREFERRED_REPLICA_ELECTION, UNCLEAN, imbalanced
 from odradek.controller.cluster.log_dirs import LOG_DIR_EVENTS
-from odradek.controller.producer_ids import MAX_PRODUCER_ID, ProducerIdsExhausted
+from odradek.controller.producer_ids import MAX_PRODUCER_ID
 from odradek.metadata import znodes
 from odradek.metadata.znodes import PartitionState, ProducerIdBlock, TopicAssignment
 from odradek.protocol.errors import ErrorCode as E
@@ -188,9 +188,13 @@ def test_only_the_present_incarnation_of_a_registered_broker_gets_a_block():
     assert allocate(cluster, 9, epoch=0) == (E.BROKER_ID_NOT_REGISTERED, None)
 
 
-def test_the_end_of_the_ids():
+LAST_BLOCK = znodes.encode_producer_id_block(ProducerIdBlock(1, MAX_PRODUCER_ID - 999, MAX_PRODUCER_ID))
+
+
+@pytest.mark.parametrize("data", [LAST_BLOCK, b"garbage", b"[]", b'{"block_end": 1e999}'], ids=str)
+def test_a_block_node_without_a_next_block_fails_the_request_alone(data):
     cluster = with_topic()
-    last = ProducerIdBlock(1, MAX_PRODUCER_ID - 999, MAX_PRODUCER_ID)
-    cluster.tree.store.set(znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(last))
-    with pytest.raises(ProducerIdsExhausted):
-        allocate(cluster, 1)
+    context = cluster.controller.context
+    cluster.tree.store.set(znodes.PRODUCER_ID_BLOCK, data)
+    assert allocate(cluster, 1) == (E.UNKNOWN_SERVER_ERROR, None)
+    assert cluster.controller.context is context

@@ -99,7 +99,7 @@ def test_unknown_and_deleted_partitions_and_another_factor_are_refused():
 
 def test_all_replicas_move():
     cluster = with_topic()
-    assert begin(cluster, [4, 5, 6]) == []
+    assert begin(cluster, [4, 5, 6]) == {}
     assert node(cluster) == ([4, 5, 6, 1, 2, 3], [4, 5, 6], [1, 2, 3])
     assert cluster.tree.summary("t") == (1, [1, 2, 3], 1)
     sent = cluster.brokers.take()

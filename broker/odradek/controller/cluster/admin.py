@@ -34,7 +34,7 @@ from odradek.controller.store_errors import code_of_topic
 from odradek.controller.topic_names import folded
 from odradek.controller.topics import NewPartitions, NewTopic, Plan, Refusal
 from odradek.metadata import znodes
-from odradek.metadata.store import NodeError, StoreError
+from odradek.metadata.store import Refused, StoreError
 from odradek.metadata.znodes import ProducerIdBlock
 from odradek.protocol.errors import ErrorCode
 
@@ -106,6 +106,7 @@ class ClusterAdmin:
 
         def make_plan(request: NewTopic, image: ClusterImage, brokers: list[Broker]) -> Plan:
             plan = plans.plan_topic(request, image, self._config, brokers, self._rng, any_broker=True)
+            plans.refuse_too_large(plan)
             self.policies.check_topic(request, plan)
             return plan
 
@@ -123,7 +124,9 @@ class ClusterAdmin:
                     ErrorCode.REASSIGNMENT_IN_PROGRESS,
                     f"Topic '{request.name}' has a reassignment in progress; add partitions when it has finished.",
                 )
-            return plans.plan_partitions(request, image, self._config, brokers, self._rng)
+            plan = plans.plan_partitions(request, image, self._config, brokers, self._rng)
+            plans.refuse_too_large(plan)
+            return plan
 
         return self._change(requests, make_plan, validate_only, charge)
 
@@ -210,11 +213,8 @@ class ClusterAdmin:
             answers.append((ErrorCode.NONE, None))
             changes[partition], places[partition] = assignment, place
         if changes:
-            for partition in self._controller.run(reassignment.begin(context, changes)):
-                answers[places[partition]] = (
-                    ErrorCode.INVALID_UPDATE_VERSION,
-                    "Another program changed the topic; retry.",
-                )
+            for partition, error in self._controller.run(reassignment.begin(context, changes)).items():
+                answers[places[partition]] = reassignment.refusal_of(error)
         return answers
 
     def reassignments(self) -> list["OngoingReassignment"]:
@@ -291,7 +291,7 @@ class ClusterAdmin:
             return ErrorCode.NOT_CONTROLLER, []
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[ErrorCode, ProducerIdBlock | None]:
-        """See `producer_id_blocks.allocate`. Raises StoreError, ProducerIdsExhausted."""
+        """See `producer_id_blocks.allocate`. Raises StoreError."""
         try:
             return self._controller.run(producer_id_blocks.allocate(self._context(), broker_id, broker_epoch))
         except NotController:
@@ -318,7 +318,7 @@ def image_of(context: ControllerContext, names: Sequence[str]) -> ClusterImage:
 
 def carry_out(
     context: ControllerContext, accepted: Sequence[Plan], unclean: UncleanElections
-) -> Steps[dict[str, NodeError]]:
+) -> Steps[dict[str, Refused]]:
     """Write planned topics and partitions and begin them; returns the errors of those that could not be written."""
     new = [plan.topic.name for plan in accepted if plan.replaces is None]
     configs = yield Read([znodes.topic_config_path(name) for name in new])
@@ -327,7 +327,7 @@ def carry_out(
     refused = {
         plan.topic.name: result
         for plan, result in zip(accepted, results, strict=True)
-        if isinstance(result, NodeError)
+        if isinstance(result, Refused)
     }  # fmt: skip
     if new:
         yield from topic_events.topics_changed(context, unclean)

@@ -50,7 +50,7 @@ def difference(known: Mapping[int, LiveBroker], present: Mapping[int, LiveBroker
 def read_brokers() -> Steps[dict[int, LiveBroker]]:
     """Read all registrations and watch them."""
     names = yield Children(znodes.BROKER_IDS, watched=True)
-    ids = [int(name) for name in names]
+    ids = znodes.broker_ids(names)
     nodes = yield Read([znodes.broker_path(broker_id) for broker_id in ids], watched=True)
     brokers = {}
     for broker_id, node in zip(ids, nodes, strict=True):

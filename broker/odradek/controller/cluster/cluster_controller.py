@@ -2,12 +2,16 @@
 
 Runs in the coordinator's store thread; only the callbacks of watches and responses come from other threads, and they only queue
 an event. While this broker is the controller it has a context and an executor; when it resigns it discards both.
+
+The context is only right if every machine ran to its end. Where a machine or a look at ``/controller`` ends with an exception,
+whoever called it, the controller discards the context and requests a call of `begin_again`. So no caller can forget it.
 """
 
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -37,6 +41,11 @@ log = logging.getLogger("odradek.controller")
 
 Result = TypeVar("Result")
 NO_CONTROLLER = -1
+RETRY_S = 1.0
+"""The time in seconds until a controller that failed reads everything again."""
+REFUSED_RETRY_S = 30.0
+"""The time in seconds until a controller reads everything again because the store refused a node: it works meanwhile, and its
+operator must repair the node."""
 
 
 @dataclass
@@ -74,6 +83,7 @@ class ClusterController:
     :param settings: returns the present settings.
     :param listener_name: the listener to which brokers connect (inter.broker.listener.name).
     :param wake: called, in any thread, when `process` has something to do.
+    :param again: called in the store thread after a failure: `begin_again` must be called, after the time in seconds.
     :param count: (counter of the meter page, increment): counts elections.
     :ivar context: the context while this broker is the controller, else None.
     :ivar deleted: the number of topics that were deleted while this broker was the controller.
@@ -90,6 +100,7 @@ class ClusterController:
         settings: Callable[[], ControllerSettings] = ControllerSettings,
         listener_name: str = "PLAINTEXT",
         wake: Callable[[], None] = lambda: None,
+        again: Callable[[float], None] = lambda after_s: None,
         count: Callable[[str, int], None] = lambda name, number: None,
     ) -> None:
         self._store = store
@@ -98,6 +109,7 @@ class ClusterController:
         self._settings = settings
         self._listener_name = listener_name
         self._wake = wake
+        self._again = again
         self._count = count
         self._queue: deque[_Changed | _Answered] = deque()  # thread-safe: append and popleft
         self._executor: Executor | None = None
@@ -119,6 +131,10 @@ class ClusterController:
 
         Called after the broker has registered, also with a new session, and for every change of the node. Raises StoreError.
         """
+        with self._or_again():
+            self._look()
+
+    def _look(self) -> None:
         stat = self._store.exists(znodes.CONTROLLER, self._controller_event)
         if stat is not None and is_own(self._store, stat) and self.active:
             return
@@ -137,14 +153,31 @@ class ClusterController:
 
         A controller that still is one reads everything again in its epoch.
         """
-        reign = self._reign
-        if reign is None or not still_reigns(self._store, reign):
+        with self._or_again():
+            reign = self._reign
+            if reign is None or not still_reigns(self._store, reign):
+                self.resign()
+                self._look()
+                return
+            self._store.exists(znodes.CONTROLLER, self._controller_event)
             self.resign()
-            self.look()
-            return
-        self.resign()
-        self._store.exists(znodes.CONTROLLER, self._controller_event)
-        self._begin(reign)
+            self._begin(reign)
+
+    def begin_again(self) -> None:
+        """Do what was requested with `again`: read everything again, unless that has happened since. Raises StoreError."""
+        if self._executor is None or self._executor.refused:
+            self.reconnected()
+
+    @contextmanager
+    def _or_again(self) -> Iterator[None]:
+        """Request `begin_again` if the context may differ from the store afterwards: after every exception."""
+        try:
+            yield
+        except ControllerMoved:
+            raise  # `run` resigns
+        except BaseException:
+            self._discard_until_read_again()
+            raise
 
     def resign(self) -> None:
         """Stop to be the controller: end the channels, forget everything. The controller node is not touched."""
@@ -192,18 +225,21 @@ class ClusterController:
 
     def process(self) -> None:
         """Execute all queued events, also those that they cause. Raises StoreError if the store is not available."""
-        while self._queue:
-            entry = self._queue.popleft()
-            if isinstance(entry, _Changed) and entry.executor is None:
-                self.look()
-            elif entry.executor is self._executor and self.context is not None:
-                steps = self._changed(entry.event) if isinstance(entry, _Changed) else self._answered(entry)
-                began = time.monotonic_ns()
-                if steps is not None:
-                    self._run(steps)
-                if isinstance(entry, _Changed) and entry.event.path == znodes.BROKER_IDS:
-                    self._count("election_events", 1)
-                    self._count("election_us", (time.monotonic_ns() - began) // 1000)
+        with self._or_again():
+            while self._queue:
+                self._process(self._queue.popleft())
+
+    def _process(self, entry: _Changed | _Answered) -> None:
+        if isinstance(entry, _Changed) and entry.executor is None:
+            self._look()
+        elif entry.executor is self._executor and self.context is not None:
+            steps = self._changed(entry.event) if isinstance(entry, _Changed) else self._answered(entry)
+            began = time.monotonic_ns()
+            if steps is not None:
+                self._run(steps)
+            if isinstance(entry, _Changed) and entry.event.path == znodes.BROKER_IDS:
+                self._count("election_events", 1)
+                self._count("election_us", (time.monotonic_ns() - began) // 1000)
 
     def _run(self, steps: Steps[Result]) -> Result | None:
         """`run` for an event: the loss of the role is handled already."""
@@ -221,29 +257,37 @@ class ClusterController:
         context = self.context
         before = (0, 0) if context is None else (context.unclean_elections, context.deleted)
         try:
-            return executor.run(steps)
+            with self._or_again():
+                return executor.run(steps)
         except ControllerMoved as moved:
             log.warning("broker %d resigns: %s", self._broker_id, moved)
             self.resign()
             self._post(_Changed(None, Event(CHILDREN, znodes.CONTROLLER)))
             raise NotController(str(moved)) from moved
         except StoreError:
-            self.resign_until_reconnected()
             raise
         except Exception:
-            log.exception("a controller event failed; the controller reads everything again")
-            self.resign_until_reconnected()
+            log.exception("an event or a request of the controller failed; it reads everything again in %g s", RETRY_S)
             raise
         finally:
+            if executor.refused:
+                self._again(REFUSED_RETRY_S)
             if context is not None:
                 self._count("unclean_elections", context.unclean_elections - before[0])
                 self.deleted += context.deleted - before[1]
 
-    def resign_until_reconnected(self) -> None:
-        """The context may differ from the store: forget it, keep the reign for `reconnected`."""
-        reign = self._reign
-        self.resign()
-        self._reign = reign
+    def _discard_until_read_again(self) -> None:
+        """The context may differ from the store: discard it, keep the reign for `begin_again`, and request that."""
+        if self._executor is not None:
+            log.warning(
+                "the controller of epoch %d stops; in %g s it reads everything again",
+                self._reign.epoch if self._reign else -1,
+                RETRY_S,
+            )
+            self._executor.close()
+        self._executor = self.context = None
+        self.controller_id = NO_CONTROLLER
+        self._again(RETRY_S)
 
     def _changed(self, event: Event) -> Steps[Any] | None:
         """The machine for a watch; None if the event needs none."""

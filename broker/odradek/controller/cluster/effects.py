@@ -2,14 +2,15 @@
 
 A machine reads and changes the context between its effects, never the store or the network. The executor performs an effect and
 sends its result into the generator. If an effect fails as a whole, because another controller was elected or the store is
-unavailable, the generator is closed: the controller then discards its context.
+unavailable, the generator is closed: the controller then discards its context, and reads everything again later.
+What the store refuses while the connection is well fails only the group of operations, or only the node of a Read.
 """
 
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from odradek.controller.cluster.context import LiveBroker
-from odradek.metadata.store import ANY_VERSION, NodeError, Stat
+from odradek.metadata.store import ANY_VERSION, Refused, Stat
 
 
 class Create(NamedTuple):
@@ -38,8 +39,9 @@ Operation = Create | Set | Delete
 Group = tuple[Operation, ...]
 """Operations that are executed all or none, in order."""
 
-GroupResult = list[str | Stat | None] | NodeError
-"""The results of the operations of a group (path of a Create, Stat of a Set), or the error that prevented all of them."""
+GroupResult = list[str | Stat | None] | Refused
+"""The results of the operations of a group (path of a Create, Stat of a Set), or the error that prevented all of them: only
+that group has failed, and the machine goes on."""
 
 
 class Write(NamedTuple):
@@ -52,7 +54,7 @@ class Write(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Read nodes; the result is a list of (data, Stat), None for a node that does not exist.
+    """Read nodes; the result is a list of (data, Stat), None for a node that does not exist or that this broker may not read.
 
     :param watched: watch the data and the deletion of the nodes that exist.
     :param awaited: watch also the creation of the nodes that do not exist.

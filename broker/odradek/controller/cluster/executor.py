@@ -26,7 +26,19 @@ from odradek.controller.cluster.effects import (
     Write,
 )
 from odradek.metadata import znodes
-from odradek.metadata.store import CHILDREN, DELETED, Event, NodeError, NoNode, Stat, Store, Transaction
+from odradek.metadata.store import (
+    CHILDREN,
+    DELETED,
+    Event,
+    NodeError,
+    NoNode,
+    NotSent,
+    Refused,
+    Stat,
+    Store,
+    Transaction,
+    Watch,
+)
 
 log = logging.getLogger("odradek.controller")
 
@@ -64,6 +76,7 @@ class Executor:
 
     :param epoch_version: the version of ``/controller_epoch`` that fences the writes.
     :param on_event: called for watches, in any thread. :param on_answer: called for responses, in any thread.
+    :ivar refused: the store refused something for a reason that its operator can remove: everything is to be read again later.
     """
 
     def __init__(
@@ -81,6 +94,7 @@ class Executor:
         self._on_answer = on_answer
         self._armed: set[tuple[bool, str]] = set()  # (whether children are watched, path)
         self._open: set[int] = set()
+        self.refused = False
 
     def run(self, steps: Steps[Result]) -> Result:
         """Execute a machine to its end and return its result.
@@ -149,12 +163,12 @@ class Executor:
     def _read(self, read: Read) -> list[tuple[bytes, Stat] | None]:
         paths = list(read.paths)
         if not read.watched:
-            return self._store.get_many(paths)
+            return self._get_many(paths)
         new = [path for path in paths if self._arm(False, path)]
-        nodes = dict(zip(new, self._store.get_many(new, self._watch), strict=True)) if new else {}
+        nodes = dict(zip(new, self._get_many(new, self._watch), strict=True)) if new else {}
         known = [path for path in paths if path not in nodes]
         if known:
-            nodes.update(zip(known, self._store.get_many(known), strict=True))
+            nodes.update(zip(known, self._get_many(known), strict=True))
         for path in new:
             if nodes[path] is not None:
                 continue
@@ -163,6 +177,21 @@ class Executor:
             elif self._store.exists(path, self._watch) is not None:  # created since
                 (nodes[path],) = self._store.get_many([path])
         return [nodes[path] for path in paths]
+
+    def _get_many(self, paths: list[str], watch: Watch | None = None) -> list[tuple[bytes, Stat] | None]:
+        """The nodes; None for those that the store does not let this broker read, each of which is logged."""
+        try:
+            return self._store.get_many(paths, watch)
+        except Refused as error:
+            if len(paths) != 1:
+                return [node for path in paths for node in self._get_many([path], watch)]
+            self._note_refusal(error)
+            return [None]
+
+    def _note_refusal(self, error: Refused) -> None:
+        if not isinstance(error, NodeError | NotSent):
+            self.refused = True
+            log.error("the controller goes on without a node: %s", error)
 
     def _children(self, children: Children) -> list[str]:
         watch = self._watch if children.watched and self._arm(True, children.path) else None
@@ -179,8 +208,9 @@ class Executor:
         for portion in portions(groups):
             try:
                 results += self._commit(portion)
-            except NodeError as error:
+            except Refused as error:
                 if len(portion) == 1:
+                    self._note_refusal(error)
                     results.append(error)
                 else:
                     results += [self._commit_alone(group) for group in portion]
@@ -189,12 +219,13 @@ class Executor:
     def _commit_alone(self, group: Group) -> GroupResult:
         try:
             (result,) = self._commit([group])
-        except NodeError as error:
+        except Refused as error:
+            self._note_refusal(error)
             return error
         return result
 
     def _commit(self, groups: Sequence[Group]) -> list[GroupResult]:
-        """Execute groups in one transaction. Raises NodeError if a group fails, ControllerMoved, StoreError."""
+        """Execute groups in one transaction. Raises Refused if a group fails, ControllerMoved, StoreError."""
         transaction = self._store.transaction().check(znodes.CONTROLLER_EPOCH, self._epoch_version)
         for group in groups:
             for operation in group:

@@ -14,7 +14,7 @@ from odradek.controller.cluster.context import ControllerContext, Partition
 from odradek.controller.cluster.effects import Children, Delete, Read, Send, Steps, Write
 from odradek.controller.cluster.partition_states import RECOVERING, read_states, write_states
 from odradek.controller.cluster.requests import RequestBatch
-from odradek.metadata.znodes import PartitionState
+from odradek.metadata.znodes import UNDECODABLE, PartitionState
 from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.controller")
@@ -58,6 +58,8 @@ def judge(
 ) -> tuple[ErrorCode, PartitionState | None]:
     """Check a proposal, in Kafka's order. Returns an error; or NONE and the state to write, None if it is the present state.
 
+    Only members that are new must be eligible: a leader that shuts down can hand over only to a follower that joins meanwhile.
+
     :param version: the version of the request.
     """
     partition = proposal.partition
@@ -85,7 +87,8 @@ def judge(
     )
     if invalid:
         return ErrorCode.INVALID_REQUEST, None
-    if not all(_eligible(context, partition, *member) for member in proposal.in_sync):
+    new = [member for member in proposal.in_sync if member[0] not in state.in_sync_replicas]
+    if not all(_eligible(context, partition, *member) for member in new):
         older = ErrorCode.OPERATION_NOT_ATTEMPTED
         return (ErrorCode.INELIGIBLE_REPLICA if version >= WITH_INELIGIBLE_REPLICA else older), None
     return ErrorCode.NONE, PartitionState(context.epoch, state.leader, state.leader_epoch, members, recovery)
@@ -159,7 +162,7 @@ def _named_partitions(context: ControllerContext, data: bytes) -> list[Partition
     try:
         entries = json.loads(data)["partitions"]
         found = [context.find(str(entry["topic"]), int(entry["partition"])) for entry in entries]
-    except (ValueError, KeyError, TypeError) as error:
+    except UNDECODABLE as error:
         log.error("cannot decode a notification of in-sync replicas (%s): %r; skipping it", error, data[:200])
         return []
     return [partition for partition in found if partition is not None]

@@ -16,7 +16,7 @@ from odradek.controller.cluster.partition_states import (
     preferred_election,
 )
 from odradek.controller.cluster.requests import RequestBatch
-from odradek.metadata.znodes import NO_LEADER
+from odradek.metadata.znodes import NO_LEADER, UNDECODABLE
 from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.controller")
@@ -127,7 +127,7 @@ def legacy_requested(context: ControllerContext) -> Steps[None]:
     try:
         entries = json.loads(node[0])["partitions"]
         partitions = [context.find(str(entry["topic"]), int(entry["partition"])) for entry in entries]
-    except (ValueError, KeyError, TypeError) as error:
+    except UNDECODABLE as error:
         log.error("cannot decode %s (%s): %r; removing it", PREFERRED_REPLICA_ELECTION, error, node[0][:200])
     else:
         yield from elect(context, partitions, PREFERRED)

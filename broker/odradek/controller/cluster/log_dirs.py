@@ -14,6 +14,7 @@ from odradek.controller.cluster.context import ControllerContext, Partition
 from odradek.controller.cluster.effects import Children, Delete, Read, Send, Steps, Write
 from odradek.controller.cluster.partition_states import UncleanElections
 from odradek.controller.cluster.requests import RequestBatch
+from odradek.metadata.znodes import UNDECODABLE
 from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.controller")
@@ -25,7 +26,7 @@ def broker_of_event(data: bytes) -> int:
     """The broker that reported a failed log directory. Raises ValueError if the report cannot be decoded."""
     try:
         return int(json.loads(data)["broker"])
-    except (KeyError, TypeError) as error:
+    except UNDECODABLE as error:
         raise ValueError(f"cannot decode the report of a failed log directory: {data[:200]!r}") from error
 
 

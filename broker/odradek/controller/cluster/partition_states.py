@@ -20,7 +20,8 @@ from odradek.controller.cluster.elections import (
 )
 from odradek.controller.cluster.requests import RequestBatch
 from odradek.metadata import znodes
-from odradek.metadata.store import NodeError, NodeExists, Stat
+from odradek.metadata.corrupt_nodes import usable
+from odradek.metadata.store import NodeExists, Refused, Stat
 from odradek.metadata.znodes import PartitionState
 
 log = logging.getLogger("odradek.controller")
@@ -78,7 +79,7 @@ def shutdown_election(
 
 @dataclass
 class UncleanElections:
-    """Which topics allow unclean elections.
+    """Which topics allow unclean elections; those whose settings cannot be decoded do not.
 
     :param default: whether topics without a setting of their own allow it (``unclean.leader.election.enable``).
     :param forced: whether an operator requested an unclean election, which every topic allows.
@@ -97,10 +98,16 @@ class UncleanElections:
         if missing:
             nodes = yield Read([znodes.topic_config_path(name) for name in missing])
             for name, node in zip(missing, nodes, strict=True):
-                settings = {} if node is None else znodes.decode_config(znodes.topic_config_path(name), node[0])
-                value = settings.get(UNCLEAN_KEY)
+                settings = {} if node is None else _usable_settings(name, node[0])
+                value = "false" if settings is None else settings.get(UNCLEAN_KEY)
                 self._known[name] = self.default if value is None else value.strip().lower() == "true"
         return {name for name in names if self._known[name]}
+
+
+def _usable_settings(topic: str, data: bytes) -> Mapping[str, str] | None:
+    path = znodes.topic_config_path(topic)
+    consequence = f"no unclean election for topic {topic}"
+    return usable(path, lambda: znodes.decode_config(path, data), None, consequence)
 
 
 def move(partitions: Iterable[Partition], target: PartitionStatus) -> list[Partition]:
@@ -187,7 +194,7 @@ def create_states(
             results[place] = result
     present = []
     for partition, state, result in zip(creating, states, results, strict=True):
-        if isinstance(result, NodeError):
+        if isinstance(result, Refused):
             log.error("cannot create the state of partition %s: %s", partition, result)
             present.append(partition)
             continue
@@ -268,7 +275,7 @@ def elect_leaders(
         if not refused:
             return failed
         remaining = list(refused)
-    log.error("cannot elect leaders of %s: another program changes their states", remaining[:20])
+    log.error("cannot elect leaders of %s: their states could not be written %d times", remaining[:20], ATTEMPTS)
     return failed + remaining
 
 
@@ -308,7 +315,8 @@ def write_states(
 ) -> Steps[Collection[Partition]]:
     """Replace the states of partitions, each at its partition epoch, then in the context.
 
-    Returns the partitions whose state another program had changed: their states are read again, and not replaced.
+    Returns the partitions whose state another program had changed, or whose change the store refused: their states are read
+    again, and not replaced.
     """
     if not changes:
         return ()
@@ -321,8 +329,8 @@ def write_states(
     )
     refused = []
     for (partition, state), result in zip(changes, results, strict=True):
-        if isinstance(result, NodeError):
-            log.warning("the state of partition %s was changed by another program: %s", partition, result)
+        if isinstance(result, Refused):
+            log.warning("cannot change the state of partition %s: %s; reading it again", partition, result)
             refused.append(partition)
             continue
         (stat,) = result

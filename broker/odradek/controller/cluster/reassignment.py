@@ -16,7 +16,10 @@ from odradek.controller.cluster.effects import Delete, Read, Send, Set, Steps, W
 from odradek.controller.cluster.partition_states import begin_epochs, elect_leaders, reassignment_election
 from odradek.controller.cluster.requests import RequestBatch
 from odradek.controller.cluster.topic_events import write_topics
-from odradek.controller.topics import Refusal
+from odradek.controller.store_errors import code_of
+from odradek.controller.topics import Refusal, refuse_too_many_replicas
+from odradek.metadata.store import NodeError, Refused, TooLarge
+from odradek.metadata.znodes import UNDECODABLE
 from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.controller")
@@ -85,7 +88,13 @@ def planned(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"The partition has {factor} replicas, the request {len(target)}; it does not allow a change of the number.",
         )
-    return _checked(partition, reassigned(partition.replicas, partition.adding, target))
+    assignment = reassigned(partition.replicas, partition.adding, target)
+    if len(assignment.replicas) > len(partition.replicas):
+        refuse_too_many_replicas(
+            "The number of replicas during the reassignment, with those that it adds and removes,",
+            len(assignment.replicas),
+        )
+    return _checked(partition, assignment)
 
 
 def _checked(partition: Partition, assignment: Assignment) -> Assignment:
@@ -104,7 +113,16 @@ def is_complete(partition: Partition) -> bool:
     return not partition.reassigning or set(partition.target_replicas) <= set(partition.in_sync)
 
 
-def begin(context: ControllerContext, changes: Mapping[Partition, Assignment]) -> Steps[list[Partition]]:
+def refusal_of(error: Refused) -> tuple[ErrorCode, str]:
+    """The answer for a partition whose topic node could not be written."""
+    if isinstance(error, NodeError):
+        return ErrorCode.INVALID_UPDATE_VERSION, "Another program changed the topic; retry."
+    if isinstance(error, TooLarge):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The partition cannot be reassigned: {error}."
+    return code_of(error), f"The partition cannot be reassigned: {error}."
+
+
+def begin(context: ControllerContext, changes: Mapping[Partition, Assignment]) -> Steps[dict[Partition, Refused]]:
     """Begin, replace or cancel reassignments. Returns the partitions whose topic node could not be written."""
     old = {
         partition: Assignment(partition.replicas, partition.adding, partition.removing) for partition in changes
@@ -113,7 +131,9 @@ def begin(context: ControllerContext, changes: Mapping[Partition, Assignment]) -
     for partition in changed:
         context.set_assignment(partition, *changes[partition])
     refused_topics = yield from write_topics(_topics(changed))
-    refused = [partition for partition in changed if partition.topic in refused_topics]
+    refused = {
+        partition: refused_topics[partition.topic] for partition in changed if partition.topic in refused_topics
+    }  # fmt: skip
     for partition in refused:
         context.set_assignment(partition, *old[partition])
     begun = [partition for partition in changes if partition not in refused]
@@ -258,7 +278,7 @@ def decode_reassignments(data: bytes) -> dict[tuple[str, int], list[int]]:
             (str(entry["topic"]), int(entry["partition"])): [int(replica) for replica in entry["replicas"]]
             for entry in json.loads(data)["partitions"]
         }
-    except (KeyError, TypeError, AttributeError) as error:
+    except UNDECODABLE as error:
         raise ValueError(f"cannot decode {REASSIGN_PARTITIONS}: {data[:200]!r}") from error
 
 

@@ -107,7 +107,7 @@ def leave_in_sync(context: ControllerContext, leaving: Mapping[Partition, set[in
         if not refused:
             return done
         remaining = list(refused)
-    log.error("cannot remove replicas from %s: another program changes their states", remaining[:20])
+    log.error("cannot remove replicas from %s: their states could not be written %d times", remaining[:20], ATTEMPTS)
     return done
 
 

@@ -14,7 +14,7 @@ from odradek.controller.cluster.partition_states import UncleanElections, bring_
 from odradek.controller.cluster.requests import RequestBatch
 from odradek.metadata import znodes
 from odradek.metadata.cluster import new_uuid
-from odradek.metadata.store import NodeError, Stat
+from odradek.metadata.store import Refused, Stat
 
 log = logging.getLogger("odradek.controller")
 
@@ -57,19 +57,20 @@ def read_topics(context: ControllerContext, names: Sequence[str], make_id: NewId
     return topics
 
 
-def write_topics(topics: Sequence[Topic]) -> Steps[list[Topic]]:
-    """Write the nodes of topics as the context has them. Returns the topics whose node another program had changed."""
+def write_topics(topics: Sequence[Topic]) -> Steps[dict[Topic, Refused]]:
+    """Write the nodes of topics as the context has them. Returns the topics whose node was not written: another program had
+    changed it, or the store refused the change."""
     if not topics:
-        return []
+        return {}
     groups: list[Group] = [
         (Set(znodes.topic_path(topic.name), znodes.encode_topic(topic.assignment()), topic.version),)
         for topic in topics
     ]
-    refused = []
+    refused: dict[Topic, Refused] = {}
     for topic, result in zip(topics, (yield Write(groups)), strict=True):
-        if isinstance(result, NodeError):
+        if isinstance(result, Refused):
             log.warning("cannot write topic %s: %s; the watch of its node looks again", topic.name, result)
-            refused.append(topic)
+            refused[topic] = result
             continue
         (stat,) = result
         assert isinstance(stat, Stat)
