@@ -48,3 +48,8 @@ cdef class Flusher:
     cdef int request(self, uint32_t slot) except -1
     cdef bint may_start(self, DirectoryQueue queue)
     cdef int start_thread(self, DirectoryQueue queue) except -1
+
+
+cdef class SharedFlusher(Flusher):
+    """A Flusher whose `request` any thread may call."""
+    cdef object turn              # threading.Lock: held during a request

@@ -192,3 +192,15 @@ cdef class Flusher:
         for thread in self.threads:
             thread.join()
         self.threads.clear()
+
+
+cdef class SharedFlusher(Flusher):
+    """The flusher of a process whose threads all request syncs: the replicator. The start of a thread lets other threads run, so that
+    requests need a lock."""
+
+    def __cinit__(self):
+        self.turn = threading.Lock()
+
+    cdef int request(self, uint32_t slot) except -1:
+        with self.turn:
+            return Flusher.request(self, slot)

@@ -22,8 +22,10 @@ cdef struct FollowerPosition:     # what a Fetch request says about a follower's
     uint32_t incarnation
     uint32_t role                 # Role
     uint32_t state                # SlotState
+    bint on_device                # fewer than flush.messages records before `log_end_offset` may be missing on the device
 
-# Copy the position of a follower's log. Returns False if the slot was being changed all the time: try again later.
+# Copy the position of a follower's log. Its log end offset may be reported to the leader only if it is on the device: to fetch from there
+# acknowledges everything before it. Returns False if the slot was being changed all the time: try again later.
 cdef bint follower_position(Slot* slot, FollowerPosition* out) noexcept nogil
 
 # `leader_log_start_offset` and `leader_high_watermark` are those of the leader's response; `size` may be 0.

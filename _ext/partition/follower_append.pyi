@@ -14,6 +14,7 @@ class FollowerPosition(TypedDict):
     incarnation: int
     role: int
     state: int
+    on_device: bool
 
 class Replicated(TypedDict):
     items: list[AppendItem]

@@ -42,7 +42,7 @@ from odradek._ext.partition.truncation cimport INTENT_RESTART, INTENT_TRUNCATE, 
 from odradek._ext.protocol.kafka_errors cimport INVALID_RECORD
 from odradek._ext.records.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
 from odradek._ext.records.record_batch cimport BatchInfo, check_batch, parse_batch_header
-from odradek._ext.shm.atomics cimport fence, load_acquire_32, store_release_64
+from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64, store_release_64
 from odradek._ext.shm.faults cimport (
     FOLLOW_BEFORE_UNLOCK,
     FOLLOW_LOG_START_STORED,
@@ -350,10 +350,15 @@ cdef AppendResult restart_log(uint32_t index, uint32_t incarnation, int32_t lead
 # -- where the next fetch begins --------------------------------------------------------------------------------------
 
 cdef bint follower_position(Slot* slot, FollowerPosition* out) noexcept nogil:
-    """No lock is taken. An epoch that begins at the log end has no batch yet: it does not count as the log's last one."""
+    """No lock is taken. An epoch that begins at the log end has no batch yet: it does not count as the log's last one.
+
+    The flushed offset is read before the log end offset and after it, because a truncation lowers both.
+    """
     cdef EpochRing ring
+    cdef int64_t flushed_offset
     cdef int _attempt, i
     for _attempt in range(POSITION_TRIES):
+        flushed_offset = <int64_t>load_acquire_64(<uint64_t*>&slot.flushed_offset)
         out.incarnation = load_acquire_32(&slot.incarnation)
         out.leader_epoch = slot.leader_epoch
         out.leader_id = slot.leader_id
@@ -369,6 +374,8 @@ cdef bint follower_position(Slot* slot, FollowerPosition* out) noexcept nogil:
             if ring.entries[i].start_offset < ring.log_end_offset and ring.log_start_offset < ring.log_end_offset:
                 out.last_epoch = ring.entries[i].epoch
         fence()
+        flushed_offset = min(flushed_offset, slot.flushed_offset)
+        out.on_device = out.log_end_offset - flushed_offset < slot.settings.flush_messages
         if slot.incarnation == out.incarnation and slot.leader_epoch == out.leader_epoch and slot.leader_id == out.leader_id \
                 and slot.role == out.role:
             return True

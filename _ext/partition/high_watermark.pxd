@@ -3,7 +3,9 @@ lock.
 
 A leader's high watermark is the lowest log end offset of these replicas: the leader itself, the members of the maximal in-sync
 set, and the other replicas of the assignment that are alive and were caught up within replica.lag.time.max.ms, because they are
-about to join the set. It does not move while the committed in-sync set is smaller than min.insync.replicas [R 10.2].
+about to join the set. If flush.messages or more records of the leader's log are not on its device, its flushed offset counts instead
+of its log end offset; a follower reports no such log end offset (`acknowledged_end`). It does not move while the committed in-sync
+set is smaller than min.insync.replicas [R 10.4].
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t

@@ -39,13 +39,14 @@ cdef bint may_join_soon(Follower* follower, int64_t now_ms) noexcept nogil:
 
 
 cdef int64_t allowed_high_watermark(Slot* slot, int64_t log_end_offset, int64_t flushed_offset, int64_t now_ms) noexcept nogil:
-    """A lone leader waits for its device if flush.messages requires that: no other replica has the records."""
+    """A leader waits for its device if flush.messages requires that: the other replicas report only records that are on theirs, and any
+    of the in-sync replicas may be the next leader after a loss of power."""
     cdef int64_t allowed = log_end_offset
     cdef Follower* follower
     cdef int32_t i, broker_id
     if slot.role != ROLE_LEADER or slot.in_sync_count < effective_min_in_sync(slot):
         return -1
-    if slot.max_in_sync_count <= 1 and log_end_offset - flushed_offset >= slot.settings.flush_messages:
+    if log_end_offset - flushed_offset >= slot.settings.flush_messages:
         allowed = flushed_offset
     for i in range(slot.replica_count):
         broker_id = slot.replicas[i]

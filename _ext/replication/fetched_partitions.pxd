@@ -16,6 +16,12 @@ cdef enum FetchEventKind:         # what the thread must decide about a partitio
     EVENT_APPEND = 4              # first: AppendResult, second: offset at which the log is to begin, or errno
 
 
+cdef enum DeviceWait:             # of a partition whose log end offset must not be reported to the leader yet
+    DEVICE_READY = 0              # it may be reported
+    DEVICE_NEW = 1                # records were appended since the last request: the next request waits for them a short time
+    DEVICE_SLOW = 2               # requests do not contain the partition until its records are on the device
+
+
 cdef struct FetchEvent:
     uint32_t place
     int kind
@@ -49,6 +55,7 @@ cdef struct FetchedPartition:
     uint8_t throttled             # the follower's throttle applies to it, if it is not in sync
     uint8_t member                # the in-sync replicas of its leader epoch contain this broker, as far as its slot says
     uint8_t held                  # the throttle keeps it out of requests for now
+    uint8_t device                # DeviceWait
     int32_t last_epoch            # the position that was sent last
     int64_t fetch_offset
     int64_t log_start_offset
@@ -72,6 +79,7 @@ cdef class FetchedPartitions:
     cdef uint32_t nameless        # number of topics without an id
     cdef uint32_t held_count      # active partitions that are held
     cdef uint32_t throttled_count  # active partitions that the throttle applies to and that are not held
+    cdef bint awaits_device       # some partition may be one whose `device` is not DEVICE_READY
     cdef FetchedPartition* checked(self, uint32_t place) except NULL
     cdef int grow(self) except -1
     cdef int rehash(self) except -1

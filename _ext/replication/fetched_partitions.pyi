@@ -3,6 +3,7 @@ from typing import TypedDict
 from typing_extensions import TypeAlias
 
 FetchEventKind: TypeAlias = int
+DeviceWait: TypeAlias = int
 
 class FetchedPartitions:
     def __dealloc__(self): ...
@@ -45,6 +46,7 @@ class FetchedPartition(TypedDict):
     throttled: int
     member: int
     held: int
+    device: int
     last_epoch: int
     fetch_offset: int
     log_start_offset: int

@@ -91,6 +91,7 @@ cdef class FetchedPartitions:
         fetched.incarnation = incarnation
         fetched.leader_epoch = leader_epoch
         fetched.dropped = fetched.sent = fetched.held = False
+        fetched.device = DEVICE_READY
         fetched.leader_high_watermark = -1
         return place
 
@@ -304,6 +305,11 @@ cdef class FetchedPartitions:
         fetched.fetch_offset = position.log_end_offset
         fetched.log_start_offset = position.log_start_offset
         fetched.last_epoch = position.last_epoch
+        if position.on_device:
+            fetched.device = DEVICE_READY
+        elif fetched.device == DEVICE_READY:
+            fetched.device = DEVICE_NEW
+            self.awaits_device = True
         return True
 
     cdef void refresh_all(self) noexcept nogil:

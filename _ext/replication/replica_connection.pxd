@@ -1,6 +1,6 @@
 """One replica fetcher: its partitions, its connection to the leader, and the loop that fetches without the GIL."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
 from odradek._ext.protocol.cursor cimport WriteBuffer
 from odradek._ext.replication.fetched_partitions cimport FetchedPartitions
@@ -44,6 +44,9 @@ cdef class ReplicaConnection(FetchedPartitions):
     cdef bint news                # a partition was activated after the request that is under way
     cdef bint nudged              # the response to a nudge has not arrived yet
     cdef bint finishing           # no further Fetch is sent
+    cdef object flusher           # partition.flusher.SharedFlusher; None: only other processes sync the logs
+    cdef uint32_t device_waiting  # partitions that wait for the device, at the last look
+    cdef int64_t device_until_ms  # monotonic: until when the next request waits for the device; 0: not decided
     cdef bint has_tls
     cdef object tls               # replication.tls_socket.TlsSocket; None without TLS
     cdef int16_t tls_wants        # what the last call of TLS waits for, if it is not the usual; 0
@@ -52,6 +55,8 @@ cdef class ReplicaConnection(FetchedPartitions):
     cdef int run_loop(self, int64_t until_ms) noexcept nogil
     cdef int build_nudge(self) noexcept nogil
     cdef int begin_request(self, int64_t now, int64_t until_ms) noexcept nogil
+    cdef bint await_device(self) noexcept nogil
+    cdef void request_syncs(self) noexcept with gil
     cdef int send_request(self, int64_t now, int64_t hold_ms) noexcept nogil
     cdef int send_rest(self, int64_t now, int64_t until_ms) noexcept nogil
     cdef int lost(self, int error) noexcept nogil

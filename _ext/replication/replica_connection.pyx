@@ -5,6 +5,8 @@ which works without the GIL until the thread must decide something. A request th
 response is received by a later call, and ignored for partitions that changed since.
 """
 
+import logging
+
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -17,8 +19,10 @@ from posix.unistd cimport close, read, write
 from odradek._ext.protocol.api_versions cimport API_VERSIONS
 from odradek._ext.protocol.byte_order cimport load32, store32
 from odradek._ext.protocol.cursor cimport buffer_free, buffer_init, write_bytes, write_int16, write_int32
-from odradek._ext.replication.fetched_partitions cimport FetchedPartitions
-from odradek._ext.replication.replica_requests cimport FETCH_OF_REPLICA, FETCH_OLDEST, FetchSettings, build_fetch
+from odradek._ext.partition.flusher cimport SharedFlusher
+from odradek._ext.replication.device_waits cimport DeviceLook, go_on_without, look_at_device
+from odradek._ext.replication.fetched_partitions cimport DEVICE_READY, FetchedPartition, FetchedPartitions
+from odradek._ext.replication.replica_requests cimport FETCH_OF_REPLICA, FETCH_OLDEST, FetchSettings, build_fetch, refresh_unsent
 from odradek._ext.replication.replica_responses cimport FetchResponse, take_response
 from odradek._ext.replication.throttled_partitions cimport hold_throttled
 from odradek._ext.shm.brokers cimport own_epoch
@@ -46,6 +50,8 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd(unsigned int initial, int flags)
 
 
+LOG = logging.getLogger("odradek.replication")
+
 cdef enum:
     CONTINUE = -1                 # in addition to FetchOutcome
     FIRST_RESPONSE_ROOM = 1 << 16
@@ -57,6 +63,8 @@ cdef enum:
     SMALLEST_RESPONSE = 17
     SMALLEST_NUDGE_RESPONSE = 6
     NUDGE_CORRELATION = -1        # those of Fetch requests are positive
+    DEVICE_PATIENCE_MS = 20       # how long a request waits for the device of the partitions of the last response
+    DEVICE_WAIT_MS = 50           # how long the leader may wait for records while a partition waits for the device
     TLS_WANTS_READ = -1           # results of TlsSocket
     TLS_WANTS_WRITE = -2
     TLS_ERROR = 71                # EPROTO: the reason is in TlsSocket.lost_by
@@ -66,11 +74,14 @@ cdef class ReplicaConnection(FetchedPartitions):
     """Fetches its partitions from one leader.
 
     :param client_id: of the requests. :param replica_id: the id of this broker. The other parameters are those of the keys
-    `replica.fetch.*` and `replica.socket.timeout.ms`. :raises OSError: no descriptor is left.
+    `replica.fetch.*` and `replica.socket.timeout.ms`.
+    :param flusher: a SharedFlusher, for logs with flush.messages; None: only other processes sync them. :raises OSError: no descriptor is
+    left.
     """
 
     def __cinit__(self, client_id, int replica_id, *, int max_wait_ms, int min_bytes, int max_bytes, int partition_max_bytes,
-                  int timeout_ms):
+                  int timeout_ms, SharedFlusher flusher=None):
+        self.flusher = flusher
         buffer_init(&self.request)
         self.fd = -1
         self.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
@@ -184,6 +195,11 @@ cdef class ReplicaConnection(FetchedPartitions):
         return self.held_count
 
     @property
+    def waits_for_device(self):
+        """Whether a partition may wait for a sync: then the end of a flush must be followed by `wake`. May be read by any thread."""
+        return self.awaits_device
+
+    @property
     def active(self):
         """The number of partitions that are fetched."""
         return self.active_count
@@ -193,6 +209,8 @@ cdef class ReplicaConnection(FetchedPartitions):
     cdef int run_loop(self, int64_t until_ms) noexcept nogil:
         cdef int outcome = CONTINUE
         cdef int64_t now
+        if self.deadline_ms != 0 and self.awaits_device and self.await_device():
+            self.news = True            # the end of a flush has woken this thread: fetch the partition soon
         while outcome == CONTINUE:
             now = monotonic_ms()
             if self.event_count:
@@ -222,15 +240,56 @@ cdef class ReplicaConnection(FetchedPartitions):
         return outcome
 
     cdef int begin_request(self, int64_t now, int64_t until_ms) noexcept nogil:
-        """Build the next request, unless the throttle holds all partitions: then wait until it may release one."""
+        """Build the next request, unless the throttle or the device holds all partitions: then wait until one may be released. Wait a
+        short time for the device in any case if the last response brought records that must be on it."""
         cdef int outcome
-        cdef int64_t hold_ms
+        cdef uint32_t held
+        cdef int64_t hold_ms, end_ms = min(until_ms, self.look_ms)
         self.settings.throttled_max_bytes = self.settings.partition_max_bytes
         hold_ms = hold_throttled(self, &self.settings.throttled_max_bytes, now)
-        if hold_ms == 0 or self.held_count < self.active_count:
+        refresh_unsent(self)
+        held = self.held_count if hold_ms else 0
+        if self.awaits_device:
+            self.await_device()
+            held += self.device_waiting
+        if (held == 0 or held < self.active_count) and now >= self.device_until_ms:
             return self.send_request(now, hold_ms)
-        outcome = self.wait(0, now, min(min(until_ms, self.look_ms), now + hold_ms))
+        if self.event_count:
+            return CONTINUE
+        if hold_ms:
+            end_ms = min(end_ms, now + hold_ms)
+        if now < self.device_until_ms:
+            end_ms = min(end_ms, self.device_until_ms)
+        outcome = self.wait(0, now, end_ms)
         return CONTINUE if outcome == FETCH_TIME and monotonic_ms() < until_ms else outcome
+
+    cdef bint await_device(self) noexcept nogil:
+        """Look at the partitions that wait for the device, and request their syncs. Returns whether fewer wait than at the last look."""
+        cdef DeviceLook found
+        cdef bint fewer
+        look_at_device(self, &found)
+        fewer = found.waiting < self.device_waiting
+        self.device_waiting = found.waiting
+        if not found.fresh:
+            self.device_until_ms = 0
+        elif self.device_until_ms == 0:
+            self.device_until_ms = monotonic_ms() + DEVICE_PATIENCE_MS
+        if self.awaits_device and self.flusher is not None:
+            self.request_syncs()
+        return fewer
+
+    cdef void request_syncs(self) noexcept with gil:
+        """Request the syncs of all partitions that wait for the device. Without memory, the cleaner syncs them within a second."""
+        cdef SharedFlusher flusher = self.flusher
+        cdef FetchedPartition* fetched
+        cdef uint32_t place
+        try:
+            for place in range(self.partitions_used):
+                fetched = &self.partitions[place]
+                if fetched.used and fetched.active and fetched.device != DEVICE_READY:
+                    flusher.request(fetched.slot)
+        except MemoryError as error:
+            LOG.error("cannot request the sync of replicated records: %s; the cleaner syncs them within a second", error)
 
     cdef int send_request(self, int64_t now, int64_t hold_ms) noexcept nogil:
         """Build the next request. It is sent by `send_rest`.
@@ -240,6 +299,10 @@ cdef class ReplicaConnection(FetchedPartitions):
         cdef FetchSettings settings = self.settings
         if hold_ms:
             settings.max_wait_ms = <int32_t>min(<int64_t>settings.max_wait_ms, hold_ms)
+        if self.awaits_device:
+            settings.max_wait_ms = min(settings.max_wait_ms, <int32_t>DEVICE_WAIT_MS)
+            go_on_without(self)
+        self.device_until_ms = 0
         self.news = False
         self.correlation_id = (self.correlation_id + 1) & 0x7FFFFFFF
         self.sent_version = self.version if self.nameless == 0 else FETCH_OLDEST

@@ -26,6 +26,10 @@ cdef struct FetchSession:         # KIP-227
     int32_t session_id            # 0: none
     int32_t epoch                 # of the next request; 0: it contains all partitions
 
+# Read the positions that the next request is to contain. A partition whose role has changed becomes inactive.
+cdef void refresh_unsent(FetchedPartitions partitions) noexcept nogil
+
+# Call `refresh_unsent` first.
 # Write a request, with its length field, for the partitions whose position the leader does not have, or for all of them if
 # the session's epoch is 0, and the partitions that its session is to forget. Marks them as sent. `out.error` is set without memory.
 cdef void build_fetch(WriteBuffer* out, FetchedPartitions partitions, const FetchSettings* settings, const FetchSession* session,

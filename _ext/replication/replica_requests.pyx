@@ -15,7 +15,7 @@ from odradek._ext.protocol.cursor cimport (
     write_string_length,
     write_uvarint,
 )
-from odradek._ext.replication.fetched_partitions cimport NO_PLACE, FetchedPartition, FetchedPartitions, FetchedTopic
+from odradek._ext.replication.fetched_partitions cimport DEVICE_READY, NO_PLACE, FetchedPartition, FetchedPartitions, FetchedTopic
 from odradek._ext.replication.throttled_partitions cimport is_throttled
 
 
@@ -29,7 +29,6 @@ cdef void build_fetch(WriteBuffer* out, FetchedPartitions partitions, const Fetc
                       int16_t version, int32_t correlation_id, const uint8_t* client_id, int16_t client_id_bytes,
                       int64_t broker_epoch) noexcept nogil:
     cdef uint32_t place
-    refresh_unsent(partitions)
     out.size = 0
     write_int32(out, 0)
     write_int16(out, FETCH_KEY)
@@ -65,7 +64,6 @@ cdef void build_fetch(WriteBuffer* out, FetchedPartitions partitions, const Fetc
 
 
 cdef void refresh_unsent(FetchedPartitions partitions) noexcept nogil:
-    """Read the positions that the request is to contain. A partition whose role has changed becomes inactive."""
     cdef uint32_t place
     cdef FetchedPartition* fetched
     for place in range(partitions.partitions_used):
@@ -74,12 +72,18 @@ cdef void refresh_unsent(FetchedPartitions partitions) noexcept nogil:
             partitions.refresh(fetched)
 
 
+cdef inline bint is_fetched(const FetchedPartition* fetched) noexcept nogil:
+    """Whether the leader's session is to contain the partition. The position of one that waits for its device is not reported, because
+    that would acknowledge its records."""
+    return fetched.active and not fetched.held and fetched.device == DEVICE_READY
+
+
 cdef inline bint in_request(const FetchedPartition* fetched, bint full) noexcept nogil:
-    return fetched.used and fetched.active and not fetched.held and (full or not fetched.sent or not fetched.in_session)
+    return fetched.used and is_fetched(fetched) and (full or not fetched.sent or not fetched.in_session)
 
 
 cdef inline bint to_forget(FetchedPartitions partitions, const FetchedPartition* fetched, int16_t version) noexcept nogil:
-    return fetched.used and fetched.in_session and (not fetched.active or fetched.held) \
+    return fetched.used and fetched.in_session and not is_fetched(fetched) \
         and not (version < FETCH_BY_ID and has_namesake(partitions, fetched))
 
 
@@ -93,7 +97,7 @@ cdef bint has_namesake(FetchedPartitions partitions, const FetchedPartition* fet
         if at != fetched.topic and partitions.topics[at].name_bytes == topic.name_bytes \
                 and memcmp(partitions.topics[at].name, topic.name, topic.name_bytes) == 0:
             place = partitions.find(at, fetched.partition)
-            if place != NO_PLACE and partitions.partitions[place].active and not partitions.partitions[place].held:
+            if place != NO_PLACE and is_fetched(&partitions.partitions[place]):
                 return True
         at = partitions.topics[at].name_next - 1
     return False
@@ -175,11 +179,11 @@ cdef void write_forgotten(WriteBuffer* out, FetchedPartitions partitions, int16_
 
 
 cdef void settle_place(FetchedPartitions partitions, uint32_t place) noexcept nogil:
-    """The leader's session contains exactly the active partitions that are not held once it has read the request."""
+    """The leader's session contains exactly the partitions that are to be fetched once it has read the request."""
     cdef FetchedPartition* fetched = &partitions.partitions[place]
     if not fetched.used:
         return
-    fetched.in_session = fetched.active and not fetched.held
+    fetched.in_session = is_fetched(fetched)
     if fetched.in_session:
         fetched.sent = True
     elif fetched.dropped:

@@ -25,7 +25,7 @@ cdef enum:
     ARENA_ORDERS = 29             # runs of producers have 2**0 to 2**28 units
     ARENA_UNIT_BYTES = 1024
     PRODUCER_OWNERS = 1 << 17
-    LANES = 72                    # threads of a process that may hold a slot's mutex: those of `Lane`, and 64 replica fetchers
+    LANES = 88                    # threads of a process that may hold a slot's mutex: 23 of `Lane`, and 64 replica fetchers
     BROKER_TEXT_BYTES = 952       # of the rack and the endpoints of a broker
     QUOTA_WINDOWS = 64            # more than the windows over which a rate is measured
 
@@ -399,7 +399,7 @@ cdef struct Header:
     int64_t broker_epoch          # of the registration of this broker; -1: not registered
     uint64_t published            # 1: the controller has sent the brokers and all partitions since the start
     int64_t lag_limit_ms          # replica.lag.time.max.ms
-    # pauses of all processes [R 12]; times of CLOCK_BOOTTIME
+    # pauses of all processes, and of the coordinator alone [R 12]; times of CLOCK_BOOTTIME
     int64_t pause_limit_ms        # a longer time without a beat is a pause; 0: nobody looks for pauses
     int64_t beat_ms               # when the supervisor ran last
     int64_t paused_ms             # when the supervisor found the last pause, which had ended; 0: there was none
@@ -408,7 +408,9 @@ cdef struct Header:
     int64_t session_zxid          # the last transaction that the coordinator has seen
     uint64_t session_password_bytes
     uint8_t[64] session_password
-    uint64_t[8] spare_before_quotas
+    int64_t session_beat_ms       # when the coordinator's thread that keeps the session ran last
+    int64_t session_paused_ms     # when that thread found that it had stood still, or that its predecessor had ended; 0: never
+    uint64_t[6] spare_before_quotas
     ReplicationQuota[2] quotas    # of this broker as the leader, as a follower [R 11]
     BrokerTable[2] brokers        # brokers[brokers_version & 1] is valid
     uint8_t[64] cluster_id

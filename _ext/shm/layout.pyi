@@ -354,6 +354,8 @@ class Header(TypedDict):
     session_zxid: int
     session_password_bytes: int
     session_password: list[int]
+    session_beat_ms: int
+    session_paused_ms: int
     spare_before_quotas: list[int]
     quotas: list[ReplicationQuota]
     brokers: list[BrokerTable]

@@ -1,6 +1,7 @@
 """The words about pauses of this broker; see pauses.pxd [R 12].
 
-`begin` and `beat` are called by the supervisor, `set_session_timeout` and `confirm` by the coordinator. Times are in ms of `clock_ms`.
+`begin` and `beat` are called by the supervisor, `session_beat`, `set_session_timeout` and `confirm` by the coordinator. Times are in ms of
+`clock_ms`.
 """
 
 from libc.stdint cimport int64_t
@@ -44,6 +45,7 @@ def set_session_timeout(int64_t timeout_ms):
 def begin(int64_t timeout_ms, int64_t now_ms):
     """Begin to look for pauses. Called once, before the first child starts. :param timeout_ms: see `set_session_timeout`."""
     store_release_i64(&region().header.beat_ms, now_ms)
+    store_release_i64(&region().header.session_beat_ms, now_ms)
     set_session_timeout(timeout_ms)
 
 
@@ -60,6 +62,21 @@ def beat(int64_t now_ms):
     if paused:      # before the beat: a reader that sees the beat must see the pause
         store_release_i64(&header.paused_ms, now_ms)
     store_release_i64(&header.beat_ms, now_ms)
+    return silent if paused else 0
+
+
+def session_beat(int64_t now_ms):
+    """Note that the coordinator keeps the session, or knows that it has no connection; and a pause of the coordinator that has just
+    ended. Returns the length of the pause in ms; 0: there was none.
+
+    The coordinator's threads call this with the GIL, so that no two of them are in it at the same time.
+    """
+    cdef Header* header = region().header
+    cdef int64_t silent = now_ms - header.session_beat_ms
+    cdef bint paused = silent > header.pause_limit_ms > 0
+    if paused:      # before the beat: a reader that sees the beat must see the pause
+        store_release_i64(&header.session_paused_ms, now_ms)
+    store_release_i64(&header.session_beat_ms, now_ms)
     return silent if paused else 0
 
 

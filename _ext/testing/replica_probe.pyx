@@ -10,6 +10,7 @@ from odradek._ext.partition.followers cimport begin_followers, note_follower_fet
 from odradek._ext.partition.lost_tails cimport note_caught_up, note_lost_tail
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot
+from odradek._ext.shm.atomics cimport store_release_i64
 from odradek._ext.shm.layout cimport Slot, monotonic_ms, region, slot_at
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
 from odradek._ext.shm.pauses cimport in_doubt
@@ -59,6 +60,11 @@ def position(uint32_t index):
 def may_be_deposed():
     """Whether a worker finds that this broker may have been deposed during a pause."""
     return in_doubt()
+
+
+def keep_session(int64_t now_ms):
+    """The coordinator has kept the session without a pause until now."""
+    store_release_i64(&region().header.session_beat_ms, now_ms)
 
 
 def lose_tail(uint32_t index, int64_t lost_bytes, int64_t log_end_offset):

@@ -1,4 +1,5 @@
-"""Produce after a pause of the whole broker, step by step: what a leader that may be deposed must not acknowledge [R 12]."""
+"""Produce after a pause of the whole broker, or of its coordinator alone, step by step: what a leader that may be deposed must
+not acknowledge [R 12]."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,15 +41,33 @@ def slot(worker: HandWorker) -> int:
     return slot
 
 
-def pause() -> None:
-    """The broker does not run for a long time; the supervisor has not noticed it yet."""
-    pauses.begin(TIMEOUT_MS, pauses.clock_ms() - TIMEOUT_MS)
+class Pause:
+    """Processes of the broker do not run for a long time; nobody has noticed it yet."""
+
+    def __init__(self, coordinator_alone: bool) -> None:
+        self._coordinator_alone = coordinator_alone
+
+    def __call__(self) -> None:
+        before_ms = pauses.clock_ms() - TIMEOUT_MS
+        if self._coordinator_alone:
+            replica_probe.keep_session(before_ms)
+        else:
+            pauses.begin(TIMEOUT_MS, before_ms)
+
+    def note(self) -> int:
+        """The supervisor and the coordinator run again, and note the pause. Returns its length in ms."""
+        now_ms = pauses.clock_ms()
+        return max(pauses.beat(now_ms), pauses.session_beat(now_ms))
+
+    def confirm(self) -> None:
+        """The pause is noted, and a round trip to ZooKeeper ends."""
+        assert self.note() >= TIMEOUT_MS
+        pauses.confirm(pauses.clock_ms())
 
 
-def confirm() -> None:
-    """The supervisor notes the pause, and a round trip to ZooKeeper ends."""
-    assert pauses.beat(pauses.clock_ms()) >= TIMEOUT_MS
-    pauses.confirm(pauses.clock_ms())
+@pytest.fixture(params=[False, True], ids=["the broker", "the coordinator alone"])
+def pause(request: pytest.FixtureRequest) -> Pause:
+    return Pause(request.param)
 
 
 def send(worker: HandWorker, wire: Wire, *, acks: int = 1, topic: str = "t", **fields: Any) -> None:
@@ -67,22 +86,24 @@ def log_end(slot: int) -> int:
     return int(slot_facts.describe(slot).log_end_offset)
 
 
-@pytest.mark.parametrize("noticed", [False, True], ids=["by the worker first", "by the supervisor first"])
-def test_nothing_is_appended_after_a_pause_until_it_is_confirmed(worker: HandWorker, slot: int, noticed: bool) -> None:
+@pytest.mark.parametrize("noticed", [False, True], ids=["by the worker first", "noted first"])
+def test_nothing_is_appended_after_a_pause_until_it_is_confirmed(
+    worker: HandWorker, slot: int, noticed: bool, pause: Pause
+) -> None:
     wire = worker.connect()
     pause()
     if noticed:
-        pauses.beat(pauses.clock_ms())
+        pause.note()
     send(worker, wire)
     assert answer(wire) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     assert log_end(slot) == 0
-    pauses.beat(pauses.clock_ms())
+    pause.note()
     pauses.confirm(pauses.clock_ms())
     send(worker, wire)
     assert answer(wire) == (0, 0)
 
 
-def test_acks_0_closes_the_connection_after_a_pause(worker: HandWorker, slot: int) -> None:
+def test_acks_0_closes_the_connection_after_a_pause(worker: HandWorker, slot: int, pause: Pause) -> None:
     wire = worker.connect()
     pause()
     send(worker, wire, acks=0)
@@ -90,7 +111,7 @@ def test_acks_0_closes_the_connection_after_a_pause(worker: HandWorker, slot: in
     assert log_end(slot) == 0
 
 
-def test_acks_all_is_decided_by_the_followers_as_ever(worker: HandWorker, slot: int) -> None:
+def test_acks_all_is_decided_by_the_followers_as_ever(worker: HandWorker, slot: int, pause: Pause) -> None:
     wire = worker.connect()
     pause()
     send(worker, wire, acks=-1)
@@ -101,7 +122,7 @@ def test_acks_all_is_decided_by_the_followers_as_ever(worker: HandWorker, slot: 
     assert answer(wire) == (0, 0)
 
 
-def test_a_partition_without_other_replicas_has_no_other_leader(worker: HandWorker) -> None:
+def test_a_partition_without_other_replicas_has_no_other_leader(worker: HandWorker, pause: Pause) -> None:
     slot = worker.create("alone")
     roles.become_leader(
         slot, slot_probe.incarnation_of(slot), leader_id=LEADER, leader_epoch=1, partition_epoch=1, controller_epoch=1,
@@ -113,7 +134,7 @@ def test_a_partition_without_other_replicas_has_no_other_leader(worker: HandWork
     assert answer(wire) == (0, 0)
 
 
-def test_a_broker_without_a_cluster_does_not_look_for_pauses(tmp_path: Path) -> None:
+def test_a_broker_without_a_cluster_does_not_look_for_pauses(tmp_path: Path, pause: Pause) -> None:
     worker = HandWorker(tmp_path)
     try:
         worker.create("t", alone=False)
@@ -125,7 +146,9 @@ def test_a_broker_without_a_cluster_does_not_look_for_pauses(tmp_path: Path) -> 
         worker.close()
 
 
-def test_a_pause_between_the_check_and_the_append_is_found_after_it(worker: HandWorker, slot: int) -> None:
+def test_a_pause_between_the_check_and_the_append_is_found_after_it(
+    worker: HandWorker, slot: int, pause: Pause
+) -> None:
     wire = worker.connect()
     send(worker, wire, codec=1)  # for the append thread
     pause()
@@ -134,18 +157,20 @@ def test_a_pause_between_the_check_and_the_append_is_found_after_it(worker: Hand
     assert log_end(slot) == 1, "the check before the append did not find it"
 
 
-def test_a_pause_that_is_confirmed_before_the_second_check_refuses_nothing(worker: HandWorker, slot: int) -> None:
+def test_a_pause_that_is_confirmed_before_the_second_check_refuses_nothing(
+    worker: HandWorker, slot: int, pause: Pause
+) -> None:
     wire = worker.connect()
     send(worker, wire, codec=1)
     pause()
-    confirm()
+    pause.confirm()
     worker.append()
     assert answer(wire) == (0, 0)
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["", "and leads again"])
 def test_an_append_as_a_deposed_leader_is_not_acknowledged_when_the_pause_is_confirmed(
-    worker: HandWorker, slot: int, again: bool
+    worker: HandWorker, slot: int, again: bool, pause: Pause
 ) -> None:
     wire = worker.connect()
     send(worker, wire, codec=1)
@@ -157,6 +182,6 @@ def test_an_append_as_a_deposed_leader_is_not_acknowledged_when_the_pause_is_con
     assert roles.give_up_leadership(slot)
     if again:
         worker.broker.lead(slot, 1, alone=False)
-    confirm()  # the registration was lost, and the broker is registered again
+    pause.confirm()  # the registration was lost, and the broker is registered again
     worker.append()
     assert answer(wire) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)

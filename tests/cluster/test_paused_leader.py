@@ -153,6 +153,27 @@ def test_a_leader_that_is_still_registered_goes_on_after_a_pause(cluster: Cluste
     assert "this broker is still registered after a pause" in broker.log_file.read_text()
 
 
+def test_a_leader_whose_coordinator_stands_still_acknowledges_nothing_that_is_lost(cluster: Cluster) -> None:
+    """The coordinator keeps the session, so that another broker leads while the workers serve their clients."""
+    leader = cluster.create("unkept")
+    others = [number for number in IDS if number != leader]
+    broker = cluster.brokers[leader]
+    append_to(cluster, "unkept", leader, b"before")
+    (coordinator,) = [process["pid"] for process in broker.processes() if process["kind"] == "coordinator"]
+    with Wire.to(broker) as wire:
+        assert code_of(wire, "unkept", b"first", 1) == ErrorCode.NONE
+        os.kill(coordinator, signal.SIGSTOP)
+        try:
+            until(lambda: cluster.leader("unkept", *others) in others, "another broker leads")
+            codes = [code_of(wire, "unkept", b"after %d" % number, 1) for number in range(REQUESTS)]
+        finally:
+            os.kill(coordinator, signal.SIGCONT)
+        assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * REQUESTS
+    cluster.wait_until_in_sync("unkept")
+    assert b"before" in cluster.read("unkept")
+    assert "the coordinator did not run for" in broker.log_file.read_text()
+
+
 def test_without_zookeeper_and_without_a_pause_the_leader_goes_on(cluster: Cluster) -> None:
     leader = cluster.create("without")
     broker = cluster.brokers[leader]

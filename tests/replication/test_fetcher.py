@@ -14,6 +14,7 @@ import pytest
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.partition import slots
+from odradek._ext.partition.flusher import SharedFlusher
 from odradek._ext.partition.lost_tails import lost_tail
 from odradek._ext.partition.role_facts import describe_role
 from odradek._ext.replication.followed_slots import FollowedSlots
@@ -60,6 +61,7 @@ class Following:
         self.fetcher: Fetcher
         self.port: int | None = leader.port
         self.security: Any = None
+        self.flusher: SharedFlusher | None = None
 
     def create(self, topic: str = "t", partition: int = 0, *, epoch: int = 1, **settings: int) -> tuple[int, Led]:
         """A followed partition, and the leader's log of it."""
@@ -73,7 +75,7 @@ class Following:
         address: Callable[[], tuple[str, int] | None] = lambda: ("127.0.0.1", self.port) if self.port else None  # noqa: E731
         settings = FetcherSettings(**(vars(SETTINGS) | changes))
         self.fetcher = Fetcher(
-            LEADER, 0, FIRST_LANE, settings, self.broker.shm, [self.broker.path], address, self.security
+            LEADER, 0, FIRST_LANE, settings, self.broker.shm, [self.broker.path], address, self.security, self.flusher
         )
         self.fetcher.start()
         self.look()

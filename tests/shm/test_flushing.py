@@ -13,7 +13,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slots
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.layout import SlotState
-from odradek._ext.testing import flush_probe, slot_probe
+from odradek._ext.testing import flush_probe, replica_probe, slot_probe
 from odradek.cleaner import upkeep
 from odradek.shm.partition_table import PartitionTable
 from odradek.storage import file_names
@@ -195,6 +195,34 @@ def test_only_an_append_that_reaches_flush_messages_holds_the_high_watermark_bac
     assert state(slot, "high_watermark") == (4,)
     slot_probe.append(slot, [batch(2)])
     assert state(slot, "high_watermark") == (6,)
+
+
+@pytest.mark.parametrize("flush_messages", [1, 3])
+def test_a_leader_with_followers_counts_its_own_records_when_they_are_on_its_device(
+    broker: OneBroker, flush_messages: int
+) -> None:
+    """All replicas may lose power at the same moment, and any of the in-sync replicas may lead afterwards."""
+    replica_probe.cluster([1, 2])
+    slot = broker.create(flush_messages=flush_messages, alone=False)
+    broker.lead(slot, 1, alone=False)
+    slot_probe.append(slot, [batch(2)])
+    slot_probe.append(slot, [batch(2)])
+    assert replica_probe.note_fetch(slot, 2, 4) == 0
+    assert state(slot, "high_watermark", "log_end_offset") == (0, 4)
+    flushing.flush(slot)
+    assert state(slot, "high_watermark") == (4,)
+
+
+def test_a_new_leader_counts_what_it_received_as_a_follower_when_it_is_on_its_device(broker: OneBroker) -> None:
+    replica_probe.cluster([1, 2])
+    slot = broker.create(flush_messages=1, alone=False)
+    broker.lead(slot, 1, alone=False)
+    slot_probe.append(slot, [batch(2)])
+    broker.obey(slot, 2)
+    broker.lead(slot, 3)
+    assert state(slot, "high_watermark", "log_end_offset") == (0, 2)
+    flushing.flush(slot)
+    assert state(slot, "high_watermark") == (2,)
 
 
 def test_reducing_flush_messages_moves_the_high_watermark(broker: OneBroker) -> None:

@@ -14,9 +14,15 @@ TIMEOUT_MS = 1_000_000
 LIMIT_MS = TIMEOUT_MS // 2
 
 
+def supervisor_silent_since(beat_ms: int, now_ms: int) -> None:
+    """The last beat of the supervisor is old, and that of the coordinator is new."""
+    pauses.begin(TIMEOUT_MS, beat_ms)
+    replica_probe.keep_session(now_ms)
+
+
 @pytest.fixture
 def now_ms(tmp_path: Path) -> Iterator[int]:
-    """The time when the broker began to look for pauses."""
+    """The time when the broker began to look for pauses. Its coordinator keeps the session unless a test says otherwise."""
     with OneBroker(tmp_path):
         now_ms = pauses.clock_ms()
         pauses.begin(TIMEOUT_MS, now_ms)
@@ -36,13 +42,13 @@ def test_a_broker_that_runs_is_in_no_doubt(now_ms: int) -> None:
 
 
 def test_a_worker_that_runs_before_the_supervisor_finds_the_pause(now_ms: int) -> None:
-    pauses.begin(TIMEOUT_MS, now_ms - LIMIT_MS - 1)  # the last beat is that old
+    supervisor_silent_since(now_ms - LIMIT_MS - 1, now_ms)
     assert replica_probe.may_be_deposed()
     assert not pauses.unconfirmed(), "nobody has noted it yet"
 
 
 def test_a_pause_ends_with_a_round_trip_that_began_after_it(now_ms: int) -> None:
-    pauses.begin(TIMEOUT_MS, now_ms - LIMIT_MS - 1)
+    supervisor_silent_since(now_ms - LIMIT_MS - 1, now_ms)
     assert pauses.beat(now_ms) == LIMIT_MS + 1
     assert replica_probe.may_be_deposed() and pauses.unconfirmed(), "the beat alone confirms nothing"
     pauses.confirm(now_ms - 1)
@@ -53,7 +59,7 @@ def test_a_pause_ends_with_a_round_trip_that_began_after_it(now_ms: int) -> None
 
 
 def test_a_second_pause_needs_another_confirmation(now_ms: int) -> None:
-    pauses.begin(TIMEOUT_MS, now_ms - 2 * LIMIT_MS - 2)
+    supervisor_silent_since(now_ms - 2 * LIMIT_MS - 2, now_ms)
     pauses.beat(now_ms - LIMIT_MS - 1)
     pauses.confirm(now_ms - LIMIT_MS)
     assert replica_probe.may_be_deposed(), "the second pause is not noted yet"
@@ -63,6 +69,32 @@ def test_a_second_pause_needs_another_confirmation(now_ms: int) -> None:
     pauses.confirm(now_ms + 1)
     pauses.confirm(now_ms)
     assert not pauses.unconfirmed(), "a late confirmation of an earlier round trip takes nothing back"
+
+
+def test_a_coordinator_that_stands_still_or_is_dead_is_a_pause_although_the_supervisor_beats(now_ms: int) -> None:
+    pauses.begin(TIMEOUT_MS, now_ms - LIMIT_MS - 1)
+    pauses.beat(now_ms)
+    pauses.confirm(now_ms)
+    assert replica_probe.may_be_deposed(), "nobody keeps the session"
+    assert not pauses.unconfirmed(), "nobody has noted it yet"
+    assert pauses.session_beat(now_ms + 1) == LIMIT_MS + 2
+    assert replica_probe.may_be_deposed() and pauses.unconfirmed(), "the session may have ended meanwhile"
+    pauses.confirm(now_ms)
+    assert replica_probe.may_be_deposed(), "the response may be older than the pause"
+    pauses.confirm(now_ms + 1)
+    assert not replica_probe.may_be_deposed() and not pauses.unconfirmed()
+
+
+def test_a_coordinator_that_keeps_the_session_is_in_no_doubt(now_ms: int) -> None:
+    for step in range(1, 5):
+        assert pauses.session_beat(now_ms + step * LIMIT_MS) == 0, "exactly the limit is no pause"
+    assert not pauses.unconfirmed()
+
+
+def test_before_anybody_looks_for_pauses_a_coordinator_finds_none(tmp_path: Path) -> None:
+    with OneBroker(tmp_path):
+        assert pauses.session_beat(pauses.clock_ms()) == 0
+        assert not pauses.unconfirmed()
 
 
 def test_the_granted_session_timeout_decides_what_a_pause_is(now_ms: int) -> None:

@@ -50,7 +50,7 @@ from odradek.metadata.store import (
     parent_of,
 )
 from odradek.metadata.tree_guard import Check, TreeGuard
-from odradek.metadata.zookeeper_connection import ZookeeperConnection, ZookeeperOptions
+from odradek.metadata.zookeeper_connection import Beat, ZookeeperConnection, ZookeeperOptions
 from odradek.metadata.zookeeper_errors import UNANSWERED, error_of
 from odradek.metadata.zookeeper_transaction import (
     OPERATION_BYTES,
@@ -94,6 +94,7 @@ class ZookeeperStore:
         self._multi_reads = True  # until a server does not know them
         self._listener: Callable[[SessionEvent], None] | None = None
         self._guard: TreeGuard | None = None
+        self._beat: Beat | None = None
 
     # -- session --------------------------------------------------------------------------------------------------
 
@@ -127,6 +128,11 @@ class ZookeeperStore:
     def on_session(self, listener: Callable[[SessionEvent], None]) -> None:
         """Call `listener` for every later event of the connection, in kazoo's thread; it must return at once."""
         self._listener = listener
+
+    def on_beat(self, beat: Beat) -> None:
+        """Call `beat` in kazoo's thread again and again, from the first connection of the session on, as long as that
+        thread runs. Must be called before the first use of the store."""
+        self._beat = beat
 
     def guard(self, path: str, check: Check, changed: Callable[[], None]) -> None:
         """Let later calls fail with WrongTree while a node is not right, see `TreeGuard`."""
@@ -190,8 +196,10 @@ class ZookeeperStore:
         if self._connection is not None and self._connection.lost_at:
             self._connect_again(self._connection, resume=False)
 
-    def _begin(self, resume: Session | None, last_zxid: int, chroot: str) -> ZookeeperConnection:
-        connection = ZookeeperConnection(self.options, self._on_event)
+    def _begin(
+        self, resume: Session | None, last_zxid: int, chroot: str, keeps_session: bool = True
+    ) -> ZookeeperConnection:
+        connection = ZookeeperConnection(self.options, self._on_event, self._beat if keeps_session else None)
         with self._lock:
             if self._stopped:
                 raise StoreUnavailable("the connection to ZooKeeper is closed")
@@ -211,7 +219,7 @@ class ZookeeperStore:
     def _make_chroot(self) -> None:
         if self._has_chroot:
             return
-        self._begin(None, 0, "")
+        self._begin(None, 0, "", keeps_session=False)
         try:
             parts = self.options.chroot.split("/")
             for count in range(2, len(parts) + 1):

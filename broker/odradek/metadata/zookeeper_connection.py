@@ -121,15 +121,26 @@ def _polled(readers: Sequence[Any], writers: Sequence[Any], timeout_s: float | N
     return [sock for sock in readers if _fd(sock) in ready], [sock for sock in writers if _fd(sock) in ready]
 
 
+Beat = Callable[[], float]
+"""Called several times in a session timeout by the thread that keeps the session. Returns the time in seconds until the next
+call."""
+
+
 def _fd(sock: Any) -> int:
     return sock if isinstance(sock, int) else sock.fileno()
 
 
 class _Handler(SequentialThreadingHandler):
-    """kazoo's threads and waits. `abort` ends every wait of the connection thread at once."""
+    """kazoo's threads and waits. `abort` ends every wait of the connection thread at once.
 
-    def __init__(self, tls: ssl.SSLContext | None, connect_limit_s: float) -> None:
+    :param beat: called by the connection thread from the first connection on, between waits of at most the time that it
+        returns.
+    """
+
+    def __init__(self, tls: ssl.SSLContext | None, connect_limit_s: float, beat: Beat | None) -> None:
         super().__init__()
+        self._beat = beat
+        self._keeps_session = False
         self._tls = tls
         self._longest_wait_s = connect_limit_s
         self._wait_s = min(FIRST_WAIT_S, connect_limit_s)
@@ -142,6 +153,7 @@ class _Handler(SequentialThreadingHandler):
         """A server has confirmed the session. Before that, the waits for a server are short and become longer with each
         attempt: ZooKeeper sometimes never responds to a connection that it accepted while it was starting."""
         self._connecting = False
+        self._keeps_session = True
         self.failure = ""
         self._wait_s = min(FIRST_WAIT_S, self._longest_wait_s)
 
@@ -161,10 +173,27 @@ class _Handler(SequentialThreadingHandler):
             timeout = 0
         elif self._connecting:
             timeout = self._wait_s if timeout is None else min(timeout, self._wait_s)
-        found = _polled([*readers, self._aborted], writers, timeout)
+        found = self._wait_until_ready([*readers, self._aborted], writers, timeout)
         if self._aborted in found[0]:
             raise OSError(errno.ECANCELED, "the connection is being closed")
         return list({*found[0], *decrypted}), found[1], []
+
+    def _wait_until_ready(
+        self, readers: Sequence[Any], writers: Sequence[Any], timeout_s: float | None
+    ) -> tuple[list[Any], list[Any]]:
+        """See `_polled`. A long wait is divided, so that the thread shows that it would send the next ping."""
+        if self._beat is None or not self._keeps_session:
+            return _polled(readers, writers, timeout_s)
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            wait_s, left_s = self._beat(), max(deadline - time.monotonic(), 0.0)
+            found = _polled(readers, writers, min(wait_s, left_s))
+            if left_s <= wait_s or found[0] or found[1]:
+                return found
+
+    def sleep_func(self, seconds: float) -> None:
+        """Sleep between two attempts to connect. kazoo requires this name, and the same function in its retries."""
+        self._wait_until_ready([self._aborted], [], seconds)
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any
@@ -217,10 +246,14 @@ class ZookeeperConnection:
     """See the module.
 
     :param on_event: called in kazoo's connection thread after `start` has returned; must return at once.
+    :param beat: called in that thread from the first connection on, as long as the thread runs, whether it is connected or not.
     """
 
-    def __init__(self, options: ZookeeperOptions, on_event: Callable[[SessionEvent], None]) -> None:
+    def __init__(
+        self, options: ZookeeperOptions, on_event: Callable[[SessionEvent], None], beat: Beat | None = None
+    ) -> None:
         self._options = options
+        self._beat = beat
         self._on_event = on_event
         self._changed = threading.Condition()
         self._lock = threading.Lock()
@@ -240,7 +273,7 @@ class ZookeeperConnection:
         `wait_until_started` must follow."""
         options = self._options
         attempts = max(options.hosts.count(",") + 1, LEAST_ATTEMPTS)
-        self._handler = _Handler(options.tls, options.session_timeout_s / attempts)
+        handler = self._handler = _Handler(options.tls, options.session_timeout_s / attempts, self._beat)
         client = self.client = KazooClient(
             hosts=options.hosts + chroot,
             timeout=options.session_timeout_s,
@@ -248,8 +281,10 @@ class ZookeeperConnection:
             handler=self._handler,
             auth_data=set(options.auth),
             sasl_options=None if options.sasl is None else dict(options.sasl),
-            connection_retry=KazooRetry(max_tries=-1, delay=FIRST_RETRY_S, max_delay=LONGEST_RETRY_S),
-            command_retry=KazooRetry(max_tries=0),
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=FIRST_RETRY_S, max_delay=LONGEST_RETRY_S, sleep_func=handler.sleep_func
+            ),
+            command_retry=KazooRetry(max_tries=0, sleep_func=handler.sleep_func),
             logger=kazoo_log,
         )
         client.last_zxid = last_zxid

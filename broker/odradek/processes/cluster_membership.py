@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 import odradek._ext.shm.brokers as brokers
+from odradek._ext.shm import pauses
 from odradek.api.coordinator_call import CoordinatorView
 from odradek.clock import now_ms
 from odradek.controller.acls import Acls
@@ -93,6 +94,19 @@ class ClusterMembership:
         self._quotas: EnforcedQuotas | None = None
         self.store: ZookeeperStore | None = None
 
+    def beat(self) -> float:
+        """Note that this process keeps the session, or knows that it has no connection [R 12]. Called by kazoo's thread, and
+        by the event loop while there is no connection. Returns the time in seconds until the next call."""
+        paused_ms = pauses.session_beat(pauses.clock_ms())
+        if paused_ms and brokers.was_registered():
+            log.warning(
+                "the coordinator did not run for %.1f s, so that the session in ZooKeeper may have ended, and other brokers may"
+                " lead the partitions of this broker: it refuses produce requests with acks=0 and acks=1 until ZooKeeper has"
+                " confirmed its registration",
+                paused_ms / 1000,
+            )
+        return float(pauses.interval_s())
+
     # -- joining --------------------------------------------------------------------------------------------------
 
     def open(self) -> CoordinatorView:
@@ -106,6 +120,7 @@ class ClusterMembership:
         if self.store is None:
             store = open_zookeeper(config)
             store.on_session(self._on_session)
+            store.on_beat(self.beat)
             self._session = BrokerSession(store, Path(self._context.log_dirs[0]))
             self.store = store
         store = self.store

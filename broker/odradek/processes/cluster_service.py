@@ -217,7 +217,8 @@ class ClusterService:
             pauses.set_session_timeout(granted_ms)
 
     def _look_at_pauses(self) -> None:
-        """After a pause of the whole broker, find out whether it is still registered. `_register` does so, too."""
+        """After a pause of the broker or of this process, find out whether the broker is still registered. `_register` does
+        so, too."""
         if self.joined and pauses.unconfirmed() and (self._confirming is None or self._confirming.done()):
             self._confirming = self._loop.create_task(self._confirm())
 
@@ -326,6 +327,8 @@ class ClusterService:
         """Twice a second: open logs that waited for disk space, and report log directories that failed."""
         self.membership.note_progress()
         self._note_session_timeout()
+        if self.joined and self._keeper.state is not SessionState.CONNECTED:
+            self.membership.beat()  # kazoo's thread may wait for a name server, or may have given up
         self._look_at_pauses()
         if self._opening is None or self._opening.done():
             self._opening = self._loop.run_in_executor(self._replicas_thread, self.replicas.open_waiting)

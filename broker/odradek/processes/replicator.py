@@ -18,6 +18,7 @@ import signal
 import time
 
 import odradek._ext.shm.brokers as brokers
+from odradek._ext.partition.flusher import SharedFlusher
 from odradek._ext.replication.followed_slots import FollowedSlots
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.metering import count, gauge
@@ -75,6 +76,7 @@ class Replicator:
         self._listener = config.inter_broker_listener.name
         self._security = peer_security_of(context)
         self._slots = FollowedSlots()
+        self._flusher = SharedFlusher()
         self._fetchers = Fetchers(self._make, config.node_id, config.integer("num.replica.fetchers"))
         self._brokers_version = brokers.version()
         self._counted_bytes = 0
@@ -97,6 +99,7 @@ class Replicator:
             self._context.log_dirs,
             lambda: address_of(leader_id, self._listener),
             self._security,
+            self._flusher,
         )
 
     def _stop(self, *_: object) -> None:
@@ -117,8 +120,10 @@ class Replicator:
             self._account()
             if any(fd == self._shm.event_fd() for fd, _ in self._poll.poll(LONGEST_WAIT_MS)):
                 self._shm.drain_event()
+                self._fetchers.flushed()
         self._shm.set_state(ProcessState.STOPPING)
         self._fetchers.stop(STOP_S)
+        self._flusher.close()
 
     def _look(self, at_all: bool) -> None:
         """Take over what has changed: settings, roles, addresses."""

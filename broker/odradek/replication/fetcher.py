@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import odradek._ext.partition.slot_upkeep as slot_upkeep
+from odradek._ext.partition.flusher import SharedFlusher
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.partition.slots import SlotBusy, SlotChanged
 from odradek._ext.replication.followed_slots import Followed, note_fetch_error, position_of
@@ -119,6 +120,8 @@ class Fetcher:
     :param lane: the lock lane of its thread.
     :param address: returns the present address of the leader; None if it is not known. Called in the thread.
     :param security: None: the inter-broker listener is PLAINTEXT.
+    :param flusher: syncs logs with flush.messages, whose log end may be fetched from only when it is on the device. Its owner
+        calls `flushed` when this process was woken.
     """
 
     leader_id: int
@@ -129,6 +132,7 @@ class Fetcher:
     log_dirs: Sequence[Path]
     address: Callable[[], Address | None]
     security: "PeerSecurity | None" = None
+    flusher: SharedFlusher | None = None
     _commands: "queue.SimpleQueue[Callable[[], None]]" = field(default_factory=queue.SimpleQueue)
 
     def __post_init__(self) -> None:
@@ -142,6 +146,7 @@ class Fetcher:
             max_bytes=settings.response_max_bytes,
             partition_max_bytes=settings.max_bytes,
             timeout_ms=settings.socket_timeout_ms,
+            flusher=self.flusher,
         )
         self._by_slot: dict[int, _Partition] = {}
         self._by_place: dict[int, _Partition] = {}
@@ -179,6 +184,11 @@ class Fetcher:
         with self._changing:
             self._removals[slot] = self._removals.get(slot, 0) + 1
         self._command(partial(self._removed, slot))
+
+    def flushed(self) -> None:
+        """A log was synced, perhaps one for which a partition waits."""
+        if self._native.waits_for_device:
+            self._native.wake()
 
     def look(self) -> None:
         """Look at the address of the leader again."""

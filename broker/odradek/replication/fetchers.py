@@ -12,11 +12,12 @@ from odradek._ext.replication.followed_slots import Followed
 
 log = logging.getLogger("odradek.replication")
 
-FIRST_LANE = 8
+FIRST_LANE = 23
 MAX_FETCHERS = 64
 LANE_WAIT_S = 0.1
 LANE_ATTEMPTS = 100
-"""Lanes from `FIRST_LANE` on; `LANES` in `_ext/shm/layout.pxd` has room for them."""
+"""Lanes from `FIRST_LANE` on, after those of the threads that sync (`LANE_FLUSH` and `FLUSH_THREADS`); `LANES` in
+`_ext/shm/layout.pxd` has room for them."""
 
 
 class AnyFetcher(Protocol):
@@ -34,6 +35,7 @@ class AnyFetcher(Protocol):
     def add(self, slot: int, followed: Followed) -> None: ...
     def remove(self, slot: int) -> None: ...
     def look(self) -> None: ...
+    def flushed(self) -> None: ...
     def stop(self) -> None: ...
     def join(self, timeout_s: float) -> None: ...
 
@@ -104,6 +106,11 @@ class Fetchers:
         """The addresses of brokers may have changed."""
         for fetcher in self._fetchers.values():
             fetcher.look()
+
+    def flushed(self) -> None:
+        """Logs were synced: partitions that wait for their device may be fetched again."""
+        for fetcher in self._fetchers.values():
+            fetcher.flushed()
 
     def revive(self) -> None:
         """Replace fetchers whose thread has ended by an error. Frees the lanes of those that were to end."""

@@ -1,0 +1,6 @@
+from typing import TypedDict
+
+
+class DeviceLook(TypedDict):
+    waiting: int
+    fresh: bool
