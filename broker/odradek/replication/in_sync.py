@@ -87,7 +87,8 @@ class Verbs(Protocol):
         ...
 
     def propose(self, slot: int, proposal: Proposal) -> int:
-        """Note in the slot that the proposal is under way; returns its serial number. Raises SlotChanged."""
+        """Note in the slot that the proposal is under way; returns its serial number. Raises SlotChanged, also if a follower
+        that would join lacks committed records by now."""
         ...
 
     def commit(
@@ -225,7 +226,7 @@ class InSyncKeeper:
         try:
             serial = self._verbs.propose(slot, proposal)
         except self._slot_changed:
-            return  # the role ended meanwhile
+            return  # the role ended meanwhile, or the follower fell behind the high watermark: its next fetch asks again
         self.proposed += 1
         pending = self._note(slot, serial, proposal)
         log.info("%s-%d: proposing the in-sync replicas %s", pending.topic, pending.partition, proposal.in_sync)
