@@ -8,7 +8,7 @@ from odradek._ext.api.fetch_context cimport FIRST_WITH_MAX_BYTES, FIRST_WITH_V1,
 from odradek._ext.api.fetch_responses cimport FetchResponses
 from odradek._ext.net.connection cimport CLOSE_ERROR, Pending
 from odradek._ext.protocol.kafka_errors cimport KAFKA_STORAGE_ERROR
-from odradek._ext.shm.layout cimport monotonic_ms, slot_at
+from odradek._ext.shm.layout cimport slot_at
 
 
 cdef class FetchConversion:
@@ -43,9 +43,14 @@ cdef class FetchConversion:
         return 0
 
     cdef int converted(self, FetchContext context, Pending pending, list parts, object plan_again, object result) except -1:
-        """In the loop, after the conversion of `parts`: respond, or wait for records if all were transaction markers."""
+        """In the loop, after the conversion of `parts`: respond; or plan again if offsets without messages were passed in a partition.
+
+        A client of the old formats knows only offsets of messages. If a partition's part of the response is empty although the log goes
+        on, it requests the same offset for ever. So the time of the request does not count here: each plan begins at a larger offset, and
+        the last one finds messages or the end of the log.
+        """
         cdef FetchPartition p
-        cdef bint has_content = context.planned_at_once
+        cdef bint passed = False
         if pending.cancelled:
             return 0
         if isinstance(result, BaseException):
@@ -60,12 +65,10 @@ cdef class FetchConversion:
                 p.found.error = storage_error(context.version) if error == KAFKA_STORAGE_ERROR else error
                 if error:
                     p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1
-                if error or p.planned.length:
-                    has_content = True
-                else:
-                    # no records for this reader before next_offset
-                    p.request.fetch_offset = max(p.request.fetch_offset, <int64_t>next_offset)
-            if not has_content and monotonic_ms() < context.until_ms:
+                elif p.planned.length == 0 and <int64_t>next_offset > p.request.fetch_offset:
+                    p.request.fetch_offset = next_offset
+                    passed = True
+            if passed:
                 plan_again(pending)
                 return 0
             self.responses.answer(context, pending)

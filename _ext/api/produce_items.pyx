@@ -264,6 +264,17 @@ cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t
 
 # -- whether items are decided ---------------------------------------------------------------------------------------
 
+cdef inline bint leads_on(Slot* slot, ProduceItem* item) noexcept nogil:
+    """Return whether this broker has led the partition since the item was appended, without interruption [R 10.6].
+
+    The leader epoch may be another one: the controller begins one whenever a replica leaves. Role and beginning of the leadership are read
+    last, with everything read before them complete: a former leader gives up the role before it truncates its log.
+    """
+    fence()
+    return load_acquire_32(&slot.role) == ROLE_LEADER and slot.incarnation == item.incarnation \
+        and <int32_t>load_acquire_32(<uint32_t*>&slot.led_since) <= item.leader_epoch
+
+
 cdef bint on_device(ProduceItem* item) noexcept nogil:
     cdef Slot* slot = slot_at(item.slot - 1)
     if slot.flushed_offset >= item.flush_offset and slot.incarnation == item.incarnation:
@@ -274,21 +285,11 @@ cdef bint on_device(ProduceItem* item) noexcept nogil:
         refuse(item, KAFKA_STORAGE_ERROR, "the broker cannot sync the log to the device")
     elif slot.state != SLOT_ONLINE:
         refuse(item, UNKNOWN_TOPIC_OR_PARTITION, NULL)
-    elif slot.leader_epoch != item.leader_epoch:
+    elif not leads_on(slot, item):
         refuse(item, NOT_LEADER_OR_FOLLOWER, NULL)
     else:
         return False
     return True
-
-
-cdef inline bint leads_on(Slot* slot, ProduceItem* item) noexcept nogil:
-    """Return whether this broker has led the partition since the item was appended, without interruption.
-
-    The epoch is read last, with everything read before it complete: a former leader takes the new epoch before it truncates its log.
-    """
-    fence()
-    return load_acquire_32(&slot.role) == ROLE_LEADER and slot.incarnation == item.incarnation \
-        and load_acquire_32(<uint32_t*>&slot.leader_epoch) == <uint32_t>item.leader_epoch
 
 
 cdef inline bint replicas_after_append(Slot* slot) noexcept nogil:

@@ -22,7 +22,7 @@ from odradek._ext.protocol.kafka_errors cimport (
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from odradek._ext.shm.atomics cimport fence, load_acquire_32, store_release_32
+from odradek._ext.shm.atomics cimport fence, fence_release, load_acquire_32, store_release_32
 from odradek._ext.shm.brokers cimport broker_alive
 from odradek._ext.shm.faults cimport FOLLOWER_FETCH_NOTED, FOLLOWER_HIGH_WATERMARK_MOVED, fault
 from odradek._ext.shm.layout cimport (
@@ -57,6 +57,7 @@ from odradek._ext.shm.waking cimport wake_after, wake_slot
 cdef void clear_follower(Follower* follower, int32_t broker_id) noexcept nogil:
     """The id is stored last: after a death the entry is free, or complete."""
     store_release_32(<uint32_t*>&follower.broker_id, <uint32_t>-1)
+    fence_release()                     # no reader without the mutex sees the cleared fields under the former id
     follower.candidate = 0
     follower.broker_epoch = follower.candidate_epoch = -1
     follower.log_end_offset = follower.log_start_offset = -1
@@ -216,12 +217,14 @@ class FollowerFacts(NamedTuple):
 
 
 def low_watermark(uint32_t index, uint32_t incarnation, int leader_epoch):
-    """The smallest log start offset of the live replicas of a partition; None if this broker does not lead it in this epoch. -1 if a
-    live follower has not fetched in this epoch. No lock is taken.
+    """The smallest log start offset of the live replicas of a partition; None if this broker has not led it without interruption since
+    this leader epoch. -1 if a live follower has not fetched in the present epoch. No lock is taken.
     """
     cdef Slot* slot = checked_slot(index)
     cdef Follower* follower
     cdef int64_t lowest = slot.log_start_offset
+    cdef uint32_t role_epoch = load_acquire_32(<uint32_t*>&slot.role_epoch)
+    cdef int32_t partition_epoch = slot.partition_epoch
     cdef int32_t i, broker_id
     for i in range(min(slot.replica_count, <int32_t>MAX_IN_SYNC)):
         broker_id = slot.replicas[i]
@@ -229,10 +232,12 @@ def low_watermark(uint32_t index, uint32_t incarnation, int leader_epoch):
             continue
         follower = follower_of(slot, broker_id)
         lowest = min(lowest, follower.log_start_offset if follower != NULL else <int64_t>-1)
-    fence()                                 # a role that changed meanwhile is seen: it changes before the followers do
+    fence()                                 # a role that ended meanwhile is seen: it ends before the followers change
     if load_acquire_32(&slot.role) != ROLE_LEADER or slot.incarnation != incarnation \
-            or load_acquire_32(<uint32_t*>&slot.leader_epoch) != <uint32_t>leader_epoch:
+            or <int32_t>load_acquire_32(<uint32_t*>&slot.led_since) > leader_epoch:
         return None
+    if <int32_t>role_epoch < 0 or slot.role_epoch != <int32_t>role_epoch or slot.partition_epoch != partition_epoch:
+        return -1                           # replicas or followers were being changed; all are woken after that [R 10.1]
     return lowest
 
 

@@ -62,6 +62,7 @@ class Proposal(NamedTuple):
 cdef struct Members:
     int32_t count
     int32_t[MAX_IN_SYNC] ids
+    int64_t[MAX_IN_SYNC] broker_epochs    # of a proposal; ANY_EPOCH: not compared
 
 
 cdef struct Found:                # a slot's state, copied under its lock
@@ -74,6 +75,10 @@ cdef struct Found:                # a slot's state, copied under its lock
     int64_t[MAX_IN_SYNC] broker_epochs
 
 
+cdef enum:
+    ANY_EPOCH = -2
+
+
 cdef enum:                        # why a change is refused
     WRONG_SLOT = 1
     OTHER_EPOCH = 2
@@ -81,6 +86,7 @@ cdef enum:                        # why a change is refused
     NO_CHANGE = 4
     NOT_A_REPLICA = 5
     NO_ROOM = 6
+    NOT_CAUGHT_UP = 7
 
 
 # -- sets -------------------------------------------------------------------------------------------------------------
@@ -93,6 +99,17 @@ cdef int take_members(Members* out, in_sync) except -1:
     out.count = len(in_sync)
     for i, broker_id in enumerate(in_sync):
         out.ids[i] = broker_id
+        out.broker_epochs[i] = ANY_EPOCH
+    return 0
+
+
+cdef int take_broker_epochs(Members* out, in_sync, broker_epochs) except -1:
+    """As `take_members`. :raises ValueError: there are not as many epochs as members."""
+    cdef int i
+    if len(broker_epochs) != out.count:
+        raise ValueError(f"the in-sync set {list(in_sync)} has {out.count} members, but {len(broker_epochs)} broker epochs were given")
+    for i, broker_epoch in enumerate(broker_epochs):
+        out.broker_epochs[i] = broker_epoch
     return 0
 
 
@@ -295,6 +312,13 @@ cdef int check_leader(Slot* slot, uint32_t incarnation, int32_t leader_epoch) no
     return 0 if slot.leader_epoch == leader_epoch else OTHER_EPOCH
 
 
+cdef bint joins(Slot* slot, int32_t broker_id, int64_t broker_epoch) noexcept nogil:
+    """Whether a follower may still join the in-sync set, on the fetch on which the proposal is based. The high watermark does not wait
+    for a follower before it is in the maximal set, so it may have passed the follower's log end since the set was suggested."""
+    cdef Follower* follower = follower_of(slot, broker_id)
+    return follower != NULL and may_join(slot, follower) and (broker_epoch == ANY_EPOCH or follower.candidate_epoch == broker_epoch)
+
+
 cdef int store_proposal(Slot* slot, const Members* members, uint64_t* serial) noexcept nogil:
     """The caller holds the lock and has checked the slot. The state is stored last: after a death before that there is no
     proposal, and a maximal set that is too large only holds back the high watermark until the next change."""
@@ -307,6 +331,8 @@ cdef int store_proposal(Slot* slot, const Members* members, uint64_t* serial) no
             added += 1
             if not is_member(slot.replicas, slot.replica_count, members.ids[i]):
                 return NOT_A_REPLICA
+            if not joins(slot, members.ids[i], members.broker_epochs[i]):
+                return NOT_CAUGHT_UP
     for i in range(slot.in_sync_count):
         removed += not is_member(members.ids, members.count, slot.in_sync[i])
     if room + added > MAX_IN_SYNC:
@@ -327,11 +353,13 @@ cdef int store_proposal(Slot* slot, const Members* members, uint64_t* serial) no
     return 0
 
 
-def propose_in_sync(uint32_t index, incarnation, int leader_epoch, in_sync):
+def propose_in_sync(uint32_t index, incarnation, int leader_epoch, in_sync, broker_epochs=None):
     """Begin a change of the in-sync set, before it is sent to the controller. From now on the high watermark waits for members
     of both sets. Returns the serial number of the proposal.
 
-    :raises SlotChanged: another incarnation, another leader epoch, not the leader, or another proposal is under way.
+    :param broker_epochs: see `Proposal`; None: those of the followers' last fetches.
+    :raises SlotChanged: another incarnation, another leader epoch, not the leader, or another proposal is under way; or a follower
+        may not join any more: the high watermark has passed its log end, it is dead, or it has registered again.
     :raises ValueError: the set is empty, too large, not a change, or adds a broker outside the assignment.
     """
     cdef Slot* slot = checked_slot(index)
@@ -341,6 +369,8 @@ def propose_in_sync(uint32_t index, incarnation, int leader_epoch, in_sync):
     cdef int result = 0
     cdef bint taken
     take_members(&members, in_sync)
+    if broker_epochs is not None:
+        take_broker_epochs(&members, in_sync, broker_epochs)
     with nogil:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
@@ -356,6 +386,9 @@ def propose_in_sync(uint32_t index, incarnation, int leader_epoch, in_sync):
         raise ValueError(f"the in-sync set {list(in_sync)} of {name_of(slot)} {reason}")
     if result == UNDER_WAY:
         raise SlotChanged(f"a change of the in-sync set of {name_of(slot)} is under way")
+    if result == NOT_CAUGHT_UP:
+        raise SlotChanged(f"a follower of {name_of(slot)} cannot join the in-sync set {list(in_sync)} any more: the high watermark "
+                          "has passed its log end, it is dead, or it has registered again")
     if result != 0:
         raise SlotChanged(f"{name_of(slot)} is not led by this broker in leader epoch {leader_epoch}")
     return serial

@@ -155,7 +155,7 @@ cdef inline bint check_transaction(Slot* slot, AppendItem* item, AppendItem* pre
         return not open
     if item.trusted:
         return True
-    marked = known != NULL and has_mark(known, item.id_hash, item.info.producer_epoch, slot.leader_epoch)
+    marked = known != NULL and has_mark(known, item.id_hash, item.info.producer_epoch, slot.led_since)
     if open and epoch == item.info.producer_epoch and (marked or known == NULL or not has_mark_of_epoch(known, epoch)):
         return True                                     # without a mark, it is not known which transactional id opened it
     if not marked:

@@ -100,16 +100,16 @@ cdef inline uint64_t hash_of_id(const uint8_t* transactional_id, size_t n) noexc
     return hash_bytes(region().header.hash_key, transactional_id, n)
 
 
-cdef inline uint64_t pack_mark(uint64_t id_hash, int16_t epoch, int32_t leader_epoch, bint version_2) noexcept nogil:
-    """For one id, marks of different leader epochs differ. Two ids have the same mark with a probability of 2^-46."""
-    cdef uint64_t mark = (id_hash ^ <uint64_t><uint32_t>leader_epoch << 32) & MARK_BITS_OF_ID
+cdef inline uint64_t pack_mark(uint64_t id_hash, int16_t epoch, int32_t led_since, bint version_2) noexcept nogil:
+    """For one id, marks of different leaderships differ. Two ids have the same mark with a probability of 2^-46."""
+    cdef uint64_t mark = (id_hash ^ <uint64_t><uint32_t>led_since << 32) & MARK_BITS_OF_ID
     mark |= <uint64_t><uint16_t>epoch << 16 | MARK_SET
     return mark | MARK_OF_VERSION_2 if version_2 else mark
 
 
-cdef inline bint has_mark(ProducerEntry* entry, uint64_t id_hash, int16_t epoch, int32_t leader_epoch) noexcept nogil:
-    """Whether the entry has a mark of this transactional id and of exactly this epoch, which was set in this leader epoch."""
-    return (entry.verification | MARK_OF_VERSION_2) == pack_mark(id_hash, epoch, leader_epoch, True)
+cdef inline bint has_mark(ProducerEntry* entry, uint64_t id_hash, int16_t epoch, int32_t led_since) noexcept nogil:
+    """Whether the entry has a mark of this transactional id and of exactly this epoch, which was set in this leadership."""
+    return (entry.verification | MARK_OF_VERSION_2) == pack_mark(id_hash, epoch, led_since, True)
 
 
 cdef inline bint has_mark_of_epoch(ProducerEntry* entry, int16_t epoch) noexcept nogil:

@@ -16,7 +16,7 @@ from odradek._ext.partition.leader_epochs cimport note_epoch
 from odradek._ext.partition.lost_tails cimport lead_without_tail
 from odradek._ext.partition.slot_access cimport load_again, note_failure, wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of
-from odradek._ext.shm.atomics cimport store_release_32
+from odradek._ext.shm.atomics cimport fence_release, store_release_32
 from odradek._ext.shm.faults cimport (
     ROLE_EPOCH_CLEARED,
     ROLE_EPOCH_NOTED,
@@ -152,7 +152,7 @@ def leave_role(uint32_t index, uint32_t incarnation, int leader_epoch):
             elif 0 <= epoch < slot.role_epoch:
                 result = OLDER_EPOCH
             else:
-                slot.role = ROLE_NONE
+                withdraw_role(slot)
                 slot.leader_epoch_start = -1
                 slot.leader_id = -1
                 slot.role_epoch = max(epoch, slot.role_epoch)
@@ -186,7 +186,7 @@ def give_up_leadership(uint32_t index):
                 # The epoch first: the recovery of the slot takes the role away if this process dies in between [R 10.1].
                 store_release_32(<uint32_t*>&slot.role_epoch, <uint32_t>-1)
                 fault(ROLE_EPOCH_CLEARED)
-                store_release_32(&slot.role, ROLE_NONE)
+                withdraw_role(slot)
                 fault(ROLE_STORED)
                 slot.leader_epoch_start = -1
                 slot.leader_id = -1
@@ -234,6 +234,9 @@ cdef int change_role(uint32_t index, Slot* slot, uint32_t incarnation, const Ass
     """The caller holds the slot's mutex. Returns SAME_EPOCH, NEW_EPOCH, WRONG_SLOT, TRUNCATED, OLDER_EPOCH, or -errno."""
     cdef Commit commit
     cdef bint fresh = new.leader_epoch != slot.role_epoch or new.role != slot.role
+    # A new epoch of a leader that leads on: nobody truncated its log. Readers without the mutex see a leader all the time, so that
+    # neither an append nor one that waits for the high watermark is refused [R 10.6].
+    cdef bint leads_on = new.role == ROLE_LEADER and slot.role == ROLE_LEADER and slot.role_epoch >= 0
     cdef int result
     if slot.incarnation != incarnation or slot.state != SLOT_ONLINE:
         return WRONG_SLOT
@@ -250,8 +253,9 @@ cdef int change_role(uint32_t index, Slot* slot, uint32_t incarnation, const Ass
             return result
     store_release_32(<uint32_t*>&slot.role_epoch, <uint32_t>-1)
     fault(ROLE_EPOCH_CLEARED)
-    if fresh:
-        store_release_32(&slot.role, ROLE_NONE)     # readers without the mutex must not combine the old role with the new epoch
+    if fresh and not leads_on:
+        withdraw_role(slot)         # readers without the mutex must not combine the old role with the new epoch
+        slot.led_since = new.leader_epoch
     store_fields(slot, new, fresh, commit.log_end_offset)
     fault(ROLE_FIELDS_STORED)
     store_release_32(&slot.role, new.role)
@@ -262,6 +266,13 @@ cdef int change_role(uint32_t index, Slot* slot, uint32_t incarnation, const Ass
         move_high_watermark(slot, monotonic_ms())
     wake_everyone(index, slot)
     return NEW_EPOCH if fresh else SAME_EPOCH
+
+
+cdef void withdraw_role(Slot* slot) noexcept nogil:
+    """Before the fields that belong to the role change. Without the fence, a processor with a weak memory order (aarch64) may show a
+    reader the fields before the end of the role."""
+    store_release_32(&slot.role, ROLE_NONE)
+    fence_release()
 
 
 cdef void store_fields(Slot* slot, const Assignment* new, bint fresh, int64_t log_end_offset) noexcept nogil:

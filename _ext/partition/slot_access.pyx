@@ -20,6 +20,7 @@ from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport (
     EPOCH_KEPT,
     EPOCH_STORED,
+    ROLE_LEADER,
     ROLE_NONE,
     SLOT_LOADING,
     SLOT_OFFLINE,
@@ -78,7 +79,8 @@ cdef AppendResult check_slot(Slot* slot, uint32_t incarnation, int32_t leader_ep
         return APPEND_OFFLINE
     if slot.role != role:
         return APPEND_NOT_LEADER
-    if leader_epoch >= 0 and slot.leader_epoch != leader_epoch:
+    if leader_epoch >= 0 and slot.leader_epoch != leader_epoch \
+            and (role != ROLE_LEADER or not slot.led_since <= leader_epoch < slot.leader_epoch):
         return APPEND_FENCED_EPOCH
     return APPEND_OK
 

@@ -125,8 +125,9 @@ cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, RestorePlan* pla
         slot.role = ROLE_NONE               # until the controller assigns one
         store_release_32(<uint32_t*>&slot.role_epoch, <uint32_t>-1)
     elif slot.leader_id == region().header.broker_id:
-        slot.role = ROLE_LEADER
         begin_epoch(slot, state, lost)
+        slot.led_since = slot.leader_epoch
+        store_release_32(&slot.role, ROLE_LEADER)
         if flushed and state.epochs.count == 0:
             result = note_epoch(slot, slot.leader_epoch, state.log_end_offset)
     else:

@@ -5,7 +5,7 @@ control path are in `slot_life`, those of upkeep in `slot_upkeep`; the rules are
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
-from libc.stdint cimport int16_t, int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -233,22 +233,29 @@ def high_watermark(uint32_t index):
 
 
 def leads(uint32_t index, uint32_t incarnation, int leader_epoch):
-    """Whether this broker leads the partition in this epoch. If so, everything that was read from the slot before this call and since
-    the epoch began is of the log of this epoch [R 3]: a former leader takes the new epoch before it truncates its log."""
+    """Whether this broker leads the partition, and has led it without interruption since it led it in this epoch. If so, everything
+    that was read from the slot before this call, and after the leader had that epoch, is of one log [R 10.6]: a former leader gives up the
+    role before it truncates its log."""
     cdef Slot* slot = slot_at(index)
     fence()
     return load_acquire_32(&slot.role) == ROLE_LEADER and slot.incarnation == incarnation \
-        and load_acquire_32(<uint32_t*>&slot.leader_epoch) == <uint32_t>leader_epoch
+        and <int32_t>load_acquire_32(<uint32_t*>&slot.led_since) <= leader_epoch
 
 
 def leadership(uint32_t index):
-    """(incarnation, leader epoch) if this broker leads the slot's partition now and its log is open; else None."""
+    """(incarnation, leader epoch in which this broker began to lead) if this broker leads the slot's partition now and its log is open;
+    else None. The result is another one only after the leadership was interrupted, not after each new leader epoch."""
     cdef Slot* slot = slot_at(index)
     cdef uint32_t incarnation = slot.incarnation
-    cdef int leader_epoch = slot.leader_epoch
-    if state_now(slot) != SLOT_ONLINE or not leads(index, incarnation, leader_epoch):
+    cdef int led_since = slot.led_since
+    if state_now(slot) != SLOT_ONLINE or not leads(index, incarnation, led_since):
         return None
-    return incarnation, leader_epoch
+    return incarnation, led_since
+
+
+def present_epoch(uint32_t index):
+    """The leader epoch of a partition. Reads without the lock: it may be another one by now, or this broker does not lead it."""
+    return slot_at(index).leader_epoch
 
 
 def has_min_in_sync(uint32_t index, *, bint maximal=False):
@@ -420,7 +427,7 @@ def allow_transactions(indexes not None, str transactional_id not None, int64_t 
                 break
             slot = <uint32_t>index
             incarnation = slot_at(slot).incarnation
-            leader_epoch = slot_at(slot).leader_epoch
+            leader_epoch = slot_at(slot).led_since
             if state_now(slot_at(slot)) != SLOT_ONLINE or not leads(slot, incarnation, leader_epoch):
                 break
             with nogil:

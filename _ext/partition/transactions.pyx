@@ -84,7 +84,7 @@ cdef AppendResult mark_producer(uint32_t index, Slot* slot, uint64_t id_hash, in
         if room != ROOM_READY:
             error[0] = NOT_ENOUGH_REPLICAS
             return APPEND_OK
-    put_mark(slot, entry, producer_id, pack_mark(id_hash, producer_epoch, slot.leader_epoch, version_2), owner, coarse_ms())
+    put_mark(slot, entry, producer_id, pack_mark(id_hash, producer_epoch, slot.led_since, version_2), owner, coarse_ms())
     return APPEND_OK
 
 

@@ -131,7 +131,8 @@ def batch_to_messages(batch, plain, int magic, int64_t from_offset, int64_t limi
 
     batch: a whole batch, not a control batch. plain: its records, not compressed. from_offset, limit: of an uncompressed batch
     only messages from this offset on are made, at least one and no more than fit into `limit` bytes. A compressed batch becomes
-    one wrapper with the batch's codec, by compress(codec, set, magic).
+    one wrapper with the batch's codec, by compress(codec, set, magic); or nothing if all of its records are before this offset, because
+    those at its end were compacted away.
 
     :raises BadMessageError: the records have a wrong format, or messages cannot have the codec (zstd).
     """
@@ -156,6 +157,8 @@ def batch_to_messages(batch, plain, int magic, int64_t from_offset, int64_t limi
             error = put_records(&b, view.data, view.size, &info, magic, from_offset, limit, &conversion)
         if error:
             raise BadMessageError(error, 0, "the records of a stored batch cannot be read")
+        if info.codec and conversion.last_offset < from_offset:
+            conversion.count = 0
         if conversion.count and info.codec:
             packed = compress(info.codec, PyBytes_FromStringAndSize(<const char*>b.data, b.size), magic)
             b.size = 0

@@ -15,6 +15,7 @@ from libc.string cimport memcpy
 from odradek._ext.shm.atomics cimport (
     compare_swap_64,
     fence,
+    fence_release,
     fetch_add_64,
     load_acquire_64,
     load_relaxed_64,
@@ -221,6 +222,7 @@ cdef int quota_find(int kind, bytes user, bytes client, double limit, uint32_t o
     store_relaxed_64(&bucket.limit_bits, double_bits(limit))
     if load_acquire_64(&bucket.named) != key:
         store_release_64(&bucket.named, 0)
+        fence_release()                 # a reader that copies a new field sees that `named` has changed
         bucket.kind = kind
         bucket.owner = owner
         bucket.user_bytes = put_name(bucket.user, user)

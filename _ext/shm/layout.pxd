@@ -272,7 +272,7 @@ cdef struct Slot:
     int64_t fetch_error           # of a follower: Kafka's error code for which its fetcher does not fetch it, or -errno; 0: none
     int64_t fetch_lag             # of a follower: committed records of the leader that the log lacked at the last response; -1: none yet
     int32_t role_epoch            # leader epoch of the role; -1: none was assigned since the start, or an assignment is under way
-    int32_t spare_role
+    int32_t led_since             # leader epoch in which this broker began to lead, without interruption since, if it leads [R 10.6]
     uint64_t view_sequence        # low bit: which view is valid
     PartitionView[2] views        # only in a cluster
     Follower[MAX_FOLLOWERS] followers

@@ -230,7 +230,7 @@ class Slot(TypedDict):
     fetch_error: int
     fetch_lag: int
     role_epoch: int
-    spare_role: int
+    led_since: int
     view_sequence: int
     views: list[PartitionView]
     followers: list[Follower]

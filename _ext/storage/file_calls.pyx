@@ -11,7 +11,7 @@ from posix.types cimport off_t
 from posix.uio cimport iovec, pwritev
 from posix.unistd cimport fdatasync, fsync, ftruncate, pwrite, readlink
 
-from odradek._ext.shm.atomics cimport FAULTS_COMPILED, fetch_add_64, load_acquire_64, load_relaxed_64, store_release_64
+from odradek._ext.shm.atomics cimport FAULTS_COMPILED, fence_release, fetch_add_64, load_acquire_64, load_relaxed_64, store_release_64
 from odradek._ext.shm.c_library cimport pthread_self
 from odradek._ext.shm.layout cimport region
 from odradek._ext.storage.page_cache cimport read_some
@@ -71,6 +71,7 @@ cdef void note(const char* call, int directory, const char* path) noexcept nogil
     number = fetch_add_64(&failure_count, 1)
     failure = &failures[number % FAILURES_KEPT]
     store_release_64(&failure.number, 0)
+    fence_release()                     # a reader that copies a new field sees that `number` has changed
     snprintf(link, 64, "/proc/self/fd/%d", directory)
     n = readlink(link, failure.path, PATH_ROOM - 1)
     if n < 0:

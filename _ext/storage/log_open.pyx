@@ -53,6 +53,7 @@ from odradek._ext.storage.log_state cimport (
     first_open_txn,
     prune_producers,
 )
+from odradek._ext.storage.producer_batches cimport complete_batches
 from odradek._ext.storage.recovery cimport rebuild_indexes, recover_segments
 from odradek._ext.storage.state_files cimport check_snapshot, fit_epochs, read_epochs, write_epochs
 from odradek._ext.storage.txn_index cimport read_aborted
@@ -271,6 +272,8 @@ cdef int recover(LogState* state, int directory, Array* snapshots, int64_t from_
     if error == 0:
         error = restore_producers(state, directory, snapshots, segments[first].base_offset, True)
     if error == 0:
+        error = complete_batches(state, directory, segments[first].base_offset)
+    if error == 0:
         error = recover_segments(state, directory, first, index_interval)
     return error
 
@@ -289,6 +292,8 @@ cdef int load_clean(LogState* state, int directory, Array* snapshots, int64_t in
         result = recover(state, directory, snapshots, active.base_offset + 1, index_interval)
     elif result == 0:
         result = restore_producers(state, directory, snapshots, state.log_end_offset, False)
+        if result == 0:
+            result = complete_batches(state, directory, state.log_end_offset)
     return result
 
 

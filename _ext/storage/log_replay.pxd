@@ -15,6 +15,9 @@ cdef enum:
 cdef int restore_producers(LogState* state, int directory, Array* snapshots, int64_t offset,
                            bint replay_without_snapshot) noexcept nogil
 
+# Apply the batches in [from_offset, until_offset) to the producers, reading only headers. Returns 0, or -errno.
+cdef int replay_log(LogState* state, int directory, int64_t from_offset, int64_t until_offset) noexcept nogil
+
 # Takes the leader epochs from the headers of all batches if the checkpoint does not cover the log's first one: the checkpoint is
 # written without a sync, and a power failure may leave it empty. If the checkpoint covers the log, at most one header is read.
 cdef int complete_epochs(LogState* state, int directory) noexcept nogil

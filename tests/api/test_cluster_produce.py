@@ -5,7 +5,7 @@ import pytest
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.shm.brokers as brokers
 import odradek._ext.shm.views as views
-from odradek._ext.partition import in_sync
+from odradek._ext.partition import in_sync, roles
 from odradek._ext.testing import replica_probe, slot_probe
 from odradek.api.cluster_brokers import ClusterBrokers
 from odradek.api.replicas import ReplicaView
@@ -187,11 +187,43 @@ def test_a_leadership_that_ends_meanwhile_is_no_acknowledgement(worker, version,
         check_leader(part, response, version, FOLLOWER, 5)
 
 
-def test_a_new_epoch_of_the_same_leader_is_no_acknowledgement(worker):
+@VERSIONS
+@pytest.mark.parametrize("alone", [True, False], ids=["the follower left", "the follower stays"])
+def test_a_new_epoch_of_the_same_leader_goes_on_waiting(worker, version, alone):
+    """The controller begins an epoch whenever a replica leaves. A producer without idempotence would send the records again."""
+    slot = led(worker)
+    producer = Producer(worker, version)
+    producer.send(slot)
+    if alone:
+        brokers.publish_brokers([broker_info(LEADER)])
+    for epoch in (1, 2):
+        worker.broker.lead(slot, epoch, alone=alone)
+        worker.turn()
+        if not alone:
+            assert nothing_came(producer.wire)
+            assert replica_probe.note_fetch(slot, FOLLOWER, 0) == 0
+    if not alone:
+        worker.turn()
+        assert nothing_came(producer.wire)
+        assert replica_probe.note_fetch(slot, FOLLOWER, 1) == 0
+        worker.turn()
+    part, _ = producer.receive()
+    assert (part.error_code, part.base_offset) == (0, 0)
+
+
+@pytest.mark.parametrize("ended", ["followed", "left", "given up"])
+def test_a_leadership_that_was_interrupted_does_not_acknowledge_in_its_next_epochs(worker, ended):
     slot = led(worker)
     producer = Producer(worker)
     producer.send(slot)
-    worker.broker.lead(slot, 1, alone=False)
+    if ended == "followed":
+        worker.broker.obey(slot, 5)
+    elif ended == "left":
+        roles.leave_role(slot, slot_probe.incarnation_of(slot), 5)
+    else:
+        roles.give_up_leadership(slot)
+    worker.broker.lead(slot, 6, alone=True)
+    worker.broker.lead(slot, 7, alone=True)
     worker.turn()
     assert producer.receive()[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -60,6 +60,24 @@ def test_whatever_the_timestamps_of_its_records_are(tmp_path: Path, how: str) ->
             assert {name: send(broker, name, each) for name, each in sent.items()} == told
 
 
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_all_five_requests_that_a_producer_may_have_in_flight(tmp_path: Path, how: str) -> None:
+    """Their responses are lost with the broker, so the producer repeats all of them."""
+    sent = [
+        build_batch([Record(value=b"x")] * 3, producer_id=7, producer_epoch=0, base_sequence=3 * number)
+        for number in range(6)
+    ]
+    with Broker({"num.network.threads": 1}, topics={"t": 1}, directory=tmp_path) as broker:
+        told = [send(broker, "t", [(0, one)]) for one in sent]
+        assert told == [[(0, 3 * number)] for number in range(6)]
+        if how == "stop":
+            broker.stop()
+        else:
+            broker.kill_group()
+        broker.start()
+        assert [send(broker, "t", [(0, one)]) for one in sent[1:]] == told[1:]
+
+
 def test_snapshots_do_not_pile_up_over_starts(tmp_path: Path) -> None:
     with Broker({"num.network.threads": 1}, topics={"t": 1}, directory=tmp_path) as broker:
         path = broker.data_dir / "t-0"

@@ -122,6 +122,24 @@ def test_a_follower_that_has_not_fetched_in_this_epoch_is_awaited(broker, slot):
     assert results(deleted) == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
 
 
+def test_a_new_epoch_of_the_same_leader_goes_on_waiting(broker, slot):
+    async def run():
+        deletions, deleted = DelayedDeletions(), delete(broker, ("t", 0, 2))
+        task = await waiting(deletions, deleted)
+        follow(slot, 1)
+        broker.lead(slot, 4, alone=False)
+        for log_start in (None, 1, 2):
+            if log_start is not None:
+                follow(slot, log_start)
+            assert not task.done()
+            deletions.look(frozenset({slot}))
+            await asyncio.sleep(0)
+        await task
+        assert results(deleted) == [(0, 2)]
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_the_end_of_the_leadership_ends_the_wait(broker, slot, again):
     async def run():

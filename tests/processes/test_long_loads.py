@@ -55,6 +55,9 @@ class State:
     def loaded(self, partition) -> Iterator[None]:
         return self._steps(partition, "loaded")
 
+    def lead_on(self, partition, leader_epoch):
+        pass
+
     def _steps(self, partition, verb):
         for _ in range(STEPS):
             self.steps.append((partition, verb))

@@ -131,6 +131,21 @@ def test_partitions_that_do_not_exist_or_have_another_leader(bench):
     assert bench.told[2:] == [(9, NOT_LEADER)]
 
 
+def test_a_new_epoch_of_the_same_leader_fails_no_marker(bench):
+    bench.broker.lead(bench.slots["shared"], 1, alone=False)
+    bench.begin("shared", *PRODUCERS)
+    bench.put("shared", 7)
+    bench.turn.run()
+    bench.broker.lead(bench.slots["shared"], 2, alone=False)
+    bench.put("shared", 8)
+    bench.turn.run()
+    bench.logs.look_at_all()
+    assert not bench.told and bench.markers("shared") == [7, 8]
+    bench.broker.lead(bench.slots["shared"], 3)
+    bench.logs.look_at_all()
+    assert bench.told == [(7, NONE), (8, NONE)]
+
+
 def test_markers_wait_for_the_high_watermark_and_later_ones_behind_them(bench):
     bench.begin("shared", *PRODUCERS)
     bench.put("shared", 7)

@@ -190,6 +190,35 @@ def test_a_decision_that_the_followers_do_not_have_yet_is_not_executed(broker, s
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("looks_first", [False, True])
+def test_a_transaction_ends_in_a_new_epoch_of_the_same_leader(broker, state, orders, looks_first):
+    """Nothing is failed or loaded again. The markers have the new epoch: another broker may have led in between without this
+    broker's knowledge, and may have repeated decided markers."""
+
+    async def run():
+        async with coordinating(broker, state) as process:
+            await loaded(process)
+            await process.begin_transaction()
+            slot_append(orders)
+            process.end_transaction()
+            await process.written(3)
+            broker.lead(state, 4, alone=False)
+            broker.table.announce([state])
+            if looks_first:
+                process.follow()
+                assert process.service.coordinator.error_of("t") is NONE
+            process.service.look([state])
+            assert "end" not in process.answers and open_transactions(orders) == [FIRST]
+            process.copied()
+            await process.written(4)
+            process.copied()
+            assert process.answers["end"] is NONE and open_transactions(orders) == []
+            if looks_first:
+                assert slots.active_producers(orders)[0]["coordinator_epoch"] == 4
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("deposed", [False, True])
 def test_a_repeated_commit_is_acknowledged_only_by_a_coordinator_that_is_not_deposed(broker, state, orders, deposed):
     """The commit in memory may be that of the transaction before: the successor has the present one."""

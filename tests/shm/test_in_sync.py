@@ -180,6 +180,42 @@ def test_a_proposal_keeps_the_broker_epoch_on_which_it_is_based(tmp_path: Path) 
     leader.broker.close()
 
 
+@pytest.mark.parametrize("change", ["high watermark", "registration", "death", "fetch of less"])
+def test_a_follower_that_may_not_join_any_more_is_not_proposed(tmp_path: Path, change: str) -> None:
+    """The set is suggested and proposed in two holds of the lock. Meanwhile the high watermark does not wait."""
+    leader = Leader(tmp_path, in_sync=(1, 3))
+    leader.append(10)
+    leader.fetch(3, 5)
+    leader.fetch(2, 5, broker_epoch=70)
+    proposal = in_sync.expansion_of(leader.slot)
+    assert proposal is not None and set(proposal.in_sync) == {1, 2, 3}
+    if change == "high watermark":
+        leader.fetch(3, 10)
+        assert leader.high_watermark == 10, "acks=all of records 5 to 9 is answered"
+    elif change == "registration":
+        leader.fetch(2, 5, broker_epoch=80)
+    elif change == "death":
+        replica_probe.cluster([1, 3])
+    else:
+        leader.fetch(2, 4, broker_epoch=70)
+    place = (leader.slot, proposal.incarnation, proposal.leader_epoch, proposal.in_sync)
+    with pytest.raises(slots.SlotChanged, match="cannot join"):
+        in_sync.propose_in_sync(*place, proposal.broker_epochs)
+    assert leader.sets == ({1, 3}, {1, 3}) and in_sync.pending() == []
+    replica_probe.cluster([1, 2, 3])
+    leader.fetch(3, 10)
+    leader.fetch(2, 10, broker_epoch=80)
+    found = in_sync.expansion_of(leader.slot)
+    assert found is not None, "its next fetch makes it a candidate again"
+    assert in_sync.propose_in_sync(*place, found.broker_epochs) and leader.sets == ({1, 3}, {1, 2, 3})
+    leader.broker.close()
+
+
+def test_broker_epochs_of_a_proposal_are_those_of_its_members(leader: Leader) -> None:
+    with pytest.raises(ValueError, match="2 members, but 1 broker epochs"):
+        in_sync.propose_in_sync(leader.slot, leader.incarnation, leader.epoch, [1, 2], [-1])
+
+
 def test_a_follower_that_fetches_less_is_no_candidate_any_more(tmp_path: Path) -> None:
     leader = Leader(tmp_path, in_sync=(1, 2))
     leader.append(10)

@@ -5,7 +5,9 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,6 +151,102 @@ def test_producers_of_a_snapshot_that_wrote_again_keep_both(broker: OneBroker) -
     loaded = load_log(path, 0, 4, False)
     slot_loading.fill(slot, loaded, False, 1 << 62)
     assert slot_probe.producers(slot) == {1: (0, [(1, 1, 3, 3), (0, 0, 1, 1)])}
+
+
+class TestTheLastFiveBatches:
+    """A snapshot has the last batch of a producer. Those that it may repeat besides are found at the end of the log."""
+
+    def write(self, slot: int, sequences: range, *producers: int, epoch: int = 0, size: int = 20) -> None:
+        for sequence in sequences:
+            for producer in producers:
+                fields = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
+                assert slot_probe.append(slot, [batch(value=b"v" * size, **fields)])[0][0] == 0
+
+    def stop(self, broker: OneBroker, slot: int) -> None:
+        flush_probe.settle(slot)
+        assert snapshot_publishing.publish() == {}
+
+    def stopped(self, broker: OneBroker, slot: int) -> dict[int, Any]:
+        """The producers after an ordered stop and a start."""
+        self.stop(broker, slot)
+        assert start_again(broker, slot, clean=True) == []
+        return slot_probe.producers(slot)
+
+    def test_after_an_ordered_stop(self, broker: OneBroker) -> None:
+        slot = broker.create()
+        self.write(slot, range(7), 1, 2)
+        self.write(slot, range(3), 3)
+        before = slot_probe.producers(slot)
+        assert self.stopped(broker, slot) == before
+        for sequence in range(2, 7):
+            repeated = batch(producer_id=1, producer_epoch=0, base_sequence=sequence)
+            assert slot_probe.append(slot, [repeated]) == [(0, 2 * sequence, True)]
+        self.write(slot, range(7, 8), 1)
+
+    def test_after_a_kill_behind_a_roll(self, broker: OneBroker) -> None:
+        slot = broker.create()
+        self.write(slot, range(7), 1, 2)
+        slot_probe.roll(slot)
+        assert snapshot_publishing.publish() == {}
+        self.write(slot, range(7, 9), 2)
+        before = slot_probe.producers(slot)
+        for recovery_point in (14, 15):  # the recovery begins before the roll, and after it
+            loaded = load_log(broker.table.path(slot), 0, recovery_point, False)
+            slot_loading.fill(slot, loaded, False, NEVER_MS)
+            assert slot_probe.producers(slot) == before
+
+    def test_in_several_segments(self, broker: OneBroker) -> None:
+        slot = broker.create()
+        for sequence in range(7):
+            self.write(slot, range(sequence, sequence + 1), 1)
+            slot_probe.roll(slot)
+        before = slot_probe.producers(slot)
+        assert self.stopped(broker, slot) == before
+
+    def test_of_large_batches(self, broker: OneBroker) -> None:
+        slot = broker.create(segment_bytes=1 << 20)
+        self.write(slot, range(7), 1, size=200_000)
+        before = slot_probe.producers(slot)
+        assert self.stopped(broker, slot) == before
+
+    def test_only_of_the_present_epoch_and_without_a_gap(self, broker: OneBroker) -> None:
+        slot = broker.create()
+        self.write(slot, range(3), 1)
+        self.write(slot, range(2), 1, epoch=1)
+        self.write(slot, range(4), 2)
+        before = slot_probe.producers(slot)
+        assert self.stopped(broker, slot) == before
+        path = broker.table.path(slot)
+        (snapshot,) = path.glob("*.snapshot")
+        states = read_snapshot(snapshot)
+        changed = [
+            replace(state, batches=tuple(replace(last, last_sequence=9) for last in state.batches)) for state in states
+        ]
+        write_snapshot(snapshot, changed)
+        assert start_again(broker, slot, clean=True) == []
+        assert {len(batches) for _, batches in slot_probe.producers(slot).values()} == {1}
+
+    def test_the_look_back_is_bounded_and_reads_nothing_for_idle_producers(self, broker: OneBroker) -> None:
+        slot = broker.create(segment_bytes=1 << 26)
+        self.write(slot, range(4), 1)
+        for _ in range(30):
+            assert {error for error, *_ in slot_probe.append(slot, [batch(100) for _ in range(50)])} == {0}
+        self.write(slot, range(4, 6), 1)
+        self.stop(broker, slot)
+        path = broker.table.path(slot)
+        loaded = load_log(path, 0, 0, True)
+        assert [len(producer.batches) for producer in loaded.producers] == [2], "the others are too far away"
+        assert 0 < loaded.scanned_bytes <= (16 + 64 + 256 + 3) * 8192 < loaded.size
+        self.write(slot, range(6, 9), 1)
+        self.stop(broker, slot)
+        loaded = load_log(path, 0, 0, True)
+        assert [len(producer.batches) for producer in loaded.producers] == [5]
+        assert loaded.scanned_bytes <= 17 * 8192, "all were found in the first part"
+        snapshot = max(path.glob("*.snapshot"))
+        write_snapshot(snapshot, [replace(state, last_timestamp=NOW - 7_200_000) for state in read_snapshot(snapshot)])
+        loaded = load_log(path, 0, 0, True)
+        assert [len(producer.batches) for producer in loaded.producers] == [1]
+        assert loaded.scanned_bytes < 4096, "the end of the active segment, as at every start"
 
 
 class TestTooMany:

@@ -138,7 +138,16 @@ class TestMarks:
         mark(slot, epoch=1)
         assert append_as("another", slot, written(2)) == [(0, 2, False)]
 
-    def test_a_new_leader_epoch_asks_for_the_id_of_an_open_transaction_once(self, broker: OneBroker) -> None:
+    def test_a_mark_is_valid_as_long_as_this_broker_leads_without_interruption(self, broker: OneBroker) -> None:
+        slot = broker.create()
+        broker.lead(slot, 1)
+        mark(slot)
+        broker.lead(slot, 2)
+        assert append(slot, written(0)) == [(0, 0, False)]
+        broker.lead(slot, 3)
+        assert append(slot, written(1)) == [(0, 1, False)]
+
+    def test_a_new_leadership_asks_for_the_id_of_an_open_transaction_once(self, broker: OneBroker) -> None:
         slot = broker.create()
         mark(slot)
         append(slot, written(0))

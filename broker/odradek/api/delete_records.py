@@ -41,7 +41,8 @@ CODES = {
 
 
 class Awaited(NamedTuple):
-    """A partition whose followers have not deleted the records yet. ``required``: the low watermark that ends the wait."""
+    """A partition whose followers have not deleted the records yet. ``required``: the low watermark that ends the wait. A new
+    leader epoch in which this broker leads on does not end it."""
 
     incarnation: int
     leader_epoch: int

@@ -1,9 +1,9 @@
 """The partitions of one internal topic that this broker coordinates: it loads the state of those that it leads from their logs.
 
 Used for `__consumer_offsets` and for `__transaction_state`. The slots say which partitions this broker leads, and in which
-leader epoch. The process looks at them after a change of the metadata version, after a wake-up, and when an append is
-refused. Used only in the coordinator's event loop; only the logs are read in a separate thread, which hands over the
-records in pieces.
+leader epoch it began to lead them. The process looks at them after a change of the metadata version, after a wake-up, and
+when an append is refused. Used only in the coordinator's event loop; only the logs are read in a separate thread, which
+hands over the records in pieces.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ LOAD_RETRY_S = 1.0
 
 
 class Place(NamedTuple):
-    """Where this broker leads a partition."""
+    """Where this broker leads a partition. ``leader_epoch``: in which it began to lead, without interruption since. A new
+    epoch in which it leads on changes nothing: no other broker wrote to the log."""
 
     slot: int
     incarnation: int
@@ -47,6 +48,9 @@ class Shards(Protocol):
 
     def loaded(self, partition: int) -> Iterator[None]:
         """Serve a partition whose records are all applied; yield after each short step."""
+
+    def lead_on(self, partition: int, leader_epoch: int) -> None:
+        """The partition, loaded or not, has this leader epoch now, and no other broker has led it since `begin`."""
 
     def resign(self, partition: int) -> None:
         """Drop a partition that this broker does not lead any more."""
@@ -139,6 +143,7 @@ class CoordinatedTopic:
         for partition, place in places.items():
             if partition not in self._led:
                 self._begin(partition, place)
+            self._shards.lead_on(partition, slots.present_epoch(place.slot))
         for partition_log, _ in list(self._led.values()):
             partition_log.look()
 

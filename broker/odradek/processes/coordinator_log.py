@@ -1,11 +1,11 @@
 """Writes one partition of an internal topic for its coordinator: `__consumer_offsets` or `__transaction_state`.
 
-The appends of one turn of the loop, or of one read of requests, are written as one batch. They have the leader epoch in
-which this broker began to lead the partition, so an append of a former leader is refused. The records of a transaction are
-a separate batch. End markers that follow one another in the queue are written together. The order in the log is the order
-of the queue. An append is acknowledged when the high watermark has passed it, unless this broker no longer leads the
-partition; with flush.messages, this is when it is on the device. As with acks=all, appends are refused while fewer than
-min.insync.replicas replicas are in sync. Used in the coordinator's loop; `log_replay.py` reads the log.
+The appends of one turn of the loop, or of one read of requests, are written as one batch. They name the leader epoch in
+which this broker began to lead the partition, so an append is refused if the leadership was interrupted since. The records
+of a transaction are a separate batch. End markers that follow one another in the queue are written together. The order in
+the log is the order of the queue. An append is acknowledged when the high watermark has passed it, unless this broker no
+longer leads the partition; with flush.messages, this is when it is on the device. As with acks=all, appends are refused
+while fewer than min.insync.replicas replicas are in sync. Used in the coordinator's loop; `log_replay.py` reads the log.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Unacknowledged:
 class CoordinatorLog:
     """The log of one partition that this coordinator leads; implements `GroupLog`.
 
-    :param place: slot, incarnation and leader epoch in which the partition is led.
+    :param place: slot, incarnation and the leader epoch in which this broker began to lead the partition.
     :param max_bytes: the size of the largest batch that the partition accepts.
     :param timeout_ms: `offsets.commit.timeout.ms`: an append that is not acknowledged within this time is reported as late.
     :param acks: `offsets.commit.required.acks`: an append with 0 or 1 does not wait for other replicas.

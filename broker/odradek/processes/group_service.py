@@ -173,13 +173,16 @@ class LoadedGroups:
         self._groups.loaded(partition)
         yield
 
+    def lead_on(self, partition: int, leader_epoch: int) -> None:
+        """See `Shards`: groups do not depend on the leader epoch."""
+
     def resign(self, partition: int) -> None:
         """See `Shards`."""
         self._groups.shards.resign(partition)
 
 
-MOST_EPOCHS = 3
-"""The number of leader epochs in which a leadership is confirmed for one request."""
+MOST_LEADERSHIPS = 3
+"""The number of leaderships that are confirmed for one request, one after the other."""
 NOBODY, _ = offset_record("", "", -1, None)
 """The key of an offset that no client can commit."""
 
@@ -287,12 +290,12 @@ class GroupService:
     async def _confirm(self, group_id: str) -> ErrorCode:
         """See `GroupView`. Offsets are also served while too few replicas are in sync to confirm it.
 
-        A new leader epoch of the partition, in which this broker leads on, also fails the confirmation. Then the new leadership
+        A leadership that was interrupted, and that this broker has again, also fails the confirmation. Then the new leadership
         is confirmed: librdkafka does not send an OffsetFetch request again after NOT_COORDINATOR, and its consumer would wait
         for ever.
         """
         code = ErrorCode.NOT_COORDINATOR
-        for _ in range(MOST_EPOCHS):
+        for _ in range(MOST_LEADERSHIPS):
             code = await self._confirm_once(group_id)
             if code is not ErrorCode.NOT_COORDINATOR or not await self._leads_on(group_id):
                 break

@@ -54,7 +54,8 @@ class SlotVerbs:
 
     def propose(self, slot: int, proposal: Proposal) -> int:
         """See `Verbs`."""
-        return int(native.propose_in_sync(slot, proposal.incarnation, proposal.leader_epoch, proposal.in_sync))
+        place = (slot, proposal.incarnation, proposal.leader_epoch)
+        return int(native.propose_in_sync(*place, proposal.in_sync, proposal.broker_epochs))
 
     def commit(self, slot: int, serial: int, proposal: Proposal, in_sync: Sequence[int], partition_epoch: int) -> bool:
         """See `Verbs`."""

@@ -34,7 +34,7 @@ ERROR_OF_APPEND = {
 Then = Callable[[ErrorCode], None]
 MakeLog = Callable[[tuple[int, int, int]], CoordinatorLog]
 Leadership = tuple[int, int]
-"""Incarnation and leader epoch."""
+"""Incarnation, and the leader epoch in which this broker began to lead."""
 Queued = tuple[EndMarker, Then]
 
 
@@ -42,7 +42,7 @@ class MarkerLogs:
     """See the module.
 
     :param turn: that of all logs of the coordinator process.
-    :param make_log: makes the log of a partition, given its slot, incarnation and leader epoch.
+    :param make_log: makes the log of a partition, given its slot, incarnation and the epoch in which this broker began to lead.
     """
 
     name = "the queue of transaction markers"

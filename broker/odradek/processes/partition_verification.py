@@ -58,8 +58,8 @@ class _Remote:
     """A question that is sent to another broker.
 
     :ivar ended: places to which a marker that ends the transaction was written after the question was sent.
-    :ivar leaderships: for each place, incarnation and leader epoch when the question was sent. If they have changed, another
-        leader may have written a marker.
+    :ivar leaderships: what identified the leadership of each place when the question was sent, see `Marks.leadership`. If it
+        has changed, another leader may have written a marker.
     :ivar coordinator_epoch: the leader epoch of the coordinator that was asked.
     """
 

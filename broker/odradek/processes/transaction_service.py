@@ -108,6 +108,10 @@ class LoadedTransactions:
         """See `Shards`."""
         return self._coordinator.loaded(partition)
 
+    def lead_on(self, partition: int, leader_epoch: int) -> None:
+        """See `Shards`."""
+        self._coordinator.lead_on(partition, leader_epoch)
+
     def resign(self, partition: int) -> None:
         """See `Shards`."""
         self._coordinator.resign(partition)
@@ -283,9 +287,8 @@ class TransactionService:
         if not count:
             return None
         slot = topic.slot(partition_for(transactional_id, count))
-        leadership = slots.leadership(slot)
-        if leadership is not None:
-            return RemoteCoordinator(self._config.node_id, leadership[1])
+        if slots.leadership(slot) is not None:
+            return RemoteCoordinator(self._config.node_id, slots.present_epoch(slot))
         view = views.view_of(slot)
         unknown = view.leader_id in (NO_LEADER, self._config.node_id)
         return None if unknown else RemoteCoordinator(view.leader_id, view.leader_epoch)

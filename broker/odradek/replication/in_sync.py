@@ -95,7 +95,8 @@ class Verbs(Protocol):
         ...
 
     def propose(self, slot: int, proposal: Proposal) -> int:
-        """Note in the slot that the proposal is under way; returns its serial number. Raises SlotChanged."""
+        """Note in the slot that the proposal is under way; returns its serial number. Raises SlotChanged, also if a follower
+        that would join lacks committed records by now."""
         ...
 
     def commit(
@@ -241,7 +242,7 @@ class InSyncKeeper:
         try:
             serial = self._verbs.propose(slot, proposal)
         except self._slot_changed:
-            return  # the role ended meanwhile
+            return  # the role ended meanwhile, or the follower fell behind the high watermark: its next fetch asks again
         self.proposed += 1
         pending = self._note(slot, serial, proposal)
         level = logging.DEBUG if self._refused_lately(slot) else logging.INFO

@@ -5,8 +5,8 @@
     offset i64
 
 The holder of the partition's lock writes a snapshot when a segment rolls and when the broker stops; opening a log reads it.
-A snapshot has only the last batch of a producer: after a restart the broker no longer recognizes duplicates of the four
-before it.
+A snapshot has only the last batch of a producer. Opening a log finds the four before it at the end of the log, if they are
+near it (`_ext/storage/producer_batches.pyx`).
 """
 
 from __future__ import annotations

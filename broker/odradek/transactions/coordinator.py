@@ -124,6 +124,10 @@ class TransactionCoordinator:
         yield after each short step."""
         return self.shards.loaded(partition)
 
+    def lead_on(self, partition: int, coordinator_epoch: int) -> None:
+        """The partition has a new leader epoch, and this broker leads it since `begin`: markers have this epoch from now on."""
+        self.shards.lead_on(partition, coordinator_epoch)
+
     def resign(self, partition: int, coordinator_epoch: int | None = None) -> None:
         """Drop a partition that another broker leads. :param coordinator_epoch: nothing is dropped if this broker has begun to
         lead the partition with a later epoch."""

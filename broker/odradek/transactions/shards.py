@@ -116,7 +116,7 @@ class Parked:
 class Shard:
     """The ids of one partition of `__transaction_state`.
 
-    :ivar coordinator_epoch: the partition's leader epoch when this broker began to lead it.
+    :ivar coordinator_epoch: the partition's leader epoch.
     :ivar loading: the log is being read, or must be read again; requests get COORDINATOR_LOAD_IN_PROGRESS.
     :ivar closed: the partition is loaded again or was resigned; the results of appends and markers in progress are ignored.
     :ivar idle: ids without a transaction, encoded by `records.pack`; while `loading`, the values of all ids.
@@ -329,6 +329,14 @@ class Shards:
                 return
             self.decided(shard, transaction, None)
             yield
+
+    def lead_on(self, partition: int, coordinator_epoch: int) -> None:
+        """The partition has a new leader epoch, in which this broker leads on. Nothing is loaded again, because nobody else
+        wrote to the log. Another broker may have led in between without this broker's knowledge, and may have repeated decided
+        markers, so that partitions refuse those of an older epoch."""
+        shard = self.by_partition.get(partition)
+        if shard is not None:
+            shard.coordinator_epoch = max(shard.coordinator_epoch, coordinator_epoch)
 
     def resign(self, partition: int, coordinator_epoch: int | None = None) -> None:
         """Drop a partition that another broker leads. :param coordinator_epoch: nothing is dropped if this broker has begun to
