@@ -1,4 +1,4 @@
-"""`flush.messages=1` in a cluster: a record counts in a replica, the leader or a follower, when it is on the replica's device."""
+"""`flush.messages=1` in a cluster: a record counts in a replica, leader or follower, when it is on the device there."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
