@@ -74,6 +74,19 @@ def waits_for_its_sync(broker, syncs, wire, ask):
         return wire.receive()
 
 
+@pytest.mark.parametrize("acks", [0, 1])
+def test_a_commit_that_waits_for_no_other_replica_waits_for_the_device(start, syncs, acks):
+    config = SETTINGS | {"log_flush_interval_messages": 1, "offsets_commit_required_acks": acks}
+    broker = start({"topic": {"partitions": "1"}}, **config)
+    with GroupTalk(broker.host, broker.port) as wire:
+        wire.until_coordinated("g")
+        until(
+            lambda: wire.commit("g", {("topic", 0): 1}).topics[0].partitions[0].error_code == NONE, "commits are served"
+        )
+        answer = waits_for_its_sync(broker, syncs, wire, lambda: wire.send_commit("g", {("topic", 0): 2}))
+        assert answer.topics[0].partitions[0].error_code == NONE
+
+
 class Sent(Exception):
     """A placeholder for a missing response."""
 

@@ -175,12 +175,14 @@ class Unacknowledged:
     requires this.
 
     :param end: the high watermark that it waits for. :param late: callbacks for `deadline`, which is in the loop's time.
+    :param alone: it waits only for the device of this broker, whatever the other replicas have.
     """
 
     end: int
     callbacks: list[AppendCallback]
     late: list[Callable[[], None]]
     deadline: float | None = None
+    alone: bool = False
 
 
 class CoordinatorLog:
@@ -357,8 +359,14 @@ class CoordinatorLog:
             self._unacknowledged.clear()
             call_all(waiting, ErrorCode.NOT_COORDINATOR)
             return
-        while self._unacknowledged and self._unacknowledged[0].end <= high_watermark:
-            call_all(self._unacknowledged.popleft().callbacks, NONE if enough else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        while self._unacknowledged and (self._unacknowledged[0].end <= high_watermark or self._is_on_device()):
+            batch = self._unacknowledged.popleft()
+            call_all(batch.callbacks, NONE if enough or batch.alone else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _is_on_device(self) -> bool:
+        """Whether the oldest batch waits only for this broker's device, and is on it as flush.messages requires."""
+        slot, batch = self.place[0], self._unacknowledged[0]
+        return batch.alone and (slot_facts.describe(slot).flushed_offset >= batch.end or not slots.awaits_flush(slot))
 
     def when_committed(self, end: int, then: AppendCallback) -> None:
         """Call `then` once the high watermark has reached `end`. Must be called before the first append."""
@@ -387,11 +395,12 @@ class CoordinatorLog:
                 self._special -= len(done)
             self._busy_since = None
             callbacks = [then for _, then, _, _ in done]
-            if outcome is NONE and not self._waits and done[0][3] is None:
+            alone = not self._waits and done[0][3] is None
+            if outcome is NONE and alone and not slots.awaits_flush(self.place[0]):
                 call_all(callbacks, NONE)
             elif outcome is NONE:
                 late_callbacks = [late for _, _, late, _ in done if late is not None]
-                self._unacknowledged.append(Unacknowledged(end, callbacks, late_callbacks))
+                self._unacknowledged.append(Unacknowledged(end, callbacks, late_callbacks, alone=alone))
             else:
                 call_all(callbacks, outcome)
         self.look()
