@@ -13,7 +13,7 @@ log = logging.getLogger("odradek.processes")
 
 RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
-"""The time in seconds after which a task that failed begins again: first `RETRY_S`, then twice as long each time, up to this."""
+"""The time in seconds after which a task that failed begins again: `RETRY_S`, then twice as long each time, up to this."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
