@@ -152,6 +152,9 @@ cdef int change_epoch_file(Slot* slot, int32_t epoch, int64_t start_offset, bint
             continue
         memcpy(fresh + body, line, at - line)
         body += <int>(at - line)
+        if fresh[body - 1] != b'\n':            # another program wrote the file without it
+            fresh[body] = b'\n'
+            body += 1
         kept += 1
     before = body
     if add:

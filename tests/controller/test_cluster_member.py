@@ -138,3 +138,34 @@ def test_a_user_with_client_ids_keeps_an_empty_node(tree, member):
     member.write_settings(ALICE, {}, keep_empty=False)
     assert stored(tree, ALICE) == {}
     assert stored(tree, BILLING) == QUOTA
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["settings", "no settings yet"])
+def test_two_brokers_that_change_settings_of_a_topic_at_the_same_time_lose_none(tree, member, stored):
+    tree.create_topic("t", {0: [1]}, {"retention.ms": "5"} if stored else None)
+    path = znodes.topic_config_path("t")
+    if not stored:
+        tree.store.delete(path)
+    others = [znodes.encode_config({"segment.bytes": "1048576"})]
+
+    def change(present):
+        if others and stored:
+            tree.store.set(path, others.pop())
+        elif others:
+            tree.store.create(path, others.pop())
+        return {**present, "retention.ms": "7"}
+
+    outcome = member.alter_topic("t", change)
+    assert outcome.code == ErrorCode.NONE
+    assert member.settings_of(["t"]) == {"t": {"segment.bytes": "1048576", "retention.ms": "7"}}
+
+
+def test_a_change_that_others_keep_overtaking_is_refused(tree, member):
+    tree.create_topic("t", {0: [1]})
+
+    def change(present):
+        tree.store.set(znodes.topic_config_path("t"), znodes.encode_config({}))
+        return {**present, "retention.ms": "7"}
+
+    assert member.alter_topic("t", change).code == ErrorCode.NOT_CONTROLLER
+    assert member.settings_of(["t"]) == {"t": {}}

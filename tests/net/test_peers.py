@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from odradek.net import peers
-from odradek.net.peers import Peer, PeerClosed, PeerError, UnsupportedRequest
+from odradek.net.peers import Peer, PeerClosed, PeerError, UnsendableRequest, UnsupportedRequest
 from odradek.protocol import decode, encode
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import allocate_producer_ids, api_versions, controlled_shutdown
@@ -349,3 +349,34 @@ def test_a_denied_request_that_is_not_to_be_repeated_returns_the_response() -> N
         await broker.stop()
 
     run(test)
+
+
+@pytest.mark.parametrize("repeat", [False, True])
+@pytest.mark.parametrize("version", [None, 0])
+@pytest.mark.parametrize("broken", ["build", "encode"])
+def test_a_request_that_cannot_be_made_does_not_stop_those_behind_it(
+    repeat: bool, version: int | None, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def build(version: int) -> Any:
+        raise LookupError("the role ended")
+
+    async def test() -> None:
+        broker = FakeBroker()
+        await broker.start()
+        peer = peer_of(broker)
+        message = build if broken == "build" else shutdown_request(broker_id=1 << 40)
+        answers = [
+            asyncio.ensure_future(ask(peer, controlled_shutdown.SCHEMA, request, version=version, repeat=repeat))
+            for request in (shutdown_request(5), message, message, shutdown_request(6))
+        ]
+        first, *failed, last = await asyncio.gather(*answers)
+        assert [type(answer) for answer in failed] == [UnsendableRequest] * 2
+        assert first.error_code == last.error_code == 0
+        assert [message.broker_id for _, _, message in broker.requests] == [5, 6]
+        assert (peer.waiting, broker.connections) == (0, 1)
+        peer.close()
+        await broker.stop()
+
+    with caplog.at_level(logging.ERROR):
+        run(test)
+    assert [record.exc_info is not None for record in caplog.records] == [True, False]

@@ -210,3 +210,22 @@ async def test_a_wrong_tree_is_reported_once_until_it_is_right() -> None:
     finally:
         session_keeper.log.removeHandler(handler)
         broker.keeper.close()
+
+
+@keeps
+async def test_an_unexpected_error_of_the_help_does_not_end_the_keeper() -> None:
+    broker = Broker()
+    failures = [RuntimeError("can't start new thread")] * 3
+
+    async def revive() -> None:
+        broker.revived += 1
+        if failures:
+            raise failures.pop()
+
+    broker.keeper._revive = revive
+    broker.keeper.begin()
+    broker.keeper.on_event(SessionEvent.LOST)
+    await until_async(lambda: broker.revived > 4, lambda: f"the session is revived: {broker.revived}")
+    broker.keeper.on_event(SessionEvent.NEW_SESSION)
+    await broker.expect([Action.RESIGN, *REJOIN])
+    broker.keeper.close()

@@ -530,3 +530,24 @@ def test_any_order_of_events_leads_to_the_state_of_the_controller(events: list[s
             step(event)
     assert (slot.in_sync, slot.partition_epoch, slot.proposed) == (controller.members, controller.partition_epoch, None)
     assert set(slot.in_sync) == set(slot.replicas) - slot.lagging
+
+
+def test_an_unexpected_error_while_an_answer_is_applied_leaves_no_slot_waiting() -> None:
+    slots, wire = {number: Slot(number, in_sync=[1, 2]) for number in range(2)}, Wire()
+    verbs = Verbs(slots)
+    keeper = keeper_of(slots, wire, verbs)
+    keeper.look([0, 1])
+    commit, failures = verbs.commit, [RuntimeError("an error of the code")]
+
+    def failing(*arguments: Any) -> bool:
+        if failures:
+            raise failures.pop()
+        return commit(*arguments)
+
+    verbs.commit = failing  # type: ignore[method-assign]
+    answer = [(number, 0, SELF, 5, [1, 2, 3], 1) for number in range(2)]
+    wire.answer(response(3, *answer))
+    assert keeper.waiting == [0]
+    wire.fire()
+    wire.answer(response(3, answer[0]))
+    assert (keeper.waiting, slots[0].in_sync) == ([], [1, 2, 3])

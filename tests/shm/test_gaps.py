@@ -18,7 +18,7 @@ from odradek._ext.storage.segments import ANY_GAP, LoadedLog, load_log
 from odradek._ext.testing import slot_probe, storage_probe
 from odradek.cleaner.compaction import Compaction
 from odradek.cleaner.gap_limits import GapLimits
-from odradek.shm.checkpoints import write_checkpoints
+from odradek.shm.checkpoints import ALL_FILES, write_checkpoints
 from odradek.shm.truncation import truncate
 from odradek.storage.checkpoints import (
     read_gap_limit,
@@ -338,6 +338,20 @@ def test_a_truncation_lowers_the_recovery_point_and_the_cleaners_offset_on_the_d
     assert read_offset_checkpoint(broker.path / RECOVERY_POINT_CHECKPOINT) == {("t", 0): 10}
     assert read_offset_checkpoint(broker.path / CLEANER_CHECKPOINT) == {("t", 0): 10, ("other", 0): 30}
     slots.follow(slot, batch(10, base_offset=10), 0)
+
+
+@pytest.mark.parametrize("name", ALL_FILES)
+@pytest.mark.parametrize("content", [b"garbage", b"0\n1\nt 0\n", b"\xff\xfe"], ids=["words", "columns", "bytes"])
+def test_a_checkpoint_that_cannot_be_parsed_keeps_no_log_from_truncating(
+    broker: OneBroker, name: str, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    slot = synced_follower(broker)
+    (broker.path / name).write_bytes(content)
+    assert truncate(broker.shm, [broker.path], slot, 15) == 10
+    assert read_offset_checkpoint(broker.path / RECOVERY_POINT_CHECKPOINT) == {("t", 0): 10}
+    slots.follow(slot, batch(10, base_offset=10), 0)
+    if name == CLEANER_CHECKPOINT:
+        assert "are compacted from their start" in caplog.text
 
 
 def test_nothing_is_appended_before_the_recovery_point_is_lowered(broker: OneBroker) -> None:

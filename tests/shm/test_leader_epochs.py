@@ -186,3 +186,15 @@ def test_a_file_that_cannot_be_read_or_written_stays_and_is_logged(broker, caplo
     trims.run()
     assert written(broker, slot) == EPOCHS
     assert NEW_FILE in caplog.text
+
+
+@pytest.mark.parametrize("before", [b"0\n1\n0 0", b"0\n1\n0 0\n", b"0\n2\n0 0\n1 0"])
+def test_an_epoch_is_added_to_a_file_whose_last_line_does_not_end(broker: OneBroker, before: bytes) -> None:
+    slot = broker.create()
+    slot_probe.append(slot, [batch(10)])
+    checkpoint(broker, slot).write_bytes(before)
+    broker.lead(slot, 2)
+    assert written(broker, slot) == [*((int(epoch), 0) for epoch in range(int(before[2:3]))), (2, 10)]
+    slot_probe.append(slot, [batch(10)])
+    broker.lead(slot, 5)
+    assert written(broker, slot)[-2:] == [(2, 10), (5, 20)]

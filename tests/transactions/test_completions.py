@@ -4,6 +4,7 @@ import pytest
 
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.environment import Marker
+from odradek.transactions.markers import DELETED_AFTER_LOOKS
 from tests.transactions.by_hand import BILLS, ID, NONE, ORDERS
 
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -167,3 +168,24 @@ def test_a_deposed_coordinator_leaves_the_completion_to_its_successor(ongoing):
     ongoing.write_markers()
     assert reply.answer == (NONE, ID, 1)
     assert ongoing.diverged == [0]
+
+
+def test_only_a_partition_that_is_missing_many_times_in_succession_counts_as_deleted(ongoing):
+    ongoing.settings.may_be_deposed = True
+    ongoing.failing[BILLS] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    ongoing.end(ID, 0)
+    while len(ongoing.sent) <= 2 * DELETED_AFTER_LOOKS:  # for another reason
+        ongoing.timers.advance(1000)
+    ongoing.failing[BILLS] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ongoing.deleted.add(BILLS)
+    ongoing.timers.advance(1000)
+    assert ongoing.state() == "PrepareCommit", "one look without the partition is no deletion"
+    ongoing.timers.advance(1000 * (DELETED_AFTER_LOOKS - 2))
+    ongoing.deleted.discard(BILLS)  # its metadata arrived
+    ongoing.timers.advance(1000)
+    assert ongoing.state() == "PrepareCommit"
+    ongoing.deleted.add(BILLS)
+    ongoing.timers.advance(1000 * (DELETED_AFTER_LOOKS - 1))
+    assert ongoing.state() == "PrepareCommit", "the looks are counted from the beginning"
+    ongoing.timers.advance(1000)
+    assert ongoing.state() == "CompleteCommit"

@@ -29,13 +29,27 @@ from odradek.controller.topics import (
 from odradek.metadata import znodes
 from odradek.metadata.cluster import usable_registration
 from odradek.metadata.corrupt_nodes import usable
-from odradek.metadata.store import Event, NodeExists, Store, StoreError, ensure_path, parent_of
+from odradek.metadata.store import (
+    ANY_VERSION,
+    BadVersion,
+    Event,
+    NodeExists,
+    NoNode,
+    Store,
+    StoreError,
+    ensure_path,
+    parent_of,
+)
 from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger("odradek.controller")
 
 MANY_BROKERS = 1 << 31
 TOPICS_READ_AT_ONCE = 100
+NOT_STORED = -2
+"""The version of settings that do not exist yet; see `write_settings`."""
+ATTEMPTS = 5
+"""How often a change of settings is repeated when another broker changes them at the same time."""
 NOT_NOTIFIED = znodes.GROUP_CONFIGS + "/"
 """Settings of groups exist only in this broker: Kafka brokers cannot read a notification of such a change."""
 
@@ -199,40 +213,59 @@ class ClusterMember:
     ) -> Outcome:
         """Change the settings of a topic in the store; all brokers apply them soon after.
 
-        :param change: returns the new settings for the present ones; if it raises Refusal, that is the outcome.
+        :param change: returns the new settings for the present ones; if it raises Refusal, that is the outcome. It is called
+            again if another broker changes the settings at the same time, so that no change is lost.
         """
         try:
-            node = self._store.get_many([znodes.topic_path(name)])[0]
-            if node is None:
-                return Outcome(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-            present = self.settings_of([name])[name]
-            settings = checked_config(change(present), self._config)
-            topic = Topic(name, znodes.decode_topic(name, node[0]), settings, node[1].version)
-            if not validate_only:
-                # Settings that are stored already are written again, as Kafka does: the broker that stored them may have failed
-                # before it notified the others.
-                self.write_settings(znodes.topic_config_path(name), settings)
-                self._apply({name: settings})
-                if settings != present:
-                    log.info("changed the settings of topic %s: %s", name, change_text(present, settings))
+            for attempt in range(1, ATTEMPTS + 1):
+                try:
+                    return self._alter_topic(name, change, validate_only)
+                except (BadVersion, NodeExists, NoNode):
+                    if attempt == ATTEMPTS:
+                        raise
+            raise AssertionError("the last attempt returns or raises")
         except Refusal as refusal:
             return Outcome(name, refusal.code, refusal.message)
         except StoreError as error:
             return Outcome(name, code_of(error), str(error))
+
+    def _alter_topic(
+        self, name: str, change: Callable[[Mapping[str, str]], dict[str, str]], validate_only: bool
+    ) -> Outcome:
+        """See `alter_topic`. Raises Refusal, StoreError."""
+        path = znodes.topic_config_path(name)
+        node, stored = self._store.get_many([znodes.topic_path(name), path])
+        if node is None:
+            return Outcome(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        present = {} if stored is None else znodes.decode_config(path, stored[0])
+        settings = checked_config(change(present), self._config)
+        topic = Topic(name, znodes.decode_topic(name, node[0]), settings, node[1].version)
+        if not validate_only:
+            # Settings that are stored already are written again, as Kafka does: the broker that stored them may have failed
+            # before it notified the others.
+            self.write_settings(path, settings, version=NOT_STORED if stored is None else stored[1].version)
+            self._apply({name: settings})
+            if settings != present:
+                log.info("changed the settings of topic %s: %s", name, change_text(present, settings))
         return Outcome(name, ErrorCode.NONE, None, topic, topic.topic_id)
 
-    def write_settings(self, path: str, settings: Mapping[str, str], keep_empty: bool = True) -> None:
+    def write_settings(
+        self, path: str, settings: Mapping[str, str], keep_empty: bool = True, version: int = ANY_VERSION
+    ) -> None:
         """Store the settings of a node and notify all brokers, in one transaction: no broker misses a change.
 
         Without settings, the node is deleted, unless `keep_empty` or it has children. Raises StoreError.
+
+        :param version: of the settings that these replace, or `NOT_STORED`; the change fails with BadVersion or NodeExists if
+            another broker was faster.
         """
         exists = self._store.exists(path) is not None
         transaction = self._store.transaction()
         if not settings and not keep_empty and not (exists and self._store.children(path)):
             for unused in [path, *self._unused_parents(path)] if exists else ():
                 transaction.delete(unused)
-        elif exists:
-            transaction.set(path, znodes.encode_config(settings))
+        elif exists and version != NOT_STORED:
+            transaction.set(path, znodes.encode_config(settings), version)
         else:
             ensure_path(self._store, parent_of(path))
             transaction.create(path, znodes.encode_config(settings))

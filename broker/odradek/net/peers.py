@@ -65,6 +65,10 @@ class PeerClosed(PeerError):
     """This broker closed the connection, because it does not need it any more."""
 
 
+class UnsendableRequest(PeerError):
+    """The request could not be made or encoded, because of an error of this broker. It was not sent."""
+
+
 class UnsupportedRequest(PeerError):
     """The other broker serves no version of the request that this broker can send. The request was not sent."""
 
@@ -132,6 +136,7 @@ class Peer:
         self._correlation_id = 0
         self._asking_versions = False
         self._unreachable = False  # whether a failure to connect was logged since the last success
+        self._unsendable = ""  # the error of the last request that could not be made
         self._denied = False  # whether the other broker denied the last request that is repeated
         self._closed = False
 
@@ -330,7 +335,7 @@ class Peer:
     def _ask_versions(self) -> None:
         self._asking_versions = True
         message = api_versions.Request(client_software_name=SOFTWARE, client_software_version=__version__)
-        self._write(api_versions.SCHEMA, message, API_VERSIONS_VERSION)
+        self._write(self._frame(api_versions.SCHEMA, message, API_VERSIONS_VERSION))
 
     def _write_request(self, request: _Request) -> None:
         version = request.version
@@ -345,13 +350,29 @@ class Peer:
                 self._loop.call_soon(request.then, error)
                 self._loop.call_soon(self._proceed)
                 return
+        try:
+            message = request.message(version) if callable(request.message) else request.message
+            frame = self._frame(request.api, message, version)
+        except Exception as error:  # it must not stop the requests behind it
+            self._report_unsendable(request, error)
+            self._loop.call_soon(request.then, UnsendableRequest(f"{request.api.name} for {self.name}: {error!r}"))
+            self._loop.call_soon(self._proceed)
+            return
         request.sent_version = version
         self._current = request
-        message = request.message(version) if callable(request.message) else request.message
-        self._write(request.api, message, version)
+        self._write(frame)
 
-    def _write(self, api: ApiSchema, message: Any, version: int) -> None:
-        assert self._stream is not None
+    def _report_unsendable(self, request: _Request, error: Exception) -> None:
+        """Log an error of this broker, with its place only if it is another one than the last."""
+        text = f"{request.api.name}: {error!r}"
+        log.error(
+            "cannot make a request for %s: %s; continuing with the next one",
+            self.name, text, exc_info=error if text != self._unsendable else None,
+        )  # fmt: skip
+        self._unsendable = text
+
+    def _frame(self, api: ApiSchema, message: Any, version: int) -> bytes:
+        """The frame of a request, with the next correlation id."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(
             request_api_key=api.key,
@@ -359,7 +380,11 @@ class Peer:
             correlation_id=self._correlation_id,
             client_id=self._client_id,
         )
-        self._stream.write(encode_frame(header, request_header_version(api.key, version), message, version))
+        return encode_frame(header, request_header_version(api.key, version), message, version)
+
+    def _write(self, frame: bytes) -> None:
+        assert self._stream is not None
+        self._stream.write(frame)
         self._set_deadline()
 
     def _set_deadline(self) -> None:

@@ -32,6 +32,7 @@ from odradek.processes.metering import UncountedErrors, count_errors_of_response
 from odradek.processes.replica_service import ReplicaService
 from odradek.processes.session_keeper import SessionKeeper
 from odradek.processes.settings_follower import SettingsFollower
+from odradek.processes.supervised_tasks import supervised
 from odradek.replication import controlled_shutdown
 
 log = logging.getLogger("odradek.controller")
@@ -174,7 +175,7 @@ class ClusterService:
 
     def _check_tree(self) -> None:
         if self.joined and (self._checking is None or self._checking.done()):
-            self._checking = self._loop.create_task(self._look_at_tree())
+            self._checking = supervised(self._loop, "the check of the cluster id", self._look_at_tree)
 
     async def _look_at_tree(self) -> None:
         """Find out whether the tree is still that of the cluster; if not, leave it alone until it is."""
@@ -220,7 +221,7 @@ class ClusterService:
         """After a pause of the broker or of this process, find out whether the broker is still registered. `_register` does
         so, too."""
         if self.joined and pauses.unconfirmed() and (self._confirming is None or self._confirming.done()):
-            self._confirming = self._loop.create_task(self._confirm())
+            self._confirming = supervised(self._loop, "the look at the registration", self._confirm)
 
     async def _confirm(self) -> None:
         """Make a round trip to ZooKeeper after a pause. If the registration is lost, `_register` follows the new session."""
@@ -306,7 +307,9 @@ class ClusterService:
         """Begin to read the settings of all topics with a log here, and to apply them; once more if it is under way."""
         self._configure_again = True
         if self._configuring is None or self._configuring.done():
-            self._configuring = self._loop.create_task(self._configure_until_done())
+            self._configuring = supervised(
+                self._loop, "the application of the settings of topics", self._configure_until_done
+            )
 
     async def _configure_until_done(self) -> None:
         while self._configure_again:
@@ -320,6 +323,9 @@ class ClusterService:
                             " %g s", error, RETRY_S)  # fmt: skip
                 self._configure_again = True
                 await asyncio.sleep(RETRY_S)
+            except Exception:
+                self._configure_again = True
+                raise
 
     # -- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -353,7 +359,7 @@ class ClusterService:
             return
         if self._reporting is None or self._reporting.done():
             self._offline_dirs = offline
-            self._reporting = self._loop.create_task(self._report_log_dirs())
+            self._reporting = supervised(self._loop, "the report of log directories", self._report_log_dirs)
 
     async def _report_log_dirs(self) -> None:
         while True:

@@ -454,8 +454,12 @@ class GroupService:
         self._expiry = self._loop.call_later(interval_s, self._expire)
 
     def _expire(self) -> None:
-        if self.groups is not None:
-            count = self.groups.expire()
-            if count:
-                log.info("deleting %d expired committed offsets", count)
-        self._expire_later()
+        try:
+            if self.groups is not None:
+                count = self.groups.expire()
+                if count:
+                    log.info("deleting %d expired committed offsets", count)
+        except Exception:
+            log.exception("cannot delete expired committed offsets; the next look retries it")
+        finally:
+            self._expire_later()

@@ -43,6 +43,7 @@ from odradek.net.forward import ForwardClient, ForwardError
 from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind, Status
 from odradek.processes import logs
 from odradek.processes.context import ProcessContext
+from odradek.processes.supervised_tasks import supervised
 from odradek.security.peer_settings import is_protected
 from odradek.shm.published_pages import PublishedPages
 
@@ -133,9 +134,11 @@ class Reporter:
         if self._context.metrics_socket is not None:
             pages = Pages(self._render, self.not_ready, self._usage, Credentials(self._context.config).permit)
             http = HttpServer(self._context.metrics_socket, pages, tls=self._tls)
-        beating = self._loop.create_task(self._beat())
-        ticking = self._loop.create_task(self._tick())
-        spooling = self._loop.create_task(self._spool()) if self.usage.keeps_history else None
+        beating = supervised(self._loop, "the beat of the reporter", self._beat)
+        ticking = supervised(self._loop, "the collection of metrics", self._tick)
+        spooling = None
+        if self.usage.keeps_history:
+            spooling = supervised(self._loop, "the usage spool", self._spool)
         if http is not None:
             http.start()
         self._shm.set_state(ProcessState.SERVING)

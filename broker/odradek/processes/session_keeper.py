@@ -12,6 +12,7 @@ from odradek._ext.shm.metering import count
 from odradek.metadata.cluster import BrokerIdTaken, WrongCluster
 from odradek.metadata.session import Action, SessionEvent, SessionMachine, SessionState
 from odradek.metadata.store import StoreError, WrongTree
+from odradek.processes.supervised_tasks import supervised
 
 log = logging.getLogger("odradek.metadata")
 
@@ -82,7 +83,7 @@ class SessionKeeper:
             self._machine = SessionMachine()
             self._active = True
             self._note(self._machine.state)
-            self._task = self._loop.create_task(self._run())
+            self._task = supervised(self._loop, "the keeper of the session in ZooKeeper", self._run)
 
     def on_event(self, event: SessionEvent) -> None:
         """See `ZookeeperStore.on_session`. May be called in any thread."""
@@ -149,6 +150,8 @@ class SessionKeeper:
                     await help_store()
                 except StoreError as error:
                     log.warning("waiting for ZooKeeper: %s; retrying", error)
+                except Exception:
+                    log.exception("cannot revive the session in ZooKeeper; retrying")
                 self._set_timers()
 
     async def _attempt(self, action: Action) -> bool:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from odradek.metadata.store import StoreError
+from odradek.processes.supervised_tasks import supervised
 
 log = logging.getLogger("odradek.config")
 
@@ -30,7 +31,7 @@ class SettingsFollower:
     def begin(self) -> None:
         """Begin to follow: all settings were read. May be called again."""
         if self._task is None:
-            self._task = self._loop.create_task(self._run())
+            self._task = supervised(self._loop, "the follower of changed settings", self._run)
 
     def wake(self) -> None:
         """Settings may have changed. May be called in any thread."""

@@ -50,6 +50,7 @@ from odradek.processes.partition_verification import PartitionVerification, Ques
 from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.processes.request_steps import RequestSteps
 from odradek.processes.slot_marks import SlotMarks
+from odradek.processes.supervised_tasks import supervised
 from odradek.processes.transaction_metering import LoadTimes, TransactionMeter, report_of
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.coordinator import TransactionCoordinator
@@ -83,11 +84,6 @@ def settings_of(config: BrokerConfig) -> Settings:
         max_batch_bytes=config.integer("message.max.bytes"),
         may_be_deposed=config.clustered,
     )
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("the search for orphaned transactions failed; it is repeated after the next start", exc_info=error)
 
 
 class LoadedTransactions:
@@ -381,10 +377,11 @@ class TransactionService:
         ):
             return
         if self._owners() is not None:
-            self._orphans = self._loop.create_task(
-                OrphanedTransactions(self._owners, self._markers, self._reader).end_all()
+            self._orphans = supervised(
+                self._loop,
+                "the abort of orphaned transactions",
+                lambda: OrphanedTransactions(self._owners, self._markers, self._reader).end_all(),
             )
-            self._orphans.add_done_callback(_log_failure)
 
     def _owners(self) -> dict[int, Owner] | None:
         """The open transactions of this broker's transactional ids; None until all ids and all groups are loaded."""
@@ -407,6 +404,9 @@ class TransactionService:
             try:
                 epoch = await self._loop.run_in_executor(self._reader, find)
             except (slots.SlotChanged, slots.SlotBusy):  # the next attempt to write the marker looks again
+                epoch = marker.coordinator_epoch
+            except Exception:
+                log.exception("cannot search %s-%d for an open transaction", marker.topic, marker.partition)
                 epoch = marker.coordinator_epoch
             then(epoch)
 

@@ -383,6 +383,9 @@ class InSyncKeeper:
                     self._judged(item, answer)
                 except (self._slot_busy, ValueError) as error:
                     self._again([item], str(error))  # the controller answers a repeated proposal with its state
+                except Exception as error:  # else the slot would wait for an answer for ever
+                    log.exception("cannot apply the controller's answer for %s-%d", item.topic, item.partition)
+                    self._again([item], repr(error))
         if missing:
             self._again(missing, "the response does not contain these partitions")
         self._flush()

@@ -225,11 +225,19 @@ def _forget(path: Path, deleted: Collection[Partition], topics: Sequence[bytes])
 def lower_cleaner_offset(log_dir: Path, partition: Partition, limit: int) -> None:
     """Lower a log's line in the cleaner checkpoint to `limit`, after the log was truncated there or lost its end.
 
-    :raises OSError: the file could not be written. :raises CorruptCheckpointError: it does not follow its format.
+    Nobody uses a line of a file that does not follow its format, so there is nothing to lower: the cleaner compacts from the
+    start of the logs, and replaces the file. Raises OSError if the file could not be read or written.
     """
     path = log_dir / file_names.CLEANER_CHECKPOINT
     with alone(log_dir):
-        before = read_offset_checkpoint(path)
+        try:
+            before = read_offset_checkpoint(path)
+        except CorruptCheckpointError as error:
+            log.error(
+                "%s-%d: cannot read the cleaner checkpoint: %s; the logs of %s are compacted from their start",
+                *partition, error, log_dir,
+            )  # fmt: skip
+            return
         if before.get(partition, limit) > limit:
             write_offset_checkpoint(path, before | {partition: limit})
 

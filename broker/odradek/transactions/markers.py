@@ -42,6 +42,8 @@ EXPECTED = frozenset(
 """Errors that are expected while leaders change. They are not logged as errors."""
 REPORTED_ATTEMPT = 8
 """The attempt whose failure is logged as a warning: more than two seconds after the first one, with the default backoff."""
+DELETED_AFTER_LOOKS = 8
+"""The number of attempts in succession at which a partition did not exist, after which it counts as deleted."""
 
 
 class Completion:
@@ -51,7 +53,7 @@ class Completion:
     :ivar sent: the places of the markers that were sent and not answered yet.
     """
 
-    __slots__ = ("attempt", "began_ms", "sent", "shard", "then", "transaction")
+    __slots__ = ("attempt", "began_ms", "missing", "sent", "shard", "then", "transaction")
 
     def __init__(self, shard: Shard, transaction: Transaction, then: ErrorCallback | None, now_ms: int) -> None:
         self.shard = shard
@@ -60,6 +62,7 @@ class Completion:
         self.attempt = 0
         self.began_ms = now_ms
         self.sent: tuple[Place, ...] = ()
+        self.missing: dict[Place, int] = {}  # partitions that did not exist at so many looks in succession
 
     def answer(self) -> None:
         """Call the callback of EndTxn, unless it was called before. The outcome is durable."""
@@ -155,7 +158,9 @@ class Completions:
         for place, code in zip(completion.sent, codes, strict=True):
             if code in NOT_NEEDED:
                 continue
-            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._is_deleted(completion, place):
+            if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                completion.missing.pop(place, None)
+            elif self._is_deleted(completion, place):
                 log.info(
                     "the transaction of %r no longer includes %s-%d, because the partition was deleted",
                     completion.transaction.transactional_id, *place,
@@ -182,10 +187,13 @@ class Completions:
 
     def _is_deleted(self, completion: Completion, place: Place) -> bool:
         """Whether a partition does not exist any more. In a cluster its metadata may be on their way to a broker that has just
-        started, and a marker that is dropped too soon leaves the transaction open in this partition for ever."""
+        started, and a marker that is dropped too soon leaves the transaction open in this partition for ever. So it counts as
+        deleted only if it did not exist at `DELETED_AFTER_LOOKS` attempts in succession, whatever happened before."""
         if self._topics.exists(*place):
+            completion.missing.pop(place, None)
             return False
-        return not self._settings.may_be_deposed or completion.attempt >= REPORTED_ATTEMPT
+        looks = completion.missing[place] = completion.missing.get(place, 0) + 1
+        return not self._settings.may_be_deposed or looks >= DELETED_AFTER_LOOKS
 
     def _retry_markers(self, completion: Completion, place: Place, failure: ErrorCode) -> None:
         wait_ms = self._backoff_ms(completion)

@@ -105,7 +105,8 @@ KEYS = (
     ConfigKey("offsets.topic.num.partitions", INT, 50, Range(1), HIGH, READ_ONLY, NOW,
         "The number of partitions of __consumer_offsets. Do not change it after the topic has been created."),
     ConfigKey("offsets.topic.replication.factor", SHORT, 3, Range(1), HIGH, READ_ONLY, NOW,
-        "The number of replicas of __consumer_offsets. A cluster with fewer brokers gives the topic one replica per broker."),
+        "The number of replicas of __consumer_offsets. A single broker gives the topic one replica. A cluster creates the "
+        "topic only when that many brokers are live; until then, clients get COORDINATOR_NOT_AVAILABLE and retry."),
     ConfigKey("offsets.topic.segment.bytes", INT, 104_857_600, Range(1), HIGH, READ_ONLY, NOW,
         "The maximum size in bytes of a segment of __consumer_offsets."),
 )

@@ -84,8 +84,9 @@ KEYS = (
     ConfigKey("transaction.state.log.num.partitions", INT, 50, Range(1), HIGH, READ_ONLY, NOW,
         "The number of partitions of __transaction_state. Do not change it after the topic has been created."),
     ConfigKey("transaction.state.log.replication.factor", SHORT, 3, Range(1), HIGH, READ_ONLY, NOW,
-        "The number of replicas of __transaction_state when the broker creates the topic. A cluster with fewer brokers gives "
-        "the topic one replica per broker."),
+        "The number of replicas of __transaction_state when the broker creates the topic. A single broker gives the topic one "
+        "replica. A cluster creates the topic only when that many brokers are live; until then, clients get "
+        "COORDINATOR_NOT_AVAILABLE and retry."),
     ConfigKey("transaction.state.log.segment.bytes", INT, 104_857_600, Range(1), HIGH, READ_ONLY, NOW,
         "The maximum size in bytes of a segment of __transaction_state. The broker uses the value when it creates the topic; "
         "later, change segment.bytes of the topic."),

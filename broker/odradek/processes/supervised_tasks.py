@@ -1,0 +1,42 @@
+"""Tasks of an event loop that must not end by an exception that nobody expected.
+
+Such a task would be missing until the process ends, without a line in the log. Every task of a process begins here, or a test
+lists it with the reason why its failure cannot be lost.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+log = logging.getLogger("odradek.processes")
+
+RETRY_S = 1.0
+LONGEST_RETRY_S = 60.0
+"""The time in seconds after which a task that failed begins again: `RETRY_S`, then twice as long each time, up to this."""
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+def supervised(
+    loop: asyncio.AbstractEventLoop,
+    what: str,
+    work: Callable[[], Coroutine[Any, Any, None]],
+    sleep: Sleep = asyncio.sleep,
+) -> "asyncio.Task[None]":
+    """Begin a task that does `work` until it returns. After an exception, which is logged, `work` begins again.
+
+    :param what: the work, for the log: a noun with an article. :param sleep: waits that many seconds.
+    """
+    return loop.create_task(_until_done(what, work, sleep))
+
+
+async def _until_done(what: str, work: Callable[[], Coroutine[Any, Any, None]], sleep: Sleep) -> None:
+    wait_s = RETRY_S
+    while True:
+        try:
+            return await work()
+        except Exception:
+            log.exception("%s ended by an unexpected error; it begins again in %g s", what, wait_s)
+        await sleep(wait_s)
+        wait_s = min(2 * wait_s, LONGEST_RETRY_S)
