@@ -323,6 +323,26 @@ def test_an_epoch_that_is_not_newer_is_ignored(receiver: Receiver, epoch: int) -
     assert receiver.role() == (Role.ROLE_LEADER, BROKER_ID, 5)
 
 
+def test_a_repeated_role_is_no_older_one(receiver: Receiver) -> None:
+    assert receiver.assign(leader_epoch=5) == DONE
+    assert receiver.assign(leader_epoch=5) == DONE
+    assert receiver.role() == (Role.ROLE_LEADER, BROKER_ID, 5)
+
+
+@pytest.mark.parametrize("leader", [BROKER_ID, OTHER])
+def test_a_log_never_gets_an_older_leader_epoch_than_its_own(
+    receiver: Receiver, leader: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a restore of an older ZooKeeper, whose controller begins with older epochs."""
+    assert receiver.assign(leader_epoch=5) == DONE
+    roles.give_up_leadership(receiver.slot())  # the broker registers again, so no epoch is old
+    refused = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
+    assert receiver.assign(leader=leader, leader_epoch=4) == refused
+    assert receiver.role()[0] == Role.ROLE_NONE
+    assert "refused LeaderAndIsr for 1 of 1 partitions, such as t-0 in leader epoch 4" in caplog.text
+    assert receiver.assign(leader=leader, leader_epoch=5) == DONE
+
+
 def test_the_topic_id_is_judged_before_the_epoch(receiver: Receiver) -> None:
     assert receiver.assign(leader_epoch=5) == DONE
     other_id = uuid.uuid4().bytes

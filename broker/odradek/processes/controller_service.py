@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from odradek._ext.shm import brokers
 from odradek._ext.shm.metering import count
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.cluster.admin import ClusterAdmin
@@ -120,7 +121,14 @@ class ControllerService:
         self._closed = False
         self._waits_for = ""  # the failure that was logged last
         self.controller = ClusterController(
-            store, self._channels, config.node_id, self._settings, config.inter_broker_listener.name, self._wake, count
+            store,
+            self._channels,
+            config.node_id,
+            self._settings,
+            config.inter_broker_listener.name,
+            self._wake,
+            count,
+            lambda: int(brokers.controller()[1]),
         )
         self.admin = ClusterAdmin(self.controller, config)
 

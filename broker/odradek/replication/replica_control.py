@@ -278,11 +278,13 @@ class ReplicaControl:
         finally:
             self._logs.opened()
             self._table.announce(changed)
-        ignored = sum(code == ErrorCode.STALE_CONTROLLER_EPOCH for _, code in outcomes)
-        if ignored:
-            log.info(
-                "ignored LeaderAndIsr for %d of %d partitions, because their leader epochs are not newer than the known ones",
-                ignored, len(outcomes),
+        refused = [entry for entry, code in outcomes if code == ErrorCode.STALE_CONTROLLER_EPOCH]
+        if refused:
+            log.warning(
+                "refused LeaderAndIsr for %d of %d partitions, such as %s-%d in leader epoch %d: this broker has seen newer "
+                "leader epochs, or another leader in the same one; ZooKeeper was restored from an older backup. The controller "
+                "raises the epochs",
+                len(refused), len(outcomes), refused[0].topic, refused[0].partition, refused[0].state.leader_epoch,
             )  # fmt: skip
         return assigned_response(version, outcomes)
 
@@ -316,6 +318,9 @@ class ReplicaControl:
                 )  # fmt: skip
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             epoch = roles.role_epoch(slot)
+            same = state.leader_epoch == epoch and self._broker_id in state.replicas
+            if same and state.leader == slot_facts.describe(slot).leader_id:
+                return ErrorCode.NONE  # a repeated request, or a new controller, which sends all states
             if state.leader_epoch <= epoch:
                 log.debug(
                     "ignored LeaderAndIsr for %s-%d: leader epoch %d is not newer than %d",
@@ -375,7 +380,11 @@ class ReplicaControl:
     def _take_role(self, entry: Assigned, slot: int) -> int:
         """Make this broker leader or follower of a partition whose log is open. Returns the error code."""
         state = entry.state
-        incarnation = slot_facts.describe(slot).incarnation
+        facts = slot_facts.describe(slot)
+        incarnation = facts.incarnation
+        if facts.epochs and state.leader_epoch < facts.epochs[-1][0]:
+            # The log has records of a newer epoch: records of an older one after them could not be told from others.
+            return ErrorCode.STALE_CONTROLLER_EPOCH
         assignment = {
             "leader_epoch": state.leader_epoch,
             "partition_epoch": state.partition_epoch,
