@@ -39,7 +39,7 @@ class Broker:
         self.markers = Markers()
         self.answers: list[Any] = []
         self.closed: list[str] = []
-        topics: Any = {"orders": Topic}
+        topics: Any = {"orders": Topic()}
         nothing: Any = None
         self.view = TransactionView(
             SimpleNamespace(clustered=clustered),
