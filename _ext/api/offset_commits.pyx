@@ -315,7 +315,7 @@ cdef class OffsetCommit:
         entry.error = 0
         if topic is None:
             entry.error = UNKNOWN_TOPIC_ID if self.by_id else UNKNOWN_TOPIC_OR_PARTITION
-        elif entry.partition < 0 or entry.partition >= topic.count:
+        elif not topic.has(entry.partition):
             entry.error = UNKNOWN_TOPIC_OR_PARTITION
         elif length > longest_note and len(note) > longest_note:
             self.known += 1

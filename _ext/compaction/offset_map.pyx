@@ -9,6 +9,7 @@ from odradek._ext.shm.siphash cimport sip_hash_128
 
 
 cdef extern from "<sys/mman.h>" nogil:
+    int MADV_DONTDUMP
     int MADV_DONTNEED
     int MADV_HUGEPAGE
 
@@ -32,6 +33,7 @@ cdef int open_map(OffsetMap* map, size_t bytes) noexcept nogil:
         map.entries = NULL
         return -errno if errno else -ENOMEM
     madvise(memory, bytes, MADV_HUGEPAGE)
+    madvise(memory, bytes, MADV_DONTDUMP)                      # hashes and offsets, of no use in a core
     map.entries = <MapEntry*>memory
     map.mapped_bytes = bytes
     map.slots = <int64_t>(bytes // sizeof(MapEntry))

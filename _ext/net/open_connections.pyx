@@ -70,6 +70,11 @@ CLOSE_NAMES = ("eof", "reset", "idle", "bad_frame", "other_protocol", "handler",
 cdef set QUIET = {CLOSE_EOF, CLOSE_RESET, CLOSE_IDLE, CLOSE_ASKED}
 
 
+cdef bint is_drained(Connection c) noexcept:
+    """Whether the responses of all executed frames of a connection are sent."""
+    return c.pending_count == 0 and c.output.queue.head == NULL and c.output.sealed_bytes == 0
+
+
 cdef class OpenConnections(FrameReader):
     """The open connections of a worker. See the pxd for what it owns."""
 
@@ -97,7 +102,7 @@ cdef class OpenConnections(FrameReader):
         """Whether the responses of all executed frames are sent."""
         cdef Connection c
         for c in self.connections.values():
-            if c.pending_count or c.output.queue.head != NULL or c.output.sealed_bytes:
+            if not is_drained(c):
                 return False
         return True
 
@@ -262,6 +267,20 @@ cdef class OpenConnections(FrameReader):
         """Close every connection at once."""
         for c in list(self.connections.values()):
             self.close_now(c, CLOSE_ASKED, reason)
+
+    def close_drained(self, reason="the broker stops"):
+        """Close the connections whose executed frames are answered and whose responses are sent."""
+        cdef Connection c
+        for c in list(self.connections.values()):
+            if is_drained(c):
+                self.close_now(c, CLOSE_ASKED, reason)
+
+    def close_answered(self, reason):
+        """Close the connections whose executed frames are answered, also if their clients have not read the responses."""
+        cdef Connection c
+        for c in list(self.connections.values()):
+            if not c.pending_count:
+                self.close_now(c, CLOSE_ASKED, reason)
 
     def close_ended(self, connections):
         """Close those of `connections` whose clients have closed the connection, or their own direction of it."""

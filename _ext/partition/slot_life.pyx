@@ -318,16 +318,19 @@ def begin_local(uint32_t index, int log_dir, settings):
 
 
 def go_remote(uint32_t index, uint32_t incarnation, bytes renamed):
-    """Delete the log of a partition that has replicas in other brokers only from now on: rename its directory to `renamed`, and make
-    the slot REMOTE. Its view stays. May be repeated after a death at any point. Only the one writer of the table calls this;
-    announce the slot afterwards, because its incarnation changes.
+    """Take the log of a partition out of service: rename its directory to `renamed`, and make the slot REMOTE. Its view stays. May be
+    repeated after a death at any point. Only the one writer of the table calls this; announce the slot afterwards, because its
+    incarnation changes.
 
+    :param renamed: None: the directory keeps its name, because its log directory cannot be written.
     :raises SlotChanged: another incarnation. :raises OSError: the directory could not be renamed; then nothing is changed.
     """
     cdef Slot* slot = checked_slot(index)
-    cdef const char* target = renamed
+    cdef const char* target = NULL
     cdef int result = 0
     cdef bint taken
+    if renamed is not None:
+        target = renamed
     with nogil:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
@@ -513,13 +516,13 @@ def delete(uint32_t index, bytes renamed):
 
 
 cdef int rename_and_leave(uint32_t index, Slot* slot, const char* target, uint32_t state) noexcept nogil:
-    """Rename the directory, then take the log out of service; `state` is the slot's new one. The caller holds the slot's mutex.
-    Returns 0, or errno."""
+    """Rename the directory, unless `target` is NULL, then take the log out of service; `state` is the slot's new one. The caller holds
+    the slot's mutex. Returns 0, or errno."""
     cdef char[384] path
     cdef int result = 0
     directory_path(slot, path)
     fault(DELETE_INTENT_STORED)
-    if file_rename(region().header.log_dir_fds[slot.log_dir], path, target) != 0:
+    if target != NULL and file_rename(region().header.log_dir_fds[slot.log_dir], path, target) != 0:
         result = errno
     if result != 0 and result != ENOENT:
         note_device(slot.log_dir, -result)

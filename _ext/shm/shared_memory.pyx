@@ -23,7 +23,7 @@ from odradek._ext.shm.atomics cimport (
     store_release_64,
 )
 from odradek._ext.shm.client_quotas cimport quota_table_bytes
-from odradek._ext.shm.c_library cimport pthread_self
+from odradek._ext.shm.c_library cimport madvise, pthread_self
 from odradek._ext.shm.layout cimport (
     ARENA_ORDERS,
     ARENA_UNIT_BYTES,
@@ -58,6 +58,7 @@ from odradek._ext.shm.layout import DiskState, LeaveState, ProcessKind, ProcessS
 
 
 cdef extern from "<sys/mman.h>" nogil:
+    int MADV_DONTDUMP
     int memfd_create(const char* name, unsigned int flags)
     unsigned int MFD_CLOEXEC
 
@@ -172,6 +173,10 @@ cdef class SharedMemory:
         mapped = mmap(NULL, parts.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
         if mapped == MAP_FAILED:
             raise OSError(errno, f"mapping {parts.total_bytes} bytes of shared memory failed")
+        # A core would contain the whole mapping, more than a GiB, and the supervisor cannot restart a process before the kernel has
+        # written it. Every child inherits this advice with the mapping.
+        if madvise(mapped, parts.total_bytes, MADV_DONTDUMP) != 0:
+            raise OSError(errno, "excluding the shared memory from core dumps failed")
         header = <Header*>mapped
         the_region.base = <char*>mapped
         the_region.header = header

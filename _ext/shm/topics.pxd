@@ -24,6 +24,7 @@ cdef class Topic:
     cdef uint32_t counted(self) noexcept
 
     cdef bint copy_view(self, int partition, PartitionView* out) noexcept
+    cdef bint has(self, int partition) noexcept
     cdef int put(self, int partition, uint32_t slot, uint32_t incarnation) except -1
 
 

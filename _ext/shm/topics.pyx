@@ -12,6 +12,7 @@ from libc.string cimport memset
 from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
 from odradek._ext.shm.layout cimport (
     CHANGE_RING,
+    ROLE_LEADER,
     SLOT_DELETED,
     SLOT_LOADING,
     SLOT_OFFLINE,
@@ -106,6 +107,34 @@ cdef class Topic:
             return False
         read_view(slot, out)
         return out.leader_id != UNPUBLISHED_LEADER
+
+    def exists(self, int partition):
+        """Whether a partition exists: the controller has published it, or this broker leads it, which it may learn first. A log here
+        without either was left behind by a former topic of the name, or by a reassignment. With an embedded store, every partition of
+        the table exists."""
+        return self.has(partition)
+
+    cdef bint has(self, int partition) noexcept:
+        cdef PartitionView view
+        if self.copy_view(partition, &view):
+            return True
+        return 0 <= partition < self.count and self.slots[partition] and slot_at(self.slots[partition] - 1).role == ROLE_LEADER
+
+    def existing_count(self):
+        """The number of partitions up to the last one that exists, see `exists`; 0: none exists."""
+        cdef int partition = self.count
+        while partition > 0 and not self.has(partition - 1):
+            partition -= 1
+        return partition
+
+    def has_leaders(self, int count):
+        """Whether the controller has published the first `count` partitions, each with a leader."""
+        cdef PartitionView view
+        cdef int partition
+        for partition in range(count):
+            if not self.copy_view(partition, &view) or view.leader_id < 0:
+                return False
+        return True
 
     def published_count(self):
         """The number of partitions, if the controller has published every one of them; otherwise 0.

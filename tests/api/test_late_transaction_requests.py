@@ -40,7 +40,7 @@ class Broker:
     def __init__(self) -> None:
         self.coordinator = Coordinator()
         coordinator: Any = self.coordinator
-        topics: Any = {"orders": SimpleNamespace(count=1)}
+        topics: Any = {"orders": SimpleNamespace(exists=(0).__eq__)}
         nothing: Any = None
         self.view = TransactionView(nothing, coordinator, topics, nothing, nothing, lambda: 1, NewestConnections())
         self.closed: list[str] = []

@@ -83,7 +83,7 @@ class Broker:
             self.process.add(*self.producers[name], name=name)
         coordinator: Any = Counted(self.process, self.work)
         config: Any = SimpleNamespace(clustered=False)
-        topics: Any = {ORDERS[0]: SimpleNamespace(count=MANY)}
+        topics: Any = {ORDERS[0]: SimpleNamespace(exists=range(MANY).__contains__)}
         nothing: Any = None
         self.view = TransactionView(config, coordinator, topics, nothing, self, lambda: 1, NewestConnections())
 

@@ -17,7 +17,8 @@ OLD, NEW = 5, 8
 
 
 class Topic:
-    count = 1
+    def exists(self, partition: int) -> bool:
+        return partition == 0
 
 
 class Markers:
@@ -38,7 +39,7 @@ class Broker:
         self.markers = Markers()
         self.answers: list[Any] = []
         self.closed: list[str] = []
-        topics: Any = {"orders": Topic}
+        topics: Any = {"orders": Topic()}
         nothing: Any = None
         self.view = TransactionView(
             SimpleNamespace(clustered=clustered),

@@ -175,3 +175,17 @@ def test_members_that_wait_for_a_rebalance_do_not_block_other_requests(tmp_path,
         assert bench.server.in_flight == 0
 
     run(tmp_path, natively, test)
+
+
+@pytest.mark.parametrize("natively", [True, False])
+def test_a_stop_answers_waiting_members_at_once_and_later_ones(tmp_path, natively):
+    async def test(bench):
+        waiting = [bench.join() for _ in range(2)]  # for the initial rebalance delay, and the clock stands still
+        await bench.is_served()
+        assert not any(join.done() for join in waiting)
+        bench.groups.shards.end()
+        for join in (*waiting, bench.join(), bench.sync("m", 1)):
+            answer = await asyncio.wait_for(join, PATIENCE_S)
+            assert answer.error_code == ErrorCode.NOT_COORDINATOR  # clients look for the coordinator, and join again
+
+    run(tmp_path, natively, test)

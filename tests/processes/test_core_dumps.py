@@ -14,6 +14,7 @@ from odradek.testing import Broker
 from tests.children import fork
 from tests.config.test_load import load
 from tests.sasl import settings
+from tests.shm.one_broker import OneBroker
 
 SASL = tuple(f"{key}={value}" for key, value in settings().items())
 
@@ -119,3 +120,21 @@ def test_a_hard_limit_of_zero_that_cannot_be_raised_is_accepted_and_memory_is_ex
     monkeypatch.setattr("odradek.processes.core_dumps.exclude_memory", lambda: excluded.append(True))
     limit_core_dumps(load(None, [*SASL]))
     assert limits == [(0, 0)] and excluded == [True]
+
+
+def test_the_shared_memory_is_in_no_core_dump(tmp_path: Path) -> None:
+    """It has more than a GiB, and nobody is served while the kernel writes a dump."""
+    with OneBroker(tmp_path):
+        read, write = os.pipe()
+        pid = fork(lambda: os.write(write, flags().encode()))
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            assert "dd" in pipe.read().split()  # MADV_DONTDUMP, which children inherit
+        assert os.waitpid(pid, 0)[1] == 0
+
+
+def flags() -> str:
+    """The flags of the shared mapping in this process."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    start = next(number for number, line in enumerate(lines) if "/memfd:odradek " in line)
+    return next(line for line in lines[start:] if line.startswith("VmFlags:"))

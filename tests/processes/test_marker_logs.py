@@ -39,7 +39,8 @@ class Bench:
         self.flusher = Flusher()
         self.slots = {"orders": broker.create("orders"), "shared": broker.create("shared", alone=False)}
         topics: Any = {
-            name: SimpleNamespace(count=1, slot=lambda partition, slot=slot: slot) for name, slot in self.slots.items()
+            name: SimpleNamespace(exists=(0).__eq__, slot=lambda partition, slot=slot: slot)
+            for name, slot in self.slots.items()
         }
         self.logs = MarkerLogs(topics, self.turn, self._make_log)
         self.told: list[Any] = []

@@ -16,7 +16,7 @@ from odradek.config import broker_config
 from odradek.net.handover import Sender, make_channel
 from odradek.processes.context import ProcessContext
 from odradek.processes.worker import Worker
-from odradek.protocol.schemas import api_versions, produce
+from odradek.protocol.schemas import api_versions, list_groups, produce
 from odradek.testing import Broker
 from tests.shm.one_broker import OneBroker
 from tests.waiting import readable, until
@@ -231,6 +231,42 @@ def test_a_worker_whose_supervisor_has_ended_stops_in_order(run, caplog, undeliv
     (line,) = [record for record in caplog.records if record.name == "odradek.requests"]
     assert (line.levelname, line.exc_info) == ("INFO", None)
     assert "the supervisor has ended" in line.message
+
+
+def test_a_stop_waits_neither_for_the_coordinator_nor_for_other_clients(run, monkeypatch):
+    monkeypatch.setattr("odradek.processes.worker.FORWARDED_LIMIT_S", 0.05)
+
+    async def test(held):
+        waiting, idle = held.connect(1, "a:1"), held.connect(2, "b:2")
+        held.take_over()
+        Wire.over(waiting).send(list_groups.Request(), list_groups.API_KEY, 0)  # no coordinator answers
+        held.worker._on_data()
+        held.worker.stop()
+        idle.setblocking(False)
+        assert idle.recv(1) == b""
+        assert list(held.worker.data_loop.connections) == [1]
+        await held.worker.done
+        assert waiting.recv(1) == b""
+
+    run(test)
+
+
+def test_a_stop_does_not_wait_long_for_a_client_that_does_not_read(run, monkeypatch):
+    monkeypatch.setattr("odradek.processes.worker.UNREAD_LIMIT_S", 0.05)
+
+    async def test(held):
+        reckless = held.connect(1, "a:1")
+        reckless.setblocking(False)
+        held.take_over()
+        while held.worker.data_loop.drained:
+            frame = Wire.over(reckless).frame(api_versions.Request(), api_versions.API_KEY, 0)
+            reckless.send(frame)
+            held.worker._on_data()
+        held.worker.stop()
+        assert not held.worker.done.done()
+        await held.worker.done
+
+    run(test)
 
 
 @pytest.mark.parametrize("failing", ["topics", "settings"])

@@ -2,7 +2,7 @@
 
 import errno
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 import odradek._ext.partition.flushing as flushing
 import odradek._ext.partition.roles as roles
 import odradek._ext.partition.slot_facts as slot_facts
+import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slots as slots
 import odradek._ext.shm.brokers as brokers
 import odradek._ext.shm.views as views
@@ -23,6 +24,7 @@ from odradek.replication.control_requests import EPOCH_DURING_DELETE, LEADER_DUR
 from odradek.replication.replica_control import ReplicaControl
 from odradek.shm import truncation
 from odradek.shm.checkpoints import write_checkpoints
+from odradek.shm.partition_table import PartitionTable
 from odradek.storage.file_names import partition_directory_name
 from tests.shm.one_broker import BROKER_ID, SETTINGS, OneBroker, batch
 
@@ -66,6 +68,9 @@ class OneDirectory:
     def delete(self, slot: int) -> None:
         self._broker.table.retire(slot)
 
+    def set_aside(self, slot: int) -> Path | None:
+        return self._broker.table.set_aside(slot)
+
     def delete_directory(self, topic: str, partition: int, log_dir: int) -> None:
         (self._broker.path / partition_directory_name(topic, partition)).rmdir()
 
@@ -87,8 +92,15 @@ class Receiver:
         self.stored: dict[str, dict[str, str]] = {}
         self.settings_read: list[str] = []
         self.partitions: bool | StoreUnavailable = False
+        self.topic_ids: dict[str, bytes] | StoreUnavailable = {}
         self.control = ReplicaControl(
-            self.broker.table, self.logs, BROKER_ID, ("__consumer_offsets",), self._read_settings, self._has_partitions
+            self.broker.table,
+            self.logs,
+            BROKER_ID,
+            ("__consumer_offsets",),
+            self._read_settings,
+            self._has_partitions,
+            self._read_topic_ids,
         )
 
     def _read_settings(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
@@ -99,6 +111,11 @@ class Receiver:
         if isinstance(self.partitions, StoreUnavailable):
             raise self.partitions
         return self.partitions
+
+    def _read_topic_ids(self, topics: Collection[str]) -> Mapping[str, bytes]:
+        if isinstance(self.topic_ids, StoreUnavailable):
+            raise self.topic_ids
+        return {name: topic_id for name, topic_id in self.topic_ids.items() if name in topics}
 
     def assign(self, *, controller_epoch: int = 1, broker_epoch: int = OWN_EPOCH, **state: Any) -> tuple[int, int]:
         """Send LeaderAndIsr for one partition; (error code of the request, error code of the partition)."""
@@ -132,7 +149,12 @@ class Receiver:
         return response.error_code, response.partition_errors[0].error_code
 
     def publish(
-        self, *topics: str, controller_epoch: int = 1, broker_epoch: int = OWN_EPOCH, leader: int = OTHER
+        self,
+        *topics: str,
+        controller_epoch: int = 1,
+        broker_epoch: int = OWN_EPOCH,
+        leader: int = OTHER,
+        topic_id: bytes = TOPIC_ID,
     ) -> int:
         """Send UpdateMetadata with two live brokers and one partition of each topic; the error code."""
         request = update_metadata.Request(
@@ -141,13 +163,27 @@ class Receiver:
             broker_epoch=broker_epoch,
             topic_states=[
                 update_metadata.Request.UpdateMetadataTopicState(
-                    topic_name=topic, topic_id=TOPIC_ID, partition_states=[published(leader)]
+                    topic_name=topic, topic_id=topic_id, partition_states=[published(leader)]
                 )
                 for topic in topics
             ],
             live_brokers=[live(broker_id) for broker_id in (BROKER_ID, OTHER)],
         )
         return int(self.control.update_metadata(request, UPDATE_METADATA).error_code)
+
+    def succeed(self) -> None:
+        """A new coordinator takes over from one that died."""
+        self.broker.table = PartitionTable(self.broker.shm, [self.broker.path])
+        self.control = ReplicaControl(
+            self.broker.table,
+            self.logs,
+            BROKER_ID,
+            ("__consumer_offsets",),
+            self._read_settings,
+            self._has_partitions,
+            self._read_topic_ids,
+        )
+        self.control.start()
 
     def slot(self, topic: str = "t") -> int:
         """The slot of the topic's partition; -1 if it has none."""
@@ -287,6 +323,26 @@ def test_an_epoch_that_is_not_newer_is_ignored(receiver: Receiver, epoch: int) -
     assert receiver.role() == (Role.ROLE_LEADER, BROKER_ID, 5)
 
 
+def test_a_repeated_role_is_no_older_one(receiver: Receiver) -> None:
+    assert receiver.assign(leader_epoch=5) == DONE
+    assert receiver.assign(leader_epoch=5) == DONE
+    assert receiver.role() == (Role.ROLE_LEADER, BROKER_ID, 5)
+
+
+@pytest.mark.parametrize("leader", [BROKER_ID, OTHER])
+def test_a_log_never_gets_an_older_leader_epoch_than_its_own(
+    receiver: Receiver, leader: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a restore of an older ZooKeeper, whose controller begins with older epochs."""
+    assert receiver.assign(leader_epoch=5) == DONE
+    roles.give_up_leadership(receiver.slot())  # the broker registers again, so no epoch is old
+    refused = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
+    assert receiver.assign(leader=leader, leader_epoch=4) == refused
+    assert receiver.role()[0] == Role.ROLE_NONE
+    assert "refused LeaderAndIsr for 1 of 1 partitions, such as t-0 in leader epoch 4" in caplog.text
+    assert receiver.assign(leader=leader, leader_epoch=5) == DONE
+
+
 def test_the_topic_id_is_judged_before_the_epoch(receiver: Receiver) -> None:
     assert receiver.assign(leader_epoch=5) == DONE
     other_id = uuid.uuid4().bytes
@@ -386,6 +442,130 @@ def test_a_directory_without_a_replica_is_deleted(receiver: Receiver) -> None:
     assert stray.exists()
     assert receiver.stop(NO_EPOCH, delete=True) == DONE
     assert not stray.exists()
+
+
+# -- logs of former topics ----------------------------------------------------------------------------------------
+
+
+NEW_ID = uuid.uuid4().bytes
+
+
+def set_aside(receiver: Receiver, partition: int = 0) -> list[Path]:
+    return list(receiver.broker.path.glob(f"t-{partition}.*-stray"))
+
+
+@pytest.fixture
+def left_behind(receiver: Receiver) -> Receiver:
+    """A broker with logs of two partitions of a former topic, which it neither leads nor follows; the topic of that name has
+    one partition and another id in the metadata store."""
+    assert receiver.assign() == DONE
+    assert receiver.assign(partition_index=1) == DONE
+    for partition in (0, 1):
+        slot = receiver.broker.table.find("t", partition)
+        roles.leave_role(slot, slot_facts.describe(slot).incarnation, NO_EPOCH)
+        (receiver.broker.path / f"t-{partition}" / "precious").write_text("kept")
+    receiver.topic_ids = {"t": NEW_ID}
+    return receiver
+
+
+def test_a_log_left_behind_does_not_hide_the_new_topic_and_is_set_aside(
+    left_behind: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert left_behind.publish("t", topic_id=NEW_ID) == ErrorCode.NONE
+    slot = left_behind.slot()
+    assert slots.state_of(slot) == SlotState.SLOT_REMOTE
+    assert slots.log_of(slot)[2] == NEW_ID
+    assert views.view_of(slot).leader_id == OTHER
+    for partition in (0, 1):  # the new topic has fewer partitions than the former one
+        (aside,) = set_aside(left_behind, partition)
+        assert (aside / "precious").read_text() == "kept"
+        assert not (left_behind.broker.path / f"t-{partition}").exists()
+        assert str(aside) in caplog.text
+    assert left_behind.broker.table.find("t", 1) == -1
+    assert left_behind.logs.forgotten == {"t": [0, 1]}
+    topic = left_behind.broker.table.topics()[b"t"]
+    assert (topic.topic_id, topic.count) == (NEW_ID, 1)
+
+
+def test_a_partition_is_led_where_a_log_of_a_former_topic_was(left_behind: Receiver) -> None:
+    assert left_behind.assign(topic_id=NEW_ID, leader_epoch=0) == DONE
+    assert left_behind.role() == (Role.ROLE_LEADER, BROKER_ID, 0)
+    assert slot_facts.describe(left_behind.slot()).log_end_offset == 0
+    assert len(set_aside(left_behind)) == 1
+    assert not (left_behind.broker.path / "t-0" / "precious").exists()
+
+
+def test_a_stale_follower_of_a_former_topic_is_set_aside(left_behind: Receiver) -> None:
+    assert left_behind.assign(leader=OTHER, leader_epoch=6) == DONE
+    assert left_behind.role() == (Role.ROLE_FOLLOWER, OTHER, 6)
+    assert left_behind.publish("t", topic_id=NEW_ID) == ErrorCode.NONE
+    assert len(set_aside(left_behind)) == 1
+    assert views.view_of(left_behind.slot()).leader_id == OTHER
+
+
+@pytest.mark.parametrize("stored", [{}, {"t": TOPIC_ID}])
+def test_a_late_request_sets_no_log_aside(left_behind: Receiver, stored: dict[str, bytes]) -> None:
+    left_behind.topic_ids = stored
+    slot = left_behind.slot()
+    assert left_behind.publish("t", topic_id=NEW_ID) == ErrorCode.NONE
+    assert left_behind.assign(topic_id=NEW_ID)[1] == ErrorCode.INCONSISTENT_TOPIC_ID
+    assert left_behind.slot() == slot
+    assert slots.state_of(slot) == SlotState.SLOT_ONLINE
+    assert not set_aside(left_behind)
+
+
+def test_ids_that_cannot_be_read_change_nothing(left_behind: Receiver) -> None:
+    left_behind.topic_ids = StoreUnavailable("away")
+    with pytest.raises(StoreUnavailable):
+        left_behind.publish("t", topic_id=NEW_ID)
+    with pytest.raises(StoreUnavailable):
+        left_behind.assign(topic_id=NEW_ID)
+    assert slots.state_of(left_behind.slot()) == SlotState.SLOT_ONLINE
+
+
+@pytest.mark.parametrize("step", ["set_aside", "forget", "drop_remote"])
+def test_a_successor_completes_what_a_dead_coordinator_left(
+    left_behind: Receiver, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner: Any = left_behind.broker.table if step == "drop_remote" else left_behind.logs
+    complete = getattr(owner, step)
+
+    class Killed(BaseException):
+        pass
+
+    def dies_after(*arguments: Any) -> None:
+        complete(*arguments)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, step, dies_after)
+        with pytest.raises(Killed):
+            left_behind.publish("t", topic_id=NEW_ID)
+    left_behind.succeed()
+    assert left_behind.publish("t", topic_id=NEW_ID) == ErrorCode.NONE
+    assert views.view_of(left_behind.slot()).leader_id == OTHER
+    assert [len(set_aside(left_behind, partition)) for partition in (0, 1)] == [1, 1]
+    assert left_behind.logs.forgotten["t"] in ([0, 1], [1])
+    assert left_behind.broker.table.find("t", 1) == -1
+
+
+def test_a_log_in_a_failed_directory_does_not_hide_the_new_topic(left_behind: Receiver) -> None:
+    slot_life.set_offline(left_behind.slot())
+    left_behind.broker.shm.set_log_dir_offline(0)
+    assert left_behind.publish("t", topic_id=NEW_ID) == ErrorCode.NONE
+    assert views.view_of(left_behind.slot()).leader_id == OTHER
+    assert (left_behind.broker.path / "t-0" / "precious").read_text() == "kept"
+
+
+def test_a_log_without_a_published_state_is_no_partition(left_behind: Receiver) -> None:
+    directory = left_behind.broker.table
+    assert not directory.topics()[b"t"].exists(0)
+    assert directory.topics()[b"t"].existing_count() == 0
+    assert left_behind.assign(leader_epoch=9) == DONE  # this broker leads it, which UpdateMetadata publishes later
+    topic = directory.topics()[b"t"]
+    assert [topic.exists(number) for number in (-1, 0, 1, 2)] == [False, True, False, False]
+    assert topic.existing_count() == 1
+    assert not topic.is_published()
 
 
 # -- UpdateMetadata ----------------------------------------------------------------------------------------------------

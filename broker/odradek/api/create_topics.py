@@ -1,7 +1,8 @@
 """CreateTopics (19): creates topics. Executed by the coordinator, in its controller thread.
 
-Each topic of the request succeeds or fails independently. The response is sent when clients can write to the partitions;
-`timeout_ms` is ignored, because no work continues after the response.
+Each topic of the request succeeds or fails independently. The response is sent when clients can write to the partitions. A
+single broker ignores `timeout_ms`, because no work continues after the response; in a cluster it limits the wait for the
+leaders, see `topic_changes.py`.
 """
 
 from typing import Any

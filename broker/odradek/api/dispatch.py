@@ -218,7 +218,8 @@ class Dispatcher:
         return None if topic is None else str(topic.name)
 
     def _topic_exists(self, name: str) -> bool:
-        return self._view.topics.get(name) is not None
+        topic = self._view.topics.get(name)
+        return topic is not None and bool(topic.is_published())
 
     def _later(
         self, connection: Any, row: ApiRow, version: int, correlation_id: int, merge: Merge | None

@@ -110,7 +110,7 @@ async def _write_to_tree(
 def _refusal(partition: Any, known: Any, call: GroupCall) -> ErrorCode:
     if known is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if call.version >= FIRST_BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not 0 <= partition.partition_index < known.count:
+    if not known.exists(partition.partition_index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if len(partition.committed_metadata or "") > call.view.groups.shards.settings.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE

@@ -26,8 +26,8 @@ async def handle(request: Any, call: GroupCall) -> Any:
     pause = Pause()
     for topic in request.topics:
         known = call.topic(topic.name)
-        count = known.count if known is not None else 0
-        places += [(topic.name, p.partition_index) for p in topic.partitions if 0 <= p.partition_index < count]
+        if known is not None:
+            places += [(topic.name, p.partition_index) for p in topic.partitions if known.exists(p.partition_index)]
         await pause.after(1 + len(topic.partitions))
     results: dict[Place, ErrorCode] = {}
     for first in range(0, len(places), AT_ONCE) or (0,):

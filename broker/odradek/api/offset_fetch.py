@@ -158,7 +158,7 @@ async def _from_tree(request: Any, call: GroupCall, pause: Pause) -> list[Any]:
         rows = []
         async for p in pause.between(topic.partition_indexes):
             known = call.topic(topic.name)
-            exists = known is not None and 0 <= p < known.count
+            exists = known is not None and known.exists(p)
             offset = offsets.get((topic.name, p))
             code = ErrorCode.NONE if exists and offset is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             committed = None if offset is None else CommittedOffset(offset)

@@ -178,7 +178,7 @@ class TransactionCall:
     def has_partition(self, topic: str, partition: int) -> bool:
         """Whether a partition exists."""
         known = self.view.topics.get(topic)
-        return known is not None and 0 <= partition < known.count
+        return known is not None and bool(known.exists(partition))
 
 
 def fenced_before(first: int, code: ErrorCode, version: int) -> ErrorCode:

@@ -135,7 +135,7 @@ async def _checked(
         known = call.topic(topic.name)
         for p, partition in enumerate(topic.partitions):
             await pause.after()
-            if known is None or not 0 <= partition.partition_index < known.count:
+            if known is None or not known.exists(partition.partition_index):
                 errors[t, p] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             place = places[t, p] = known.name, partition.partition_index

@@ -89,6 +89,7 @@ class Shards:
         self._diverged = diverged
         self.patterns = TopicPatterns(topics, slices, self._live_patterns)
         self.by_partition: dict[int, Shard] = {}
+        self._ending = False
         # Version of the topics, names in the store, names in the store or served.
         self._names: tuple[int, frozenset[str], frozenset[str]] | None = None
 
@@ -229,6 +230,13 @@ class Shards:
             for group in shard.groups.values():
                 group.protocol.die(ErrorCode.NOT_COORDINATOR)
 
+    def end(self) -> None:
+        """The broker stops: pending requests of members, and all later requests, get NOT_COORDINATOR. A client then looks for
+        the coordinator, and joins again after the restart. Commits whose append is under way are still answered."""
+        self._ending = True
+        for group in self.groups():
+            group.protocol.die(ErrorCode.NOT_COORDINATOR)
+
     # -- look-ups -------------------------------------------------------------------------------------------------------
 
     def partition_of(self, group_id: str) -> int:
@@ -238,7 +246,7 @@ class Shards:
     def shard_of(self, group_id: str) -> tuple[ErrorCode, Shard | None]:
         """The shard that serves a group, or the error if none does."""
         shard = self.by_partition.get(self.partition_of(group_id))
-        if shard is None:
+        if shard is None or self._ending:
             return ErrorCode.NOT_COORDINATOR, None
         if shard.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None

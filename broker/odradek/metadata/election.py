@@ -24,9 +24,12 @@ class Reign(NamedTuple):
     epoch_version: int
 
 
-def run_for_controller(store: Store, broker_id: int) -> Reign | int:
+def run_for_controller(store: Store, broker_id: int, seen_epoch: int = 0) -> Reign | int:
     """Become the controller, unless another session is; return the epoch, or the id of the controller. Raises StoreError;
     CorruptNode if ``/controller_epoch`` cannot be decoded, because no epoch may be used twice.
+
+    :param seen_epoch: the largest controller epoch that this broker has seen. It is larger than that of the store if the store
+        was restored from an older backup; the new epoch is larger than both.
 
     A controller node of this session, left by a predecessor of this process or by an election whose answer was lost, is
     replaced in a new epoch.
@@ -37,7 +40,7 @@ def run_for_controller(store: Store, broker_id: int) -> Reign | int:
         except NodeExists:
             pass  # the usual case
         data, epoch_stat = store.get(znodes.CONTROLLER_EPOCH)
-        epoch = znodes.decode_controller_epoch(data) + 1
+        epoch = max(znodes.decode_controller_epoch(data), seen_epoch) + 1
         transaction = store.transaction()
         stat = store.exists(znodes.CONTROLLER)
         if stat is not None and not is_own(store, stat):
@@ -59,6 +62,23 @@ def run_for_controller(store: Store, broker_id: int) -> Reign | int:
         written = results[-1]
         assert isinstance(written, Stat)
         return Reign(epoch, written.version)
+
+
+def begin_epoch(store: Store, reign: Reign, epoch: int) -> Reign | None:
+    """Begin a newer epoch of the same controller, because brokers have seen newer ones than that of `reign`. None if this
+    session is not the controller any more. Raises StoreError."""
+    stat = store.exists(znodes.CONTROLLER)
+    if stat is None or not is_own(store, stat):
+        return None
+    transaction = store.transaction()
+    transaction.check(znodes.CONTROLLER, stat.version)
+    transaction.set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), reign.epoch_version)
+    try:
+        written = transaction.commit()[-1]
+    except (NoNode, BadVersion):
+        return None
+    assert isinstance(written, Stat)
+    return Reign(epoch, written.version)
 
 
 def is_own(store: Store, stat: Stat) -> bool:

@@ -162,7 +162,8 @@ def cluster_families(rows: Rows, broker: Address, listener: str) -> Iterator[Fam
     yield Family(METRICS["kafka_broker_info"], infos)
     prefix = "kafka_controller_kafkacontroller_"
     yield single(prefix + "activecontrollercount", int(active))
-    everything = [row for partitions in rows.values() for row in partitions] if active else []
+    # A partition without replicas is a log that a former topic left here: the controller has not published it.
+    everything = [row for partitions in rows.values() for row in partitions if row.replicas] if active else []
     ids = {live_broker.broker_id for live_broker in live}
     if clustered:
         offline = sum(row.leader_id not in ids for row in everything)

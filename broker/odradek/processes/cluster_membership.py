@@ -34,7 +34,7 @@ from odradek.metadata.corrupt_nodes import usable
 from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.session import SessionEvent
 from odradek.metadata.store import Event, Stat, Store, StoreError, StoreUnavailable, ensure_path
-from odradek.metadata.znodes import BrokerRegistration
+from odradek.metadata.znodes import BrokerRegistration, CorruptNode
 from odradek.metadata.zookeeper import ZookeeperStore, open_zookeeper
 from odradek.metadata.zookeeper_connection import accepts
 from odradek.processes.acl_publisher import opened_acls
@@ -226,6 +226,24 @@ class ClusterMembership:
         if self._member is None:
             raise StoreUnavailable("the metadata store is not connected yet")
         return self._member.has_partitions()
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, bytes]:
+        """The ids of topics as they are now, by name; topics that do not exist, have no id or cannot be decoded are missing.
+        Raises StoreError."""
+        if self.store is None:
+            raise StoreUnavailable("the metadata store is not connected yet")
+        names = list(topics)
+        self.store.sync()
+        ids: dict[str, bytes] = {}
+        for name, node in zip(names, self.store.get_many([znodes.topic_path(name) for name in names]), strict=True):
+            try:
+                topic_id = None if node is None else znodes.decode_topic(name, node[0]).topic_id
+            except CorruptNode as error:
+                log.warning("cannot read the id of topic %s: %s; its id counts as unknown", name, error)
+                continue
+            if topic_id is not None:
+                ids[name] = topic_id.bytes
+        return ids
 
     # -- settings that other brokers changed ------------------------------------------------------------------------
 

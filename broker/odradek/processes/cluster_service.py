@@ -79,6 +79,7 @@ class ClusterService:
             context,
             self._read_settings,
             self._has_partitions,
+            self._read_topic_ids,
             permits_by(authorization_of(context.config, context.acls)),
         )
         self._channel = ControllerChannel(self._loop, context.config, security)
@@ -282,6 +283,10 @@ class ClusterService:
     def _has_partitions(self) -> bool:
         """Called in the replicas thread."""
         return self._read(self.membership.has_partitions)
+
+    def _read_topic_ids(self, topics: Collection[str]) -> Mapping[str, bytes]:
+        """Called in the replicas thread."""
+        return self._read(self.membership.topic_ids, topics)
 
     def _read(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """The result of a function that reads in the store thread. Called in the replicas thread. Raises StoreError."""

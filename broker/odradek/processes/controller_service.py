@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from odradek._ext.shm import brokers
 from odradek._ext.shm.metering import count
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.cluster.admin import ClusterAdmin
@@ -126,6 +127,7 @@ class ControllerService:
             self._wake,
             self._again,
             count,
+            lambda: int(brokers.controller()[1]),
         )
         self.admin = ClusterAdmin(self.controller, config)
 

@@ -33,8 +33,10 @@ from odradek._ext.shm import client_quotas
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.locks import Lane, enter_lane
 from odradek._ext.shm.metering import count_loop_delay
+from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.group_call import OffsetTree
 from odradek.api.stepwise import Steps, Stepwise
+from odradek.api.topic_changes import TopicChange
 from odradek.controller.controller import NotController
 from odradek.metadata.cluster import BrokerIdTaken, WrongCluster
 from odradek.metadata.group_offsets import Place
@@ -57,6 +59,7 @@ from odradek.processes.peer_security import peer_security_of
 from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.processes.store_service import SWEEP_RETRY_S, StoreService, Unfinished
 from odradek.processes.token_credentials import Derivation, TokenCredentials
+from odradek.processes.topic_waits import TopicWaits
 from odradek.processes.transaction_service import TransactionService
 from odradek.processes.turns import Turns
 from odradek.security.sasl.scram_credential import BY_NAME
@@ -121,11 +124,13 @@ class Coordinator:
         self._server = ForwardServer(self._serve, self._at_once, self._end_of_read)
         self._cuts = CutSocket(context, self._loop)
         self._deletions = DelayedDeletions()
+        self._topic_waits = TopicWaits(self._known_topics)
         self._token_credentials = TokenCredentials(
             self._loop, len(BY_NAME) * context.config.integer("odradek.delegation.tokens.max")
         )
         self._removed_files = RemovedFiles(sweep_append_files)
         self._stopped = asyncio.Event()
+        self._ending = False  # the supervisor stops the broker
         self._busy = BusyTime()
         self._tick_due = self._quotas_due = 0.0
         self._ticker: asyncio.TimerHandle | None = None
@@ -261,8 +266,13 @@ class Coordinator:
             self._store_service.execute(request, errors.append), request
         )
         if isinstance(executed, Unfinished):
-            await self._deletions.wait(executed.deleted, request.deadline)
+            if isinstance(executed.waits, TopicChange):
+                await self._topic_waits.wait(executed.waits, request.deadline)
+            else:
+                await self._deletions.wait(executed.waits, request.deadline)
             reply: ForwardReply = await self._in_steps(executed.finish(), request)
+            # The worker answers after its mirror of the topics has what the response waited for.
+            reply = reply._replace(metadata_version=max(reply.metadata_version, self._shm.metadata_version))
         elif isinstance(executed, Derivation):
             reply = await self._token_credentials.answer(executed)
         else:
@@ -284,6 +294,10 @@ class Coordinator:
         if self._turn.held:
             self._turn.run()
 
+    def _known_topics(self) -> TopicDirectory:
+        self._groups.refresh()
+        return self._groups.topics
+
     def _follow(self) -> None:
         self._groups.follow()
         self._transactions.follow()
@@ -300,6 +314,9 @@ class Coordinator:
     def _on_wake(self) -> None:
         """The metadata changed, a partition of `__consumer_offsets` changed, or a process died."""
         self._shm.drain_event()
+        if self._shm.stopping and not self._ending:
+            self._ending = True
+            self._groups.end()  # the workers wait for the responses before they end
         self._removed_files.look()
         process_died = self._shm.take_full_look()
         if process_died:
@@ -313,6 +330,7 @@ class Coordinator:
             if process_died or version != self._followed_version:
                 self._followed_version = version
                 self._follow()
+                self._topic_waits.look()
             else:
                 moved = frozenset(changed_slots)
                 self._groups.look(moved)

@@ -139,13 +139,14 @@ class KnownTopics:
         return int(self._directory.version)
 
     def names(self) -> list[str]:
-        """The names of all topics."""
-        return [topic.name for topic in self._directory.by_name.values()]
+        """The names of all topics that exist."""
+        return [topic.name for topic in self._directory.by_name.values() if topic.existing_count()]
 
     def find(self, name: str) -> tuple[bytes, int] | None:
         """The id and the number of partitions of a topic; None if it does not exist."""
         topic = self._directory.get(name)
-        return None if topic is None else (bytes(topic.topic_id), topic.count)
+        count = 0 if topic is None else topic.existing_count()
+        return (bytes(topic.topic_id), count) if count else None
 
     def name_of(self, topic_id: bytes) -> str | None:
         """The name of the topic with this id; None if it does not exist."""
@@ -247,6 +248,11 @@ class GroupService:
         self._handlers.import_all()
         self._at_once.import_all()
 
+    def end(self) -> None:
+        """The broker stops, and this process serves until the workers have ended: no request waits for other members now."""
+        if self.groups is not None:
+            self.groups.shards.end()
+
     def close(self) -> None:
         """Stop serving. The caller has written the queued appends, and with flush.messages also synced them."""
         if self._expiry is not None:
@@ -329,7 +335,8 @@ class GroupService:
         """Take over changes of topics: the offsets of a deleted topic must not be used for a new topic of that name."""
         if not self.topics.refresh():
             return
-        known = {topic.name: bytes(topic.topic_id) for topic in self.topics.by_name.values()}
+        # A log that a former topic of a name left here is no topic: its end must not delete the offsets of the present topic.
+        known = {topic.name: bytes(topic.topic_id) for topic in self.topics.by_name.values() if topic.is_published()}
         deleted = [
             name for name, topic_id in self._known.items() if known.get(name) != topic_id and topic_id != NO_TOPIC_ID
         ]
@@ -427,7 +434,8 @@ class GroupService:
         return None if topic is None else str(topic.name)
 
     def _topic_exists(self, name: str) -> bool:
-        return self.topics.get(name) is not None
+        topic = self.topics.get(name)
+        return topic is not None and bool(topic.is_published())
 
     def _view_without_topic(self) -> GroupView:
         """The view while `__consumer_offsets` does not exist: every group gets NOT_COORDINATOR; offsets in the tree are

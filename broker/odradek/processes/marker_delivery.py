@@ -38,7 +38,7 @@ class LocalMarkers:
         self._note(topic, partition, marker)
         if topic == CONSUMER_OFFSETS:
             known = self._groups.topics.get(topic)
-            if known is None or partition >= known.count:
+            if known is None or not known.exists(partition):
                 # The groups cannot tell a partition that does not exist from one of another broker.
                 then(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 return

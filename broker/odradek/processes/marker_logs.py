@@ -58,7 +58,7 @@ class MarkerLogs:
     def slot_of(self, topic: str, partition: int) -> int:
         """The slot of a partition; -1 if it does not exist."""
         known = self._topics.get(topic)
-        return -1 if known is None or not 0 <= partition < known.count else int(known.slot(partition))
+        return -1 if known is None or not known.exists(partition) else int(known.slot(partition))
 
     def put(self, topic: str, partition: int, marker: EndMarker, then: Then) -> None:
         """Write a marker in this turn. `then` is called once, possibly within this turn, with NONE or the error."""

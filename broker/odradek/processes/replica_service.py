@@ -7,6 +7,7 @@ logs that waited for disk space. Except where noted, all methods run in the repl
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import odradek._ext.partition.slots as slots
 import odradek.shm.truncation as truncation
@@ -27,7 +28,7 @@ from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.processes.context import ProcessContext
 from odradek.processes.forwarded import decode_forwarded
 from odradek.processes.metering import UncountedErrors, uncounted_errors
-from odradek.replication.replica_control import ReplicaControl, SettingsReader
+from odradek.replication.replica_control import ReplicaControl, SettingsReader, TopicIdReader
 from odradek.shm.partition_table import PartitionTable
 from odradek.storage.file_names import marked_directory_name, partition_directory_name
 
@@ -92,6 +93,13 @@ class LocalLogs:
         self._table.retire(slot)
         self._partitions.count_deleted(slots.log_of(slot)[3])
 
+    def set_aside(self, slot: int) -> Path | None:
+        """See `Logs`."""
+        log_dir = slots.log_of(slot)[3]
+        aside = self._table.set_aside(slot)
+        self._partitions.count_deleted(log_dir)
+        return aside
+
     def delete_directory(self, topic: str, partition: int, log_dir: int) -> None:
         """See `Logs`."""
         path = self._context.log_dirs[log_dir] / partition_directory_name(topic, partition)
@@ -115,6 +123,7 @@ class ReplicaService:
 
     :param read_settings: reads the settings of topics in the store thread.
     :param has_partitions: reads in the store thread whether the cluster has partitions.
+    :param read_topic_ids: reads the ids of topics in the store thread.
     :param permits_of: see `PermitsOf`; used only in the replicas thread.
     """
 
@@ -123,13 +132,16 @@ class ReplicaService:
         context: ProcessContext,
         read_settings: SettingsReader,
         has_partitions: Callable[[], bool],
+        read_topic_ids: TopicIdReader,
         permits_of: PermitsOf = unrestricted,
     ) -> None:
         self._permits_of = permits_of
         self._table = PartitionTable(context.shm, context.log_dirs)
         self._logs = LocalLogs(context, self._table)
         node_id = context.config.node_id
-        self._control = ReplicaControl(self._table, self._logs, node_id, INTERNAL, read_settings, has_partitions)
+        self._control = ReplicaControl(
+            self._table, self._logs, node_id, INTERNAL, read_settings, has_partitions, read_topic_ids
+        )
         self._rows = {key: row for key, row in served_rows(True).items() if row.where is Where.REPLICAS}
         self._handlers = handlers_of(Where.REPLICAS, clustered=True)
         self._limits = limits_of(context.config)

@@ -22,6 +22,7 @@ from odradek.api.guards.table import judge
 from odradek.api.not_controller import can_be_refused, refusal
 from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
+from odradek.api.topic_changes import TopicChange, awaited_change
 from odradek.controller import scram
 from odradek.controller.outcomes import Outcome
 from odradek.controller.store_errors import code_of
@@ -103,9 +104,10 @@ class Membership(Protocol):
 
 
 class Unfinished(NamedTuple):
-    """An executed request whose response must wait for followers. ``finish``: the steps that then return the reply."""
+    """An executed request whose response must wait: for followers, or until this broker shows the change. ``finish``: the steps
+    that then return the reply."""
 
-    deleted: Deleted
+    waits: Deleted | TopicChange
     finish: Callable[[], Generator[None, None, ForwardReply]]
 
 
@@ -116,7 +118,7 @@ class StoreService:
         self._context = context
         self._permits_of = permits_of
         self._membership = membership
-        clustered = in_cluster(context.config)
+        clustered = self._clustered = in_cluster(context.config)
         self._rows = {key: row for key, row in served_rows(clustered).items() if row.where in OF_STORE}
         self._handlers = handlers_of(*OF_STORE, clustered=clustered)
         self._limits = limits_of(context.config)
@@ -193,7 +195,9 @@ class StoreService:
             response = refusal(row.key, decoded.version, decoded.message, code_of(error), str(error))
         if call.mutations is not None and call.mutations.throttle_ms:
             request.throttle_ms = response.throttle_time_ms = call.mutations.throttle_ms
-        if isinstance(response, Deleted):
+        if self._clustered:
+            response = awaited_change(row.key, decoded.message, response)
+        if isinstance(response, Deleted | TopicChange):
             return Unfinished(response, lambda: self._reply(decoded, response.response, report_errors))
         return (yield from self._reply(decoded, response, report_errors))
 

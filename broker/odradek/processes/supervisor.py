@@ -379,6 +379,7 @@ class Supervisor:
         for child in self.broker.children.all:
             self.loop.cancel(f"restart {child.name}")
         self.broker.shm.stopping = True
+        self._wake_coordinator()
         for order in sorted({row.stop_order for row in self.resources.rows}):
             self._end([child for child in self.broker.children.all if child.row.stop_order == order and child.running])
 

@@ -66,7 +66,6 @@ NONE = ErrorCode.NONE
 APPEND_TIMEOUT_MS = 30_000
 """The time in ms after which a client that waits for an append receives an error. The append itself is not cancelled."""
 LARGEST_BATCH = 2**31 - 1
-NO_LEADER = -1
 OWNERS_KEPT = 4096
 """The number of client addresses for which the result of `owners.number_of` is kept; to compute it takes some microseconds."""
 
@@ -140,7 +139,7 @@ class KnownPartitions:
         """See `Topics`."""
         self._groups.refresh()  # a new leader may look before its mirror has all topics that existed before its leadership
         known = self._groups.topics.get(topic)
-        return known is not None and 0 <= partition < known.count
+        return known is not None and bool(known.exists(partition))
 
 
 class TransactionService:
@@ -274,7 +273,7 @@ class TransactionService:
         if slot < 0 or slots.leadership(slot) is not None:
             return self._config.node_id
         leader_id = views.view_of(slot).leader_id
-        return None if leader_id in (NO_LEADER, self._config.node_id) else int(leader_id)
+        return None if leader_id < 0 or leader_id == self._config.node_id else int(leader_id)
 
     def _coordinator_of(self, transactional_id: str) -> RemoteCoordinator | None:
         """The broker that coordinates a transactional id, as this broker knows; None if it is not known."""
@@ -286,7 +285,7 @@ class TransactionService:
         if slots.leadership(slot) is not None:
             return RemoteCoordinator(self._config.node_id, slots.present_epoch(slot))
         view = views.view_of(slot)
-        unknown = view.leader_id in (NO_LEADER, self._config.node_id)
+        unknown = view.leader_id < 0 or view.leader_id == self._config.node_id
         return None if unknown else RemoteCoordinator(view.leader_id, view.leader_epoch)
 
     def _coordinator_id(self, transactional_id: str) -> int | None:

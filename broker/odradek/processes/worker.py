@@ -14,6 +14,7 @@ finishes its append.
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import time
@@ -70,7 +71,13 @@ from odradek.storage.incoming import prepare
 
 log = logging.getLogger("odradek.requests")
 
+FORWARDED_LIMIT_S = 1.0
+"""The time in seconds that a stop waits for the coordinator. Groups end their requests at once (`Shards.end`); others may wait
+for other brokers for long."""
+UNREAD_LIMIT_S = 2.0
+"""The time in seconds that a stop waits for clients that do not read their responses."""
 STOP_LIMIT_S = 10.0
+"""The time in seconds that a stop waits for everything: what waits longer than the other limits is a sync of the device."""
 HANDSHAKE_NICENESS = 5
 """So that the requests of open connections precede handshakes of others. Not more: the thread also holds Python's lock, for
 which the loop must not wait for long when other processes use all CPUs."""
@@ -503,15 +510,30 @@ class Worker:
         self.data_loop.stop_reading()
         self.purgatory.end()
         self._settle()
+        self.loop.call_later(FORWARDED_LIMIT_S, self._end_forwarded)
+        self.loop.call_later(UNREAD_LIMIT_S, self._end_unread)
         self.loop.call_later(STOP_LIMIT_S, self._give_up)
 
     def _check_drained(self) -> None:
-        if self.data_loop.drained and not self.done.done():
+        """Close the connections that wait for nothing more; their clients need not wait for other clients."""
+        self.data_loop.close_drained()
+        if not self.data_loop.connections and not self.done.done():
             self.done.set_result(None)
+
+    def _end_forwarded(self) -> None:
+        """Close the connections whose requests wait in the coordinator, such as a DeleteTopics for all brokers."""
+        for request in self.forward.due(math.inf):
+            self.forward.fail(request, ForwardError("the broker stops, and the coordinator has not answered yet"))
+        self._settle()
+
+    def _end_unread(self) -> None:
+        """Close the connections whose clients do not read their responses."""
+        self.data_loop.close_answered("the broker stops, and the client did not read its last response")
+        self._settle()
 
     def _give_up(self) -> None:
         if not self.done.done():
-            log.warning("closing the connections that did not read their last response within %g s", STOP_LIMIT_S)
+            log.warning("closing connections whose last request is not answered after %g s", STOP_LIMIT_S)
             self.done.set_result(None)
 
     def close(self) -> None:

@@ -83,7 +83,7 @@ class Fetchers:
         """Take over the changes of `FollowedSlots.look`."""
         changes = list(changes)
         for slot, followed in changes:
-            if followed is None or followed.leader_id in (-1, self._own_id):
+            if followed is None or followed.leader_id < 0 or followed.leader_id == self._own_id:
                 self._followed.pop(slot, None)
             else:
                 self._followed[slot] = followed

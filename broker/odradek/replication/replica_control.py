@@ -12,6 +12,7 @@ announced. A successor announces all slots when it starts.
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import odradek._ext.partition.roles as roles
@@ -50,7 +51,15 @@ SettingsReader = Callable[[Collection[str]], Mapping[str, Mapping[str, str]]]
 """Reads the settings of topics from the metadata store, all in one call; topics without settings may be missing. Raises the
 errors of the store."""
 
+TopicIdReader = Callable[[Collection[str]], Mapping[str, bytes]]
+"""Reads the ids of topics from the metadata store, as they are now and not as they were a moment ago; topics that do not exist
+or have no id are missing. Raises the errors of the store."""
+
 UNHOSTED = (SlotState.SLOT_FREE, SlotState.SLOT_DELETED, SlotState.SLOT_REMOTE)
+
+
+NAMED_DIRECTORIES = 5
+"""The largest number of directories in a log line."""
 
 
 class Logs(Protocol):
@@ -88,6 +97,11 @@ class Logs(Protocol):
         """Take a local partition out of service and rename its directory. Raises OSError."""
         ...
 
+    def set_aside(self, slot: int) -> Path | None:
+        """Take the log of a former topic out of service, and rename its directory so that no start opens it; its files stay.
+        Returns the new path; None if the directory keeps its name, because its log directory cannot be written."""
+        ...
+
     def delete_directory(self, topic: str, partition: int, log_dir: int) -> None:
         """Rename the directory of a partition without a slot, so that the cleaner removes it. Raises OSError."""
         ...
@@ -103,6 +117,7 @@ class ReplicaControl:
     :param broker_id: the id of this broker.
     :param internal: the names of internal topics.
     :param has_partitions: reads whether the cluster has partitions that its controller will publish; raises StoreError.
+    :param read_topic_ids: see `TopicIdReader`.
     """
 
     def __init__(
@@ -113,6 +128,7 @@ class ReplicaControl:
         internal: Collection[str],
         read_settings: SettingsReader,
         has_partitions: Callable[[], bool],
+        read_topic_ids: TopicIdReader,
     ) -> None:
         self._table = table
         self._logs = logs
@@ -120,6 +136,7 @@ class ReplicaControl:
         self._internal = internal
         self._read_settings = read_settings
         self._has_partitions = has_partitions
+        self._read_topic_ids = read_topic_ids
         self._left_out: list[int] = []  # live brokers for which there is no room, as last reported
 
     def start(self) -> None:
@@ -190,17 +207,68 @@ class ReplicaControl:
             len(given_up),
         )  # fmt: skip
 
+    # -- logs of former topics ----------------------------------------------------------------------------------------
+
+    def _set_aside_former(self, entries: Sequence[Assigned] | Sequence[Published]) -> None:
+        """Set aside the logs here of former topics whose names the topics of a request have. A reassignment that completed
+        while this broker was away has left them behind: no controller knows of them, and they would hide the new partitions.
+
+        A request of the controller may be late, so the metadata store must confirm the new topic's id. Raises the errors of
+        the reader before anything is changed. A repetition completes what a predecessor left.
+        """
+        named = {entry.topic: entry.topic_id for entry in entries if entry.topic_id != NO_TOPIC_ID}
+        suspects = {
+            entry.topic
+            for entry in entries
+            if self._hosts(entry.topic, entry.partition)
+            and _is_former(self._table.find(entry.topic, entry.partition), entry.topic_id)
+        }
+        suspects |= {name for name, topic_id in named.items() if _is_former(self._table.last_slot(name), topic_id)}
+        current = self._read_topic_ids(sorted(suspects)) if suspects else {}
+        changed: list[int] = []
+        try:
+            for name, topic_id in current.items():
+                if topic_id == named[name]:
+                    self._set_aside(name, topic_id, changed)
+        finally:
+            self._table.announce(changed)
+
+    def _set_aside(self, name: str, topic_id: bytes, changed: list[int]) -> None:
+        """Set aside all logs of former topics of a name, and free their slots; append the slots to `changed`. First the logs,
+        then their lines in the checkpoints, then the slots: so a successor finds what is left to do."""
+        former = [slot for slot in self._table.slots_of(name) if _is_former(slot, topic_id)]
+        changed += former
+        former_id = slots.log_of(former[0])[2] if former else NO_TOPIC_ID
+        paths = [self._logs.set_aside(slot) for slot in former if slots.state_of(slot) not in UNHOSTED]
+        try:
+            self._logs.forget({name: [slots.partition_of(slot) for slot in former]})
+        except OSError as error:
+            log.error(
+                "cannot remove the lines of the former topic %s from the checkpoints: %s; the next write of the checkpoints "
+                "removes them",
+                name, error,
+            )  # fmt: skip
+        for slot in former:
+            self._table.drop_remote(slot)
+        if paths:
+            log.warning(
+                "set aside %d logs of a former topic %s (topic id %s), which was deleted while it had no replicas here: the "
+                "topic of that name has topic id %s now; the records are kept in %s until you delete these directories",
+                len(paths), name, former_id.hex(), topic_id.hex(), _names_of(paths),
+            )  # fmt: skip
+
     # -- LeaderAndIsr -------------------------------------------------------------------------------------------------
 
     def leader_and_isr(self, request: Any, version: int) -> Any:
         """Make this broker leader or follower of partitions, and create their logs if they do not exist. Returns the response.
 
-        Raises the errors of the settings reader before anything is changed.
+        Raises the errors of the settings reader before any role is changed.
         """
         entries = list(assigned(request, version))
         refusal = self._refusal(request, "LeaderAndIsr")
         if refusal:
             return assigned_response(version, ((entry, refusal) for entry in entries), refusal)
+        self._set_aside_former(entries)
         settings = self._settings_of_new(entries)
         changed: list[int] = []
         outcomes = []
@@ -210,11 +278,13 @@ class ReplicaControl:
         finally:
             self._logs.opened()
             self._table.announce(changed)
-        ignored = sum(code == ErrorCode.STALE_CONTROLLER_EPOCH for _, code in outcomes)
-        if ignored:
-            log.info(
-                "ignored LeaderAndIsr for %d of %d partitions, because their leader epochs are not newer than the known ones",
-                ignored, len(outcomes),
+        refused = [entry for entry, code in outcomes if code == ErrorCode.STALE_CONTROLLER_EPOCH]
+        if refused:
+            log.warning(
+                "refused LeaderAndIsr for %d of %d partitions, such as %s-%d in leader epoch %d: this broker has seen newer "
+                "leader epochs, or another leader in the same one; ZooKeeper was restored from an older backup. The controller "
+                "raises the epochs",
+                len(refused), len(outcomes), refused[0].topic, refused[0].partition, refused[0].state.leader_epoch,
             )  # fmt: skip
         return assigned_response(version, outcomes)
 
@@ -240,14 +310,17 @@ class ReplicaControl:
         if hosted:
             if slots.state_of(slot) == SlotState.SLOT_OFFLINE:
                 return ErrorCode.KAFKA_STORAGE_ERROR
-            known_id = slots.log_of(slot)[2]
-            if NO_TOPIC_ID not in (known_id, entry.topic_id) and known_id != entry.topic_id:
+            if _is_former(slot, entry.topic_id):
                 log.error(
-                    "refused to lead or follow %s-%d with topic id %s: its log here belongs to topic id %s",
-                    entry.topic, entry.partition, entry.topic_id.hex(), known_id.hex(),
+                    "refused to lead or follow %s-%d with topic id %s: its log here belongs to topic id %s, and the topic in "
+                    "the metadata store does not have the requested id",
+                    entry.topic, entry.partition, entry.topic_id.hex(), slots.log_of(slot)[2].hex(),
                 )  # fmt: skip
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             epoch = roles.role_epoch(slot)
+            same = state.leader_epoch == epoch and self._broker_id in state.replicas
+            if same and state.leader == slot_facts.describe(slot).leader_id:
+                return ErrorCode.NONE  # a repeated request, or a new controller, which sends all states
             if state.leader_epoch <= epoch:
                 log.debug(
                     "ignored LeaderAndIsr for %s-%d: leader epoch %d is not newer than %d",
@@ -307,7 +380,11 @@ class ReplicaControl:
     def _take_role(self, entry: Assigned, slot: int) -> int:
         """Make this broker leader or follower of a partition whose log is open. Returns the error code."""
         state = entry.state
-        incarnation = slot_facts.describe(slot).incarnation
+        facts = slot_facts.describe(slot)
+        incarnation = facts.incarnation
+        if facts.epochs and state.leader_epoch < facts.epochs[-1][0]:
+            # The log has records of a newer epoch: records of an older one after them could not be told from others.
+            return ErrorCode.STALE_CONTROLLER_EPOCH
         assignment = {
             "leader_epoch": state.leader_epoch,
             "partition_epoch": state.partition_epoch,
@@ -432,7 +509,7 @@ class ReplicaControl:
         """Publish the live brokers, and merge the partitions into the published state. Returns the response.
 
         A new controller sends the brokers first, without partitions, to a broker that may have started a moment ago. Raises
-        StoreError if such a broker cannot find out whether there are partitions.
+        StoreError if such a broker cannot find out whether there are partitions, or if the ids of topics cannot be read.
         """
         refusal = self._refusal(request, "UpdateMetadata")
         if refusal:
@@ -442,6 +519,7 @@ class ReplicaControl:
         refused: list[str] = []
         try:
             entries = list(published(request, version))
+            self._set_aside_former([entry for entry in entries if entry.state.leader != LEADER_DURING_DELETE])
             self._create_remote(entries)
             for entry in entries:
                 try:
@@ -510,10 +588,11 @@ class ReplicaControl:
                 self._table.drop_remote(slot)
                 changed.append(slot)
             return
-        if slot >= 0 and entry.topic_id != NO_TOPIC_ID and slots.log_of(slot)[2] not in (entry.topic_id, NO_TOPIC_ID):
+        if _is_former(slot, entry.topic_id):
             if not remote:
                 log.warning(
-                    "not publishing %s-%d of topic id %s: its log here belongs to topic id %s until the controller deletes it",
+                    "not publishing %s-%d of topic id %s: its log here belongs to topic id %s, and the topic in the metadata "
+                    "store does not have the published id",
                     entry.topic, entry.partition, entry.topic_id.hex(), slots.log_of(slot)[2].hex(),
                 )  # fmt: skip
                 return
@@ -532,6 +611,19 @@ class ReplicaControl:
             offline=state.offline_replicas or [],
         )
         changed.append(slot)
+
+
+def _is_former(slot: int, topic_id: bytes) -> bool:
+    """Whether a slot belongs to another topic than `topic_id`. :param slot: -1: there is none."""
+    return slot >= 0 and topic_id != NO_TOPIC_ID and slots.log_of(slot)[2] not in (topic_id, NO_TOPIC_ID)
+
+
+def _names_of(paths: Sequence[Path | None]) -> str:
+    """The first of the directories that were set aside, for a log line."""
+    known = [str(path) for path in paths if path is not None]
+    named = ", ".join(known[:NAMED_DIRECTORIES]) or "directories that keep their names, in a log directory that failed"
+    more = len(known) - NAMED_DIRECTORIES
+    return f"{named} and {more} more directories named *-stray" if more > 0 else named
 
 
 def _report_lost_tail(slot: int) -> None:

@@ -57,6 +57,15 @@ class SlotsInUse:
         numbers = self._slots.get(topic)
         return numbers[partition] if numbers is not None and 0 <= partition < len(numbers) else -1
 
+    def of_topic(self, topic: str) -> list[int]:
+        """The slots of a topic's partitions."""
+        return [slot for slot in self._slots.get(topic, ()) if slot >= 0]
+
+    def last(self, topic: str) -> int:
+        """The slot of a topic's last partition; -1 if it has none."""
+        numbers = self._slots.get(topic)
+        return numbers[-1] if numbers else -1
+
     def put(self, topic: str, partition: int, slot: int) -> None:
         """Set the slot of a partition; -1 removes the partition."""
         numbers = self._slots.setdefault(topic, array("i"))
@@ -144,6 +153,23 @@ class PartitionTable:
         marked = file_names.marked_directory_name(state.topic, state.partition, "delete")
         slot_life.go_remote(slot, state.incarnation, os.fsencode(marked))
 
+    def set_aside(self, slot: int) -> Path | None:
+        """Take the log of a former topic out of service and rename its directory, which stays until an operator deletes it. The
+        slot is REMOTE afterwards. May be repeated. Returns the new path; None if the directory keeps its name, because its log
+        directory cannot be written: the log that is opened under this name later renames it."""
+        state = slot_facts.describe(slot)
+        marked = file_names.marked_directory_name(state.topic, state.partition, file_names.STRAY)
+        log_dir = slots.log_dir_of(slot)
+        if not self.shm.log_dir_offline(log_dir):
+            try:
+                slot_life.go_remote(slot, state.incarnation, os.fsencode(marked))
+            except OSError as error:
+                log.error("cannot rename %s to %s: %s; it keeps its name", self.path(slot), marked, error)
+            else:
+                return self.log_dirs[log_dir] / marked
+        slot_life.go_remote(slot, state.incarnation, None)
+        return None
+
     def drop_remote(self, slot: int) -> None:
         """Free the slot of a partition without a log here, because the partition was deleted."""
         topic, partition, *_ = slots.log_of(slot)
@@ -156,6 +182,14 @@ class PartitionTable:
         if self._slots is None:
             self._slots = SlotsInUse(slots.in_use())
         return self._slots
+
+    def slots_of(self, topic: str) -> list[int]:
+        """The slots of a topic's partitions, announced or not."""
+        return self._in_use().of_topic(topic)
+
+    def last_slot(self, topic: str) -> int:
+        """The slot of the topic's last partition, announced or not; -1 if it has none."""
+        return self._in_use().last(topic)
 
     def room(self) -> int:
         """The number of free slots."""

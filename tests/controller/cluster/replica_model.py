@@ -39,6 +39,8 @@ class Replica:
         """Returns an error code."""
         if self.broker_id not in state.replicas:
             return E.UNKNOWN_TOPIC_OR_PARTITION
+        if (state.leader_epoch, state.leader) == (self.leader_epoch, self.leader_id):
+            return E.NONE
         if state.leader_epoch <= self.leader_epoch:
             return E.STALE_CONTROLLER_EPOCH
         self.leader_epoch, self.partition_epoch = state.leader_epoch, state.partition_epoch

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from odradek.controller.cluster import (
     broker_events,
     deletion,
+    epochs,
     failover,
     in_sync,
     leadership,
@@ -33,7 +34,7 @@ from odradek.controller.cluster.partition_states import UncleanElections
 from odradek.controller.cluster.requests import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from odradek.controller.controller import NotController
 from odradek.metadata import znodes
-from odradek.metadata.election import Reign, is_own, run_for_controller, still_reigns
+from odradek.metadata.election import Reign, begin_epoch, is_own, run_for_controller, still_reigns
 from odradek.metadata.store import CHILDREN, Event, Store, StoreError
 from odradek.protocol.errors import ErrorCode, peer_error_text
 
@@ -85,6 +86,7 @@ class ClusterController:
     :param wake: called, in any thread, when `process` has something to do.
     :param again: called in the store thread after a failure: `begin_again` must be called, after the time in seconds.
     :param count: (counter of the meter page, increment): counts elections.
+    :param seen_epoch: returns the largest controller epoch that this broker has seen; 0 if it has seen none.
     :ivar context: the context while this broker is the controller, else None.
     :ivar deleted: the number of topics that were deleted while this broker was the controller.
     :ivar controller_id: the controller that was last seen; NO_CONTROLLER if there is none.
@@ -102,6 +104,7 @@ class ClusterController:
         wake: Callable[[], None] = lambda: None,
         again: Callable[[float], None] = lambda after_s: None,
         count: Callable[[str, int], None] = lambda name, number: None,
+        seen_epoch: Callable[[], int] = lambda: 0,
     ) -> None:
         self._store = store
         self._channels = channels
@@ -111,6 +114,8 @@ class ClusterController:
         self._wake = wake
         self._again = again
         self._count = count
+        self._seen_epoch = seen_epoch
+        self._epoch_attempts = 0  # how often the epoch of this reign was raised
         self._queue: deque[_Changed | _Answered] = deque()  # thread-safe: append and popleft
         self._executor: Executor | None = None
         self._reign: Reign | None = None
@@ -139,12 +144,13 @@ class ClusterController:
         if stat is not None and is_own(self._store, stat) and self.active:
             return
         self.resign()
-        outcome = run_for_controller(self._store, self._broker_id)
+        outcome = run_for_controller(self._store, self._broker_id, self._seen_epoch())
         if isinstance(outcome, int):
             self.controller_id = outcome
             return
         self.controller_id = self._broker_id
         self.elections += 1
+        self._epoch_attempts = 0
         log.info("broker %d is the controller, epoch %d", self._broker_id, outcome.epoch)
         self._begin(outcome)
 
@@ -178,6 +184,27 @@ class ClusterController:
         except BaseException:
             self._discard_until_read_again()
             raise
+
+    def _raise_epoch(self, broker_id: int) -> None:
+        """A broker has seen a newer controller epoch, and no controller has followed this one: begin a newer epoch, and read
+        and send everything again. Raises StoreError."""
+        reign = self._reign
+        epoch = None if reign is None else epochs.raised(reign.epoch, self._epoch_attempts)
+        if reign is None or epoch is None:
+            return
+        self._epoch_attempts += 1
+        newer = begin_epoch(self._store, reign, epoch)
+        if newer is None:
+            self.resign()
+            self.look()
+            return
+        log.warning(
+            "broker %d has seen a newer controller epoch than %d: ZooKeeper was restored from an older backup; the controller "
+            "goes on in epoch %d",
+            broker_id, reign.epoch, epoch,
+        )  # fmt: skip
+        self.resign()
+        self._begin(newer)
 
     def resign(self) -> None:
         """Stop to be the controller: end the channels, forget everything. The controller node is not touched."""
@@ -323,6 +350,9 @@ class ClusterController:
         broker = context.brokers.get(outgoing.broker_id)
         if broker is None or broker.epoch != outgoing.broker_epoch:
             return None  # an older incarnation answered
+        if response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
+            self._raise_epoch(broker.id)
+            return None
         if outgoing.api_key == UPDATE_METADATA or response.error_code != ErrorCode.NONE:
             if response.error_code != ErrorCode.NONE:
                 log.warning(
@@ -332,8 +362,13 @@ class ClusterController:
             if outgoing.api_key != STOP_REPLICA:
                 return None
         if outgoing.api_key == LEADER_AND_ISR:
-            return log_dirs.answered(context, broker.id, _codes_by_id(context, response), self.unclean_elections())
+            return self._roles_answered(context, broker.id, outgoing.request, response)
         return self._replicas_stopped(context, outgoing, response)
+
+    def _roles_answered(self, context: ControllerContext, broker_id: int, request: Any, response: Any) -> Steps[Any]:
+        codes = _codes_by_id(context, response)
+        yield from log_dirs.answered(context, broker_id, codes, self.unclean_elections())
+        yield from epochs.answered(context, broker_id, request, codes)
 
     def _replicas_stopped(self, context: ControllerContext, outgoing: Outgoing, response: Any) -> Steps[Any] | None:
         """The answer to a StopReplica, if it deletes replicas of topics that are being deleted."""

@@ -137,6 +137,7 @@ class ControllerContext:
     :param epoch: the controller epoch. :param epoch_version: the version of its node, which fences all writes.
     :ivar live: ids of the brokers that can lead: registered and not shutting down.
     :ivar offline_dirs: by broker id, the partitions whose replica there is in a failed log directory.
+    :ivar epoch_attempts: how often the leader epoch of a partition was raised, because a broker refused it; see `epochs`.
     :ivar reassigning: the partitions with a reassignment in progress.
     :ivar unclean_elections: the number of unclean elections of this controller.
     :ivar deleted: the number of topics that were removed from this context.
@@ -154,6 +155,7 @@ class ControllerContext:
         self.offline_dirs: dict[int, set[Partition]] = {}
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[uuid.UUID, Topic] = {}
+        self.epoch_attempts: dict[Replica, int] = {}
         self.reassigning: set[Partition] = set()
         self.unclean_elections = 0
         self.deleted = 0
