@@ -137,13 +137,6 @@ class GroupTalk(Wire):
 
     def commit(self, group: str, offsets: dict[tuple[str | bytes, int], Any], version: int = 9, **fields: Any) -> Any:
         """An OffsetCommit; an offset is a number, or a number and a note. Topics by name, or by id from 10 on."""
-        self.send_commit(group, offsets, version, **fields)
-        return self.receive()
-
-    def send_commit(
-        self, group: str, offsets: dict[tuple[str | bytes, int], Any], version: int = 9, **fields: Any
-    ) -> None:
-        """An OffsetCommit, sent without waiting; see `commit`."""
         make = offset_commit.Request
         fields = {"generation_id_or_member_epoch": -1, "member_id": ""} | fields
         topics: dict[str | bytes, list[Any]] = {}
@@ -157,7 +150,7 @@ class GroupTalk(Wire):
             make.OffsetCommitRequestTopic(**_named(topic), partitions=partitions)
             for topic, partitions in topics.items()
         ]
-        self.send(make(group_id=group, topics=told, **fields), offset_commit.API_KEY, version)
+        return self.ask(make(group_id=group, topics=told, **fields), offset_commit.API_KEY, version)
 
     def fetch_offsets(
         self,

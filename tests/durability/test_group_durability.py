@@ -83,7 +83,7 @@ def test_a_commit_that_waits_for_no_other_replica_waits_for_the_device(start, sy
         until(
             lambda: wire.commit("g", {("topic", 0): 1}).topics[0].partitions[0].error_code == NONE, "commits are served"
         )
-        answer = waits_for_its_sync(broker, syncs, wire, lambda: wire.send_commit("g", {("topic", 0): 2}))
+        answer = waits_for_its_sync(broker, syncs, wire, lambda: sent(wire, "commit", "g", {("topic", 0): 2}))
         assert answer.topics[0].partitions[0].error_code == NONE
 
 

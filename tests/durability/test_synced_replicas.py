@@ -14,6 +14,7 @@ from tests.api.group_talk import GroupTalk
 from tests.cluster import shown
 from tests.durability.conftest import Syncs
 from tests.durability.test_flush_messages import BATCH, nothing_came, send, told, until_appended
+from tests.durability.test_group_durability import sent as send_only
 from tests.durability.test_readers_wait import seen
 from tests.waiting import readable, until
 from tests.wire import Wire
@@ -107,7 +108,7 @@ def test_a_commit_is_acknowledged_when_it_is_on_both_devices(pair: Pair, slow: i
         until(lambda: talk.commit("g", {(SYNCED, 0): 1}).topics[0].partitions[0].error_code == 0, "commits are served")
         before = reader.log_end(OFFSETS, 0)
         pair.syncs[slow].hold(f"/{OFFSETS}-0/")
-        talk.send_commit("g", {(SYNCED, 0): 2})
+        send_only(talk, "commit", "g", {(SYNCED, 0): 2})
         until(lambda: reader.log_end(OFFSETS, 0) > before, "the commit is in the log")
         assert told(reader, send(reader, QUICK, acks=-1))[0] == ErrorCode.NONE
         assert reader.latest(OFFSETS, 0) == before

@@ -219,7 +219,8 @@ def test_a_new_leader_counts_what_it_received_as_a_follower_when_it_is_on_its_de
     broker.lead(slot, 1, alone=False)
     slot_probe.append(slot, [batch(2)])
     broker.obey(slot, 2)
-    broker.lead(slot, 3)
+    broker.lead(slot, 3, alone=False)
+    assert replica_probe.note_fetch(slot, 2, 2) == 0
     assert state(slot, "high_watermark", "log_end_offset") == (0, 2)
     flushing.flush(slot)
     assert state(slot, "high_watermark") == (2,)
