@@ -115,8 +115,10 @@ def test_changes_of_in_sync_replicas_are_counted(broker):
     broker.shm.process_starts(2)
     slot = broker.create("t", alone=False)
     broker.lead(slot, 0, alone=False)
+    replica_probe.cluster([1, 2])
 
     def changed():
+        assert replica_probe.note_fetch(slot, 2, 0) == 0
         for before, after in (([1, 2], [1]), ([1], [1, 2]), ([1, 2], [1]), ([1], [1])):
             incarnation = slot_probe.incarnation_of(slot)
             serial = in_sync.propose_in_sync(slot, incarnation, 0, after) if before != after else 0

@@ -193,6 +193,7 @@ def test_a_commit_is_complete_or_is_repeated(
     broker: OneBroker, slot: int, point: FaultPoint, countdown: int, members: tuple[int, ...]
 ) -> None:
     assign(slot, AFTER, leader=True)
+    assert fetch(slot, 3, 10) == 0
     serial = propose(slot, *members)
     broker.die(lambda: commit(slot, serial, *members), point, countdown=countdown)
     slot_upkeep.recover_dead()
