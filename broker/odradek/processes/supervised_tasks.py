@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-log = logging.getLogger("odradek.processes")
+log = logging.getLogger("odradek.supervisor")
 
 RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
