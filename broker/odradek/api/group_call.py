@@ -181,6 +181,10 @@ class RequestContext(Protocol):
         """Address and client id, as shown in log lines."""
 
     @property
+    def log_fields(self) -> dict[str, object]:
+        """The connection and the client, as `extra` of a log call."""
+
+    @property
     def client_id(self) -> str | None:
         """The client id in the request's header."""
 

@@ -11,7 +11,8 @@ from odradek.printable import printable
 CLUSTER_NAME = "kafka-cluster"
 WILDCARD = "*"
 ANYBODY = "User:*"
-ANONYMOUS = "User:ANONYMOUS"
+ANONYMOUS_USER = "ANONYMOUS"
+ANONYMOUS = f"User:{ANONYMOUS_USER}"
 
 
 class ResourceType(IntEnum):
