@@ -234,10 +234,11 @@ def answer(directory, data):
 
 @pytest.fixture
 def short_directory(tmp_path_factory):
-    """A directory whose PID file names this process."""
+    """A directory whose PID file names this process, which holds its lock."""
     directory = tmp_path_factory.mktemp("s")
     write_pid_file(str(directory), [LISTENER])
-    return directory
+    with (directory / ".lock").open("w"):
+        yield directory
 
 
 REPORT = {
