@@ -275,7 +275,8 @@ cdef class ArrivalStream:
             for arrival in self.unchecked:
                 if arrival.connection_id == connection_id:
                     LOG.info("%d request(s) of %s were not executed: they had waited for over %d s when the client had closed "
-                             "the connection", len(self.unchecked) - len(kept), arrival.context.client, LATE_MS // 1000)
+                             "the connection", len(self.unchecked) - len(kept), arrival.context.client, LATE_MS // 1000,
+                             extra=arrival.context.log_fields)
                     break
             self.unchecked = kept
         return 0
@@ -321,7 +322,7 @@ cdef class ArrivalStream:
                 arrival.began_us = 0
             self.begin_task(arrival)
         except Exception:
-            LOG.exception("a forwarded request of %s failed", arrival.context.client)
+            LOG.exception("a forwarded request of %s failed", arrival.context.client, extra=arrival.context.log_fields)
             arrival.reply(STATUS_FAILED, 0, NULL, 0)
         return 0
 

@@ -31,6 +31,7 @@ class CloseReason(IntEnum):
     CLOSE_AUTHENTICATION = ...
     CLOSE_REASONS = ...
 
+SHOWN_CHARACTERS = 300
 Hold: TypeAlias = int
 
 class Pending:

@@ -59,14 +59,20 @@ cdef enum:
 cdef bytes ANONYMOUS = b"User:ANONYMOUS"
 
 
+SHOWN_CHARACTERS = 300
+
+
 def client_name(str peer not None, client_id: str | None) -> str:
-    """A client's name for log lines: "127.0.0.1:40000 (client id app)". Unprintable characters, which could forge a line, are escaped.
+    """A client's name for log lines: "127.0.0.1:40000 (client id app)". Unprintable characters, which could forge a line, are escaped,
+    and only the first 300 characters of the client id are shown: it may have 32,767.
 
     :param peer: its address and port. :param client_id: from its last request; None if no request was read, or it had no client id.
     """
     if client_id is None:
         return f"{peer} (no client id)"
-    shown = "".join([c if c.isprintable() else f"\\x{ord(c):02x}" for c in client_id])
+    shown = "".join([c if c.isprintable() else f"\\x{ord(c):02x}" for c in client_id[:SHOWN_CHARACTERS]])
+    if len(client_id) > SHOWN_CHARACTERS:
+        shown += "..."
     return f"{peer} (client id {shown})"
 
 

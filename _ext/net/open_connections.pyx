@@ -359,7 +359,7 @@ cdef class OpenConnections(FrameReader):
         elif self.protocol_log is not None and reason == CLOSE_OTHER_PROTOCOL:
             text = self.protocol_log(c.peer, text)
         if text is not None and LOG.isEnabledFor(level):
-            LOG.log(level, "%s closed: %s", c.name, text, extra=c.log_fields)
+            LOG.log(level, "%s closed: %s", c.name, text, extra={**c.log_fields, "line_kind": CLOSE_NAMES[reason]})
         try:
             self.handler.closed(c)
             if self.on_closed is not None:

@@ -135,6 +135,16 @@ def test_an_invalid_pid_file_is_an_error(content, tmp_path):
     assert_one_line(odradek("status", "--data-dir", tmp_path), 1, "odradek.pid")
 
 
+@pytest.mark.parametrize("command", ["stop", "status"])
+def test_a_process_that_the_files_of_a_directory_name_is_believed_only_with_its_lock(command, tmp_path):
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
+        (tmp_path / "odradek.pid").write_text(f"{other.pid}\n{start_ticks(other.pid)}\n[]\n")
+        (tmp_path / ".lock").touch()
+        words = f"process {other.pid}", "does not hold its .lock; nothing was done"
+        assert_one_line(odradek(command, "--data-dir", tmp_path), 1, *words)
+        assert other.poll() is None
+
+
 def test_a_process_that_is_no_broker_is_not_signalled():
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
         assert_one_line(odradek("stop", "--pid", other.pid), 1, f"process {other.pid} is not an Odradek broker")
@@ -224,10 +234,11 @@ def answer(directory, data):
 
 @pytest.fixture
 def short_directory(tmp_path_factory):
-    """A directory whose PID file names this process."""
+    """A directory whose PID file names this process, which holds its lock."""
     directory = tmp_path_factory.mktemp("s")
     write_pid_file(str(directory), [LISTENER])
-    return directory
+    with (directory / ".lock").open("w"):
+        yield directory
 
 
 REPORT = {

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from odradek.cli.usage_source import Source, UsageLocation
+from odradek.cli.usage_source import Source, UsageError, UsageLocation, check_same_host
 from odradek.cli.usage_topic import show_topic
 from odradek.cli.usage_view import show_sums
 from odradek.clients import configs
@@ -485,3 +485,18 @@ def test_sums_of_a_client_have_the_number_of_its_transactions(capsys, by):
     without = {key: counts for key, counts in sums.items() if key.client == "web"}
     show_sums(without, (AT - 90_000, AT), by=by, sort="in", limit=None, as_json=False, history=None)
     assert "TRANSACTIONS" not in capsys.readouterr().out
+
+
+def test_a_broker_cannot_send_the_credentials_to_another_host():
+    for servers, host in (
+        ("b1.example:9092", "b1.example"),
+        ("localhost:9092", "127.0.0.1"),
+        ("[::1]:9092", "localhost"),
+    ):
+        check_same_host(servers, host)
+    with pytest.raises(
+        UsageError, match=r"names evil as the host .* not sent there unless --metrics HOST:PORT names it"
+    ):
+        check_same_host("b1.example:9092,evil:9092", "evil")
+    with pytest.raises(UsageError, match=r"names 10\.0\.0\.9 as"):
+        check_same_host("localhost:9092", "10.0.0.9")

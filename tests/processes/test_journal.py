@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.processes import logs
 from odradek.processes.journal import JournalHandler, encode, send
 from odradek.processes.logs import TEXT, Formatter
 
@@ -142,7 +143,8 @@ def test_an_argument_that_cannot_be_shown_loses_nothing(journal: Journal) -> Non
     assert journal.message()["MESSAGE"] == "worker-1: '%r and %d' cannot be formatted with a Silent, 3"
 
 
-def test_a_message_larger_than_a_datagram_is_sent_as_a_file(journal: Journal) -> None:
+def test_a_message_larger_than_a_datagram_is_sent_as_a_file(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "LONGEST_MESSAGE", 1 << 22)
     text = "x" * 3_000_000
     handler(journal.address).emit(record(text))
     assert journal.message()["MESSAGE"] == f"worker-1: {text}"

@@ -318,10 +318,10 @@ def test_files_that_cannot_be_read_or_never_end_are_failures(tmp_path, monkeypat
 
     os.mkfifo(tmp_path / "pipe")
     for path, words in (
-        (tmp_path / "none", "does not exist"),
-        (tmp_path, "is no file"),
-        (tmp_path / "pipe", "is no file"),
-        ("/dev/zero", "is no file"),
+        (tmp_path / "none", "No such file"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "pipe", "it is no regular file"),
+        ("/dev/zero", "it is no regular file"),
     ):
         with pytest.raises(HttpError, match=words):
             download(of_file(path))

@@ -183,11 +183,30 @@ def test_another_mechanism_or_user_cannot_renew():
         log_in(one, Credentials("SCRAM-SHA-256", "alice", "wrong"))
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_nobody_logs_in_under_the_name_of_clients_without_a_login(mechanism):
+    def make(name):
+        return Scram(BY_NAME[name]) if name in BY_NAME else Plain({"ANONYMOUS": digest_of(b"alice-secret")})
+
+    one = Exchange(MECHANISMS, make, lambda _: 0, None, lambda: NOW_MS)
+    credentials = Credentials(mechanism, "ANONYMOUS", "alice-secret")
+    with pytest.raises(LoginError, match="The user name ANONYMOUS is that of clients without a login; choose another"):
+        log_in(one, credentials, users={(name, "ANONYMOUS"): CREDENTIALS[name, "alice"] for name in BY_NAME})
+
+
+def test_a_token_of_the_name_of_clients_without_a_login_is_refused():
+    with pytest.raises(LoginError, match="The user name ANONYMOUS is that of clients"):
+        log_in(
+            exchange(), Credentials("SCRAM-SHA-256", "id", "alice-secret", by_token=True), NOW_MS + 9, owner="ANONYMOUS"
+        )
+
+
 # -- with the client -------------------------------------------------------------------------------------------------
 
 
-def log_in(one, credentials, expires_ms=0):
-    """A login of our client at our server. Returns the last action and the lifetime. :param expires_ms: of its token."""
+def log_in(one, credentials, expires_ms=0, owner="bob", users=CREDENTIALS):
+    """A login of our client at our server. Returns the last action and the lifetime. :param expires_ms: of its token, and
+    `owner`."""
     client = login(credentials)
     ask = next(client)
     action = None
@@ -197,9 +216,9 @@ def log_in(one, credentials, expires_ms=0):
         if isinstance(action, Ask):
             name, user, by_token = action.question
             if by_token:
-                action = one.answered(CREDENTIALS[name, "alice"]._replace(owner="bob", expires_ms=expires_ms))
+                action = one.answered(CREDENTIALS[name, "alice"]._replace(owner=owner, expires_ms=expires_ms))
             else:
-                action = one.answered(CREDENTIALS.get((name, user)) or credential(BY_NAME[name], user))
+                action = one.answered(users.get((name, user)) or credential(BY_NAME[name], user))
         assert action.data is not None, action
         try:
             ask = client.send(answer(action.data, ask.api.key, version))

@@ -1,5 +1,6 @@
 """Key stores and trust stores of all formats, and the errors about those that cannot be read."""
 
+import os
 import subprocess
 
 import pytest
@@ -121,6 +122,25 @@ def test_pkcs12_stores_are_read_whatever_their_type_is_called(tmp_path):
     path.write_bytes(pkcs12.serialize_key_and_certificates(b"b", None, None, others, form))
     assert len(read_trust_store(settings(path, None, SECRET))) == len(others)
     refused(read_key_store, settings(path, None, SECRET), "x.location", "contains no private key")
+
+
+def test_of_a_private_key_in_pkcs12_only_its_own_certificate_is_trusted(tmp_path):
+    """As by Java: whoever has a certificate of the same authority is not trusted."""
+    path = tmp_path / "b.p12"
+    certificate, *others = chain_of(of_broker())
+    above = [*others, x509.load_pem_x509_certificate(ca_pem().encode())]
+    form = serialization.BestAvailableEncryption(SECRET.encode())
+    path.write_bytes(pkcs12.serialize_key_and_certificates(b"b", key_of(of_broker()), certificate, above, form))
+    assert read_trust_store(settings(path, None, SECRET)) == (certificate,)
+
+
+@pytest.mark.parametrize("read", [read_key_store, read_trust_store])
+def test_a_store_that_is_no_regular_file_is_refused_at_once(tmp_path, read):
+    os.mkfifo(tmp_path / "pipe")
+    refused(read, settings(tmp_path / "pipe"), "x.location", "cannot be read: it is no regular file")
+    refused(read, settings("/dev/zero"), "x.location", "cannot be read: it is no regular file")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    refused(read, settings(tmp_path / "link"), "x.location", "cannot be read: it is no regular file")
 
 
 @pytest.mark.parametrize(

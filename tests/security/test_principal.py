@@ -205,3 +205,5 @@ def test_a_name_without_a_rule_is_refused():
     with pytest.raises(MappingError, match="no rule"):
         mapper("RULE:^CN=bob.*$/bob/")(data)
     assert mapper("RULE:^CN=([a-z]*),.*$/$1/")(data) == "User:alice"
+    with pytest.raises(MappingError, match=r"ANONYMOUS of 'CN=alice.*the name of clients without"):
+        mapper("RULE:^CN=.*$/ANONYMOUS/, DEFAULT")(data)

@@ -181,6 +181,10 @@ class RequestContext(Protocol):
         """Address and client id, as shown in log lines."""
 
     @property
+    def log_fields(self) -> dict[str, object]:
+        """The connection and the client, as `extra` of a log call."""
+
+    @property
     def client_id(self) -> str | None:
         """The client id in the request's header."""
 
@@ -241,11 +245,15 @@ def answer_encoded(request: PlainRequest, api: str, encode: Callable[..., bytes]
         payload = encode(*fields)
     except ValueError as error:
         log.error(
-            "cannot encode the %s response for %s: %s; its connection is closed", api, request.context.client, error
-        )
+            "cannot encode the %s response for %s: %s; its connection is closed",
+            api, request.context.client, error, extra=request.context.log_fields,
+        )  # fmt: skip
         request.answer(b"", 0, FAILED)
     except Exception:
-        log.exception("cannot encode the %s response for %s; its connection is closed", api, request.context.client)
+        log.exception(
+            "cannot encode the %s response for %s; its connection is closed",
+            api, request.context.client, extra=request.context.log_fields,
+        )  # fmt: skip
         request.answer(b"", 0, FAILED)
     else:
         request.answer(payload)

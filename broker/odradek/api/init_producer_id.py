@@ -37,10 +37,12 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
 def _idempotent(error: Exception | None, call: TransactionCall) -> Any:
     producer_id = None if error is not None else call.view.producer_ids.next()
     if isinstance(error, ProducerIdsExhausted):
-        log.error("cannot assign a producer id to %s: %s", call.client, error)
+        log.error("cannot assign a producer id to %s: %s", call.client, error, extra=call.log_fields)
         return _refused(ErrorCode.UNKNOWN_SERVER_ERROR)
     if producer_id is None:
-        log.warning("cannot assign a producer id to %s; the client will retry: %s", call.client, error)
+        log.warning(
+            "cannot assign a producer id to %s; the client will retry: %s", call.client, error, extra=call.log_fields
+        )
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return Response(producer_id=producer_id, producer_epoch=0)
 
@@ -54,7 +56,7 @@ def _transactional(request: Any, call: TransactionCall, answer: Answer) -> None:
                 "refused the producer of %s with the transactional id %r: its transaction.timeout.ms is %d, and the broker"
                 " allows 1 to %d (transaction.max.timeout.ms)",
                 call.client, request.transactional_id, request.transaction_timeout_ms,
-                call.view.config.integer(MAX_TIMEOUT_KEY),
+                call.view.config.integer(MAX_TIMEOUT_KEY), extra=call.log_fields,
             )  # fmt: skip
         if code is not ErrorCode.NONE:
             answer(_refused(fenced_before(FIRST_WITH_FENCED, code, call.version)))

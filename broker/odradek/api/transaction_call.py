@@ -159,6 +159,12 @@ class TransactionCall:
     permits: Permits = UNRESTRICTED
 
     @property
+    def log_fields(self) -> dict[str, object]:
+        """As those of a `ForwardContext`."""
+        peer = self.client.partition(" ")[0]  # a client's name begins with its address
+        return {"connection_id": self.connection_id, "client_address": peer, "client_id": self.client_id}
+
+    @property
     def from_broker(self) -> bool:
         """Whether another broker of the cluster probably sent the request: its client id is a broker id, or that of Kafka's
         sender of markers."""

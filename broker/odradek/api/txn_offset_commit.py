@@ -85,7 +85,7 @@ def _is_late(request: PlainRequest, commit: OffsetCommit, view: GroupView) -> bo
     log.warning(
         "closing the connection of %s: a TxnOffsetCommit request for the transactional id %r arrived late, after its producer"
         " had used a newer connection; it is not executed",
-        context.client, commit.transactional_id,
+        context.client, commit.transactional_id, extra=context.log_fields,
     )  # fmt: skip
     request.answer(b"", 0, FAILED)
     return True

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import (
@@ -401,11 +402,11 @@ def explain(
             }
         )
         return
-    click.echo(f"{'allowed' if result.rule.allowed else 'denied'}: {result.why}")
-    click.echo(f"to change that: {result.change}")
+    echo(f"{'allowed' if result.rule.allowed else 'denied'}: {result.why}")
+    echo(f"to change that: {result.change}")
     others = [one for one in result.acls if one != result.rule.acl]
     for one in others:
-        click.echo(f"also applies: {shown(one)}")
+        echo(f"also applies: {shown(one)}")
 
 
 DEFAULT = "allow.everyone.if.no.acl.found"

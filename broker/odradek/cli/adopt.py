@@ -6,8 +6,7 @@ Runs in the process of the command.
 import os
 from collections.abc import Sequence
 
-import click
-
+from odradek.cli.echo import echo
 from odradek.cli.interrupt import Interruption, interrupt_note
 from odradek.cli.log_verify import VerifyError, verify_directories
 from odradek.cli.options import confirm
@@ -117,7 +116,7 @@ def _adopt(
         for descriptor in locks:
             os.close(descriptor)
     if not as_json:
-        click.echo(START_HINT.format(",".join(config.log_dirs)) + _metadata_store_hint(config))
+        echo(START_HINT.format(",".join(config.log_dirs)) + _metadata_store_hint(config))
     return 0
 
 
@@ -207,14 +206,14 @@ def _bits(value: int) -> list[int]:
 def print_adoption(adoption: Adoption, reports: Sequence[DirectoryReport]) -> None:
     """Print the contents of the directories, and the obstacles."""
     version = f", metadata.version {adoption.metadata_version}" if adoption.metadata_version is not None else ""
-    click.echo(f"Broker {adoption.node_id} of cluster {adoption.cluster_id}, {adoption.mode} mode{version}")
+    echo(f"Broker {adoption.node_id} of cluster {adoption.cluster_id}, {adoption.mode} mode{version}")
     for report in reports:
         logs = report.logs.values()
         state = (
             "in use" if report.files.locked else "cleanly shut down" if report.files.clean else "not cleanly shut down"
         )
         stored = size(sum(log.size for log in logs))
-        click.echo(f"  {report.files.path}: {count(len(report.logs), 'log')}, {stored}, {state}")
+        echo(f"  {report.files.path}: {count(len(report.logs), 'log')}, {stored}, {state}")
     sums = _sums(reports)
     shown = list(adoption.topics.values())[:MOST_SHOWN]
     rows = []
@@ -233,7 +232,7 @@ def print_adoption(adoption: Adoption, reports: Sequence[DirectoryReport]) -> No
         )
     print_table(TITLES, rows, "no topics")
     if len(adoption.topics) > MOST_SHOWN:
-        click.echo(f"and {len(adoption.topics) - MOST_SHOWN} more topics: --json shows all")
+        echo(f"and {len(adoption.topics) - MOST_SHOWN} more topics: --json shows all")
     settings = [
         f"{topic.name} ({encode_uuid(topic.topic_id)}): "
         + ", ".join(f"{key}={with_reading(key, value)}" for key, value in topic.configs.items())
@@ -245,17 +244,17 @@ def print_adoption(adoption: Adoption, reports: Sequence[DirectoryReport]) -> No
     _print_lines("Warnings", adoption.warnings)
     _print_lines("Obstacles", adoption.obstacles)
     if not adoption.obstacles:
-        click.echo("There are no obstacles.")
+        echo("There are no obstacles.")
 
 
 def _print_lines(title: str, lines: Sequence[str]) -> None:
     if not lines:
         return
-    click.echo(f"{title}:")
+    echo(f"{title}:")
     for line in lines[:MOST_SHOWN]:
-        click.echo(f"  {line}")
+        echo(f"  {line}")
     if len(lines) > MOST_SHOWN:
-        click.echo(f"  and {len(lines) - MOST_SHOWN} more: --json shows all")
+        echo(f"  and {len(lines) - MOST_SHOWN} more: --json shows all")
 
 
 def _sums(reports: Sequence[DirectoryReport]) -> dict[str, tuple[int, int, int, int]]:

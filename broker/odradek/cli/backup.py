@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail, warn
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import JSON_OPTION
@@ -174,7 +175,7 @@ def _print_created(directory: Path, made: "Created", as_json: bool) -> None:
         echo_json(_summary(manifest) | {"linked_bytes": made.linked_bytes, "notes": made.skipped})
         return
     linked = f", {size(made.linked_bytes)} of them linked to the base" if made.linked_bytes else ""
-    click.echo(f"{directory}: {_described(manifest)}{linked}")
+    echo(f"{directory}: {_described(manifest)}{linked}")
     for sentence in made.skipped:
         warn(sentence)
 
@@ -244,14 +245,14 @@ def verify(directory: Path, processes: int, as_json: bool) -> None:
         errors += [{"file": finding.file, "what": finding.what} for finding in findings]
         echo_json(_summary(manifest) | {"records": records, "errors": errors})
     else:
-        click.echo(f"{directory}: {_described(manifest)}")
+        echo(f"{directory}: {_described(manifest)}")
         for problem in problems:
-            click.echo(f"error {problem.file}: {problem.what}")
+            echo(f"error {problem.file}: {problem.what}")
         if findings:
             from rich.console import Console
 
             print_findings(Console(highlight=False, soft_wrap=True), findings)
-        click.echo("The backup is damaged: do not rely on it." if wrong else "No errors found.")
+        echo("The backup is damaged: do not rely on it." if wrong else "No errors found.")
     sys.exit(1 if wrong else 0)
 
 
@@ -325,10 +326,10 @@ def _restore_logs(directory: Path, targets: tuple[Path, ...], cluster_id: str | 
             _summary(manifest) | {"cluster_id": cluster_id or manifest.cluster_id, "log_dirs": list(map(str, paths))}
         )
         return
-    click.echo(f"restored {_described(manifest)}")
+    echo(f"restored {_described(manifest)}")
     if cluster_id is not None:
-        click.echo(f"The new cluster id is {cluster_id}.")
-    click.echo(f"Start the broker with log.dirs={names}")
+        echo(f"The new cluster id is {cluster_id}.")
+    echo(f"Start the broker with log.dirs={names}")
     if os.geteuid() == 0:
         warn(f"the files belong to root: give them to the user of the broker, with chown -R, before the start: {names}")
 
@@ -366,4 +367,4 @@ def _restore_tree(
     if as_json:
         echo_json({"cluster_id": cluster_id, "nodes": nodes, "zookeeper": options.servers})
     else:
-        click.echo(f"created {count(nodes, 'node')} of cluster {cluster_id} in ZooKeeper at {options.servers}")
+        echo(f"created {count(nodes, 'node')} of cluster {cluster_id} in ZooKeeper at {options.servers}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.options import JSON_OPTION
 
@@ -164,10 +165,10 @@ def _described(one: "x509.Certificate", rules: str) -> dict[str, Any]:
 
 def _print(shown: Presented, rows: list[dict[str, Any]]) -> None:
     if shown.details:
-        click.echo(f"{shown.source} negotiated {shown.details['version']} with {shown.details['cipher_suite']}")
+        echo(f"{shown.source} negotiated {shown.details['version']} with {shown.details['cipher_suite']}")
     for number, row in enumerate(rows):
         expired = " (expired)" if row["days_left"] < 0 else f" ({row['days_left']} days left)"
-        click.echo(f"certificate {number + 1} of {len(rows)}")
+        echo(f"certificate {number + 1} of {len(rows)}")
         for title, value in (
             ("subject", row["subject"]),
             ("issuer", row["issuer"]),
@@ -178,4 +179,4 @@ def _print(shown: Presented, rows: list[dict[str, Any]]) -> None:
             ("SHA-256", row["sha256"]),
             ("principal", row["principal"] or "- (no rule applies)"),
         ):
-            click.echo(f"  {title:<14} {value}")
+            echo(f"  {title:<14} {value}")

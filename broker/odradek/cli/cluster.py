@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import BOOTSTRAP_OPTION, JSON_OPTION, Span, on_cluster
 
@@ -37,16 +38,16 @@ def describe(cluster: "Cluster", as_json: bool) -> None:
     topics = info.view.topics.values()
     internal = sum(topic.internal for topic in topics)
     controller = f"broker {info.view.controller_id}" if info.view.controller_id >= 0 else "none"
-    click.echo(f"Cluster     {info.view.cluster_id or '-'}")
-    click.echo(f"Controller  {controller}{' (it forwards to the KRaft controllers)' if info.kraft else ''}")
-    click.echo(
+    echo(f"Cluster     {info.view.cluster_id or '-'}")
+    echo(f"Controller  {controller}{' (it forwards to the KRaft controllers)' if info.kraft else ''}")
+    echo(
         f"Topics      {len(topics):,} ({internal:,} internal), "
         f"{count(sum(len(topic.partitions) for topic in topics), 'partition')}"
     )
     if info.features is not None and info.features.levels:
         levels = (f"{name} {level}" for name, level in sorted(info.features.levels.items()))
-        click.echo(f"Features    {', '.join(levels)}")
-    click.echo()
+        echo(f"Features    {', '.join(levels)}")
+    echo()
     titles = ["broker", "address", "rack", "version", "leads", "replicas"]
     rows = [
         [

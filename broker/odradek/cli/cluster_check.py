@@ -3,8 +3,7 @@
 import time
 from collections.abc import Collection, Sequence
 
-import click
-
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail, warn
 from odradek.cli.output import count, echo_json, print_table
 from odradek.clients import configs
@@ -83,14 +82,14 @@ def print_text(found: Looked) -> None:
     ]
     if rows:
         print_table(["subject", "broker", "what", "in ZooKeeper", "reported"], rows, "")
-        click.echo()
+        echo()
     for meaning in dict.fromkeys(difference.meaning for difference in found.differences):
         fields = dict.fromkeys(difference.field for difference in found.differences if difference.meaning == meaning)
-        click.echo(f"{', '.join(fields)}: {meaning}")
+        echo(f"{', '.join(fields)}: {meaning}")
     for broker_id, reason in found.silent.items():
         warn(f"broker {broker_id} is registered, but does not respond: {reason}")
     verdict = count(len(rows), "difference") if rows else "no differences"
-    click.echo(f"{count(found.partitions, 'partition')} compared with {count(found.brokers, 'broker')}: {verdict}")
+    echo(f"{count(found.partitions, 'partition')} compared with {count(found.brokers, 'broker')}: {verdict}")
 
 
 def print_json(found: Looked) -> None:

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import click
 
-from odradek.cli.failure import fail, warn
+from odradek.cli.echo import echo
+from odradek.cli.failure import complain, fail, warn
 from odradek.cli.interrupt import interrupt_note
 from odradek.cli.options import command_security
 from odradek.cli.output import count, echo_json, span
@@ -19,6 +20,7 @@ from odradek.clients.cluster import Address, Cluster, parse_servers
 from odradek.clients.errors import ClientError, NoBootstrapServerError, UnreachableError
 from odradek.clients.readiness import Readiness, Wanted, look
 from odradek.clients.security import ClientSecurity
+from odradek.printable import one_line
 
 RESPONSE_S = 10.0
 """The longest time that one broker may take to respond, in seconds."""
@@ -95,7 +97,7 @@ def run(servers: str, wanted: Wanted, timeout_s: float, as_json: bool) -> None:
         _print_json(seen, missing, waited_ms)
         sys.exit(1)
     for line in missing:
-        click.echo(f"odradek: {line}", err=True)
+        complain(line)
     fail(f"the cluster is not ready after {span(waited_ms)}")
 
 
@@ -127,7 +129,7 @@ class Show:
     def __call__(self, text: str) -> None:
         if self._terminal:
             width = 78
-            click.echo(f"\r\x1b[K{text[:width]}", nl=False, err=True)
+            click.echo(f"\r\x1b[K{one_line(text)[:width]}", nl=False, err=True)
             self._shown = True
 
     def end(self) -> None:
@@ -152,7 +154,7 @@ def _print_ready(seen: Readiness, wanted: Wanted, waited_ms: int, as_json: bool)
     brokers = count(len(seen.brokers), "broker")
     verb = "is" if len(seen.brokers) == 1 else "are"
     in_sync = f", and all replicas of {count(seen.partitions, 'partition')} are in sync" if wanted.in_sync else ""
-    click.echo(f"{brokers} {verb} registered{in_sync}; waited {span(waited_ms)}")
+    echo(f"{brokers} {verb} registered{in_sync}; waited {span(waited_ms)}")
 
 
 def _print_json(seen: Readiness | None, missing: Sequence[str], waited_ms: int) -> None:

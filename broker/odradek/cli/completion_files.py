@@ -7,9 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
 from odradek.cli.completion import script
+from odradek.cli.echo import echo
 from odradek.cli.file_writer import write_below
 
 PLACES = {
@@ -33,7 +32,7 @@ def write(directory: Path) -> list[Path]:
 def run(arguments: Sequence[str]) -> None:
     """The program: write the scripts below the directory that the only argument names."""
     for path in write_below("odradek.cli.completion_files", arguments, write):
-        click.echo(path)
+        echo(path)
 
 
 if __name__ == "__main__":

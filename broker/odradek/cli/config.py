@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import (
@@ -287,32 +288,28 @@ def _print(explanation: dict[str, Any]) -> None:
     from odradek.config.readable import with_reading
 
     name = explanation["key"]
-    click.echo(
-        f"{name} of {', '.join(explanation['of'])}" + (f" ({explanation['type']})" if explanation["type"] else "")
-    )
+    echo(f"{name} of {', '.join(explanation['of'])}" + (f" ({explanation['type']})" if explanation["type"] else ""))
     if explanation.get("documentation"):
-        click.echo(f"  {explanation['documentation']}")
+        echo(f"  {explanation['documentation']}")
     if "value" in explanation:
-        click.echo(
+        echo(
             f"  value      {with_reading(name, explanation['value'])}"
             + ("  (read-only: a change requires a restart)" if explanation["read_only"] else "")
         )
         for number, source in enumerate(explanation["chain"]):
             shown = with_reading(source["key"], source["value"])
-            click.echo(f"  {'otherwise ' if number else 'taken from'} {source['key']}={shown}  ({source['source']})")
+            echo(f"  {'otherwise ' if number else 'taken from'} {source['key']}={shown}  ({source['source']})")
     else:
-        click.echo(f"  default    {with_reading(name, explanation['default'])}\n  allowed    {explanation['allowed']}")
+        echo(f"  default    {with_reading(name, explanation['default'])}\n  allowed    {explanation['allowed']}")
         if explanation["comes_from"]:
-            click.echo(
-                f"  taken from the broker's {', '.join(explanation['comes_from'])}, for topics that do not set it"
-            )
+            echo(f"  taken from the broker's {', '.join(explanation['comes_from'])}, for topics that do not set it")
     if "deletes" in explanation:
         deletes = explanation["deletes"]
         losses = [ExpectedDeletion(**loss) for loss in deletes["partitions"]]
-        click.echo(f"  effect of {name}={with_reading(name, deletes['with'])} now:")
+        echo(f"  effect of {name}={with_reading(name, deletes['with'])} now:")
         if deletes["records_at_most"]:
             print_losses(losses, SpaceRules(**deletes["space"]), deletes["exact"])
         else:
-            click.echo("  retention deletes nothing")
+            echo("  retention deletes nothing")
         if policy := deletes["space"]["deletion_policy"]:
-            click.echo(f"the brokers' segment deletion policy {policy} may delete more segments ({DELETION_POLICY})")
+            echo(f"the brokers' segment deletion policy {policy} may delete more segments ({DELETION_POLICY})")

@@ -4,9 +4,8 @@ confirmation, and sends the change. Runs in the process of the command."""
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import click
-
 from odradek import clock
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.options import confirm
 from odradek.cli.output import count, print_table, size, span
@@ -76,7 +75,7 @@ def change(
         confirm(f"This permanently deletes up to {count(lost, 'record')} of {resource}.", yes)
     configs.alter(cluster, resource, settings, unset)
     if not quiet:
-        click.echo(f"changed {resource}")
+        echo(f"changed {resource}")
     return result
 
 
@@ -107,7 +106,7 @@ def print_losses(losses: Sequence[ExpectedDeletion], rules: SpaceRules, exact: b
     :param exact: see `is_exact`.
     """
     records = sum(loss.records for loss in losses)
-    click.echo(f"retention deletes {'' if exact else 'up to '}{count(records, 'record')}:")
+    echo(f"retention deletes {'' if exact else 'up to '}{count(records, 'record')}:")
     rows = [
         [loss.partition, loss.start, loss.before, loss.end, loss.records, size(loss.size)]
         for loss in losses
@@ -122,15 +121,15 @@ def print_losses(losses: Sequence[ExpectedDeletion], rules: SpaceRules, exact: b
 def print_freed(freed: FreedSpace, rules: SpaceRules) -> None:
     """Print how much disk space becomes free, and when."""
     if freed.at_least == freed.at_most:
-        click.echo(f"this frees about {size(freed.at_most)} of log files")
+        echo(f"this frees about {size(freed.at_most)} of log files")
     else:
         limit = "" if rules.segment_bytes is None else f" of up to {size(rules.segment_bytes)} (segment.bytes)"
-        click.echo(
+        echo(
             f"this frees between {size(freed.at_least)} and {size(freed.at_most)} of log files: brokers delete only whole "
             f"segments{limit}, and keep the active segment of each partition until it is rolled"
         )
     if freed.at_most and rules.check_interval_ms is not None and rules.delete_delay_ms is not None:
-        click.echo(
+        echo(
             f"segments are removed from the log within {span(rules.check_interval_ms)} ({CHECK_INTERVAL}), and their files "
             f"are deleted {span(rules.delete_delay_ms)} later ({DELETE_DELAY})"
             + ("; while the disk is full, both happen within seconds" if rules.is_odradek else "")

@@ -8,7 +8,8 @@ import logging
 
 import click
 
-from odradek.cli.failure import fail
+from odradek.cli.echo import echo
+from odradek.cli.failure import complain, fail
 
 
 @click.command("check")
@@ -37,11 +38,11 @@ def check(file: str, overrides: tuple[str, ...], strict: bool) -> None:
     if strict and config.unknown_key_warnings:
         *first, last = (line.removeprefix("ignoring ") for line in config.unknown_key_warnings)
         for line in first:
-            click.echo(f"odradek: {line}", err=True)
+            complain(line)
         fail(last)
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     try:
         launch.check(config)
     except (ConfigError, launch.StartError) as error:
         fail(error)
-    click.echo(f"{file}: a broker can start with this configuration")
+    echo(f"{file}: a broker can start with this configuration")

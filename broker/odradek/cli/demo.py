@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
-
 from odradek.cli.client_library import LONGEST_POLL_S, flush
+from odradek.cli.echo import echo
 from odradek.cli.interrupt import Interruption, without_interruption
 from odradek.testing import Broker, BrokerError
 
@@ -177,29 +176,27 @@ def run_demo(limit_bytes: int, partitions: int) -> None:
     corpus = collect(root, limit_bytes)
     records = sum(map(len, corpus.values()))
     size = sum(len(line) for lines in corpus.values() for line in lines)
-    click.echo(f"corpus    {len(corpus):,} files of {root}: {records:,} records, {size / 1e6:.1f} MB")
+    echo(f"corpus    {len(corpus):,} files of {root}: {records:,} records, {size / 1e6:.1f} MB")
     try:
         with Broker(topics={TOPIC: partitions}) as broker:
-            click.echo(
-                f"broker    process {broker.pid} on {broker.bootstrap_servers}, ready in {broker.start_seconds:.2f} s"
-            )
+            echo(f"broker    process {broker.pid} on {broker.bootstrap_servers}, ready in {broker.start_seconds:.2f} s")
             seconds = produce(broker.bootstrap_servers, corpus)
             _print_rates("produced", records, size, seconds, f"confluent-kafka {confluent_kafka.__version__}, acks=all")
             received, seconds = consume(broker.bootstrap_servers, partitions, records)
             client = f"kafka-python {kafka.__version__}, all in Python, limits this rate, not the broker"
             _print_rates("consumed", records, size, seconds, client)
             compare(corpus, received)
-            click.echo(f"compared  {records:,} records: every byte and the order within each file are equal")
-            click.echo(
+            echo(f"compared  {records:,} records: every byte and the order within each file are equal")
+            echo(
                 f"memory    {broker.pss_bytes() / 1e6:.1f} MB in {len(broker.process_ids())} processes (proportional set size)"
             )
             began = time.monotonic()
             broker.stop()
-            click.echo(f"stopped   in {time.monotonic() - began:.2f} s")
+            echo(f"stopped   in {time.monotonic() - began:.2f} s")
     except BrokerError as error:
         raise DemoError(error) from None
 
 
 def _print_rates(step: str, records: int, size: int, seconds: float, client: str) -> None:
     rates = f"{size / 1e6 / seconds:.1f} MB/s, {records / seconds:,.0f} records/s"
-    click.echo(f"{step}  {records:,} records in {seconds:.2f} s: {rates} ({client})")
+    echo(f"{step}  {records:,} records in {seconds:.2f} s: {rates} ({client})")

@@ -16,6 +16,7 @@ from odradek.cli.interrupt import Interruption
 from odradek.cli.reading import Ends, Place
 from odradek.clients.errors import ClientError
 from odradek.clients.fetching import FetchedRecords, Fetcher
+from odradek.printable import several_lines
 from odradek.storage import compression, old_messages
 
 POLL_S = 1.0
@@ -26,12 +27,16 @@ MOST_DECOMPRESSED_BYTES = 1 << 30
 def output_to(descriptor: int, interruption: Interruption) -> Callable[[bytes], None]:
     """Return a function that writes all bytes passed to it. A signal interrupts a write that blocks on a slow reader.
 
+    On a terminal, control characters of the records are escaped; everything else receives the very bytes.
+
     The function ends the command if the bytes cannot be written, and raises BrokenPipeError if the reader of the pipe has
     ended.
     """
 
+    on_terminal = os.isatty(descriptor)
+
     def write(data: bytes) -> None:
-        left = memoryview(data)
+        left = memoryview(for_terminal(data) if on_terminal else data)
         with interruption.at_once():
             while left:
                 try:
@@ -44,6 +49,11 @@ def output_to(descriptor: int, interruption: Interruption) -> Callable[[bytes], 
                     fail(f"cannot write the records: {error.strerror}")
 
     return write
+
+
+def for_terminal(data: bytes) -> bytes:
+    """Records as a terminal shows them: without control characters, and with what is not UTF-8 as escapes."""
+    return several_lines(data.decode(errors="backslashreplace")).encode()
 
 
 def record_reader(

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.options import (
     BOOTSTRAP_OPTION,
     JSON_OPTION,
@@ -95,13 +96,14 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
         _print(findings)
         warnings = len(findings) - errors
         verdict = "No problems found" if not findings else f"{count(errors, 'error')}, {count(warnings, 'warning')}"
-        click.echo(f"{verdict}; checked {' and '.join(checked)}.")
+        echo(f"{verdict}; checked {' and '.join(checked)}.")
     sys.exit(1 if errors else 0)
 
 
 def _print(findings: list[Any]) -> None:
     for finding in findings:
         colour = "red" if finding.severity == "error" else "yellow"
-        click.echo(f"{click.style(finding.severity, fg=colour)}  {finding.subject}: {finding.what}")
-        click.echo(f"  why it matters: {finding.reason}")
-        click.echo(f"  what to do: {finding.remedy}")
+        echo(finding.severity, nl=False, style=colour)
+        echo(f"  {finding.subject}: {finding.what}")
+        echo(f"  why it matters: {finding.reason}")
+        echo(f"  what to do: {finding.remedy}")

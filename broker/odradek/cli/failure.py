@@ -1,14 +1,20 @@
-"""Prints warnings and errors of a command, one line each, on stderr; `fail` also ends the command."""
+"""Prints warnings and errors of a command on stderr, one line each without control characters; `fail` also ends the command."""
 
 import sys
 from typing import NoReturn
 
-import click
+from odradek.cli.echo import echo
+from odradek.printable import one_line
 
 
 def warn(message: object) -> None:
     """Print a warning as one line on stderr. The command continues."""
-    click.echo(f"odradek: warning: {message}", err=True)
+    echo(f"odradek: warning: {one_line(str(message))}", err=True)
+
+
+def complain(message: object) -> None:
+    """Print an error as one line on stderr. The command continues."""
+    echo(f"odradek: {one_line(str(message))}", err=True)
 
 
 def fail(message: object, code: int = 1) -> NoReturn:
@@ -20,5 +26,5 @@ def fail(message: object, code: int = 1) -> NoReturn:
     for warning in getattr(message, "warnings", ()):
         warn(warning)
     for line in getattr(message, "errors", (message,)):
-        click.echo(f"odradek: {line}", err=True)
+        complain(line)
     sys.exit(code)

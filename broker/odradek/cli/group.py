@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import (
@@ -128,8 +129,8 @@ def explain(cluster: "Cluster", as_json: bool, group_id: str, last: int) -> None
         )
         return
     for line in summary:
-        click.echo(line)
-    click.echo()
+        echo(line)
+    echo()
     rows = [
         [
             when(event.at_ms),
@@ -210,7 +211,7 @@ def delete(cluster: "Cluster", as_json: bool, group_ids: tuple[str, ...], yes: b
     for group_id in offsets:
         groups.delete(cluster, group_id)
         if not as_json:
-            click.echo(f"deleted group {group_id}")
+            echo(f"deleted group {group_id}")
     if as_json:
         echo_json([{"group": name, "deleted": True, "offsets": number} for name, number in offsets.items()])
 
@@ -281,7 +282,7 @@ def reset_offsets(
     if as_json:
         echo_json({"group": group_id, "dry_run": dry_run, "offsets": rows})
     else:
-        click.echo(f"{'would reset' if dry_run else 'reset'} {count(len(changes), 'partition')} of group {group_id}")
+        echo(f"{'would reset' if dry_run else 'reset'} {count(len(changes), 'partition')} of group {group_id}")
 
 
 def _refuse_members(cluster: "Cluster", group_id: str) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import click
-
+from odradek.cli.echo import echo
 from odradek.cli.output import count, print_table
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster
@@ -75,22 +74,22 @@ def show(view: View, members: bool) -> None:
     """Print the view as tables. :param members: whether to print the members."""
     described = view.described
     if described is None:
-        click.echo(f"Group {view.group_id}: has offsets only in the metadata tree; no coordinator knows the group")
+        echo(f"Group {view.group_id}: has offsets only in the metadata tree; no coordinator knows the group")
     else:
-        click.echo(
+        echo(
             f"Group {described.group_id}: {described.state}, {count(len(described.members), 'member')},"
             f" lag {_lag(view.offsets or []):,} ({described.type.lower()} protocol"
             f"{', ' + described.assignor if described.assignor else ''}; coordinator {described.coordinator})"
         )
     if view.offsets is not None:
-        click.echo()
+        echo()
         print_table(OFFSET_TITLES, _cells(OFFSET_TITLES, view.offsets), "  no committed offsets")
     if view.tree:
         titles = [title for title in OFFSET_TITLES if title not in ("client", "host")]
-        click.echo(f"\nOffsets in the metadata tree (/consumers/{view.group_id}/offsets), for clients of Kafka 0.8:\n")
+        echo(f"\nOffsets in the metadata tree (/consumers/{view.group_id}/offsets), for clients of Kafka 0.8:\n")
         print_table(titles, _cells(titles, view.tree), "")
     if members and described is not None:
-        click.echo()
+        echo()
         headings = ["target" if title == "wants" else title for title in MEMBER_TITLES]
         print_table(headings, _cells(MEMBER_TITLES, _members(described)), "  no members")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import (
@@ -237,8 +238,8 @@ def run_load(
         fail(error)
     except OSError as error:
         fail(f"--out {out}: {error.filename or 'a file'}: {error.strerror}; what was committed before is loaded")
-    click.echo(f"{count(outcome.records, 'record')} in {count(outcome.commits, 'commit')}: {version.path}")
-    click.echo(f"summary: {page}")
+    echo(f"{count(outcome.records, 'record')} in {count(outcome.commits, 'commit')}: {version.path}")
+    echo(f"summary: {page}")
     raise SystemExit(outcome.exit_status)
 
 
@@ -266,8 +267,8 @@ def merge(out: str, name: str, at_least: int) -> None:
         summary_of(version)
         with version.locked():
             format_of(version).recover(version)
-            if job.merge_small(version, at_least, click.echo) is None:
-                click.echo(f"{version.path}: no topic and date has {at_least} small files")
+            if job.merge_small(version, at_least, echo) is None:
+                echo(f"{version.path}: no topic and date has {at_least} small files")
     except LoadError as error:
         fail(error)
 
@@ -308,8 +309,8 @@ def printer() -> "Callable[[str], None]":
     try:
         stream = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="backslashreplace")
     except OSError:  # not a file, or closed
-        return partial(click.echo, err=True)
-    return partial(click.echo, file=stream)
+        return partial(echo, err=True)
+    return partial(echo, file=stream)
 
 
 def output_of(out: str) -> Path:
@@ -436,7 +437,7 @@ def spark_and_reader(servers: str, **options: Any) -> "tuple[Reader, SparkOption
 
 def _show(plan: "Plan") -> None:
     for finding in plan.findings:
-        click.echo(finding.text, err=True)
+        echo(finding.text, err=True)
     for part in plan.ranges:
-        click.echo(f"{part.place}: offsets {part.start} to {part.until - 1}")
-    click.echo(f"{plan.offsets} offsets of {len(plan.ranges)} partitions")
+        echo(f"{part.place}: offsets {part.start} to {part.until - 1}")
+    echo(f"{plan.offsets} offsets of {len(plan.ranges)} partitions")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.load import OUT_OPTION, VERSION_OPTION, check_python, output_of, spark_and_reader, spark_options
 from odradek.cli.options import BOOTSTRAP_OPTION, TIMEOUT_OPTION, complete_paths, connection_to, fail_on_cluster
@@ -60,7 +61,7 @@ def verify(
         with version.locked():
             summary = summary_of(version)
             for difference in _differences(version, summary, state, compacted, reader, spark, tables):
-                click.echo(difference)
+                echo(difference)
                 differing += 1
     except ClientError as error:
         fail_on_cluster(error, servers)
@@ -69,7 +70,7 @@ def verify(
     if differing:
         fail(f"{version.path}: {differing} differences")
     where = "its commits" if state is None else "its commits and the broker"
-    click.echo(f"{version.path}: {summary.records} records of {len(summary.partitions)} partitions agree with {where}")
+    echo(f"{version.path}: {summary.records} records of {len(summary.partitions)} partitions agree with {where}")
 
 
 def _tables(usage: str) -> Path:
@@ -123,11 +124,11 @@ def _differences(
         if state is not None:
             there = checks.still_there(summary, state)
             for note in there.notes:
-                click.echo(f"not compared: {note}")
+                echo(f"not compared: {note}")
             yield from checks.differences_from_broker(spark, reader, files, there.ranges, compacted)
         if tables is not None:
             for topic in checks.metering(spark, tables, files, summary):
-                click.echo(
+                echo(
                     f"{topic.topic}: {topic.loaded} records loaded in {topic.hours} whole hours, {topic.metered} counted by the"
                     f" broker: {'equal' if topic.loaded == topic.metered else f'{topic.loaded - topic.metered:+}'}"
                 )

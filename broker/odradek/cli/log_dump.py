@@ -1,6 +1,5 @@
 """``odradek log dump``: prints the contents of log files, as text or as lines of JSON. Runs in the process of the command."""
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from odradek.cli.internal_records import DECODERS
+from odradek.cli.output import json_line
+from odradek.printable import one_line
 from odradek.storage.dump import Decoder, Entry, dump_file, files_of
 
 
@@ -29,14 +30,14 @@ def run_dump(
         Path(name).stat()  # raises before anything is printed
     for path in (file for name in paths for file in files_of(name)):
         if not as_json:
-            console.print(Text(str(path), style="bold"))
+            console.print(Text(one_line(str(path)), style="bold"))
         entries = dump_file(
             path, deep=deep, from_offset=from_offset, to_offset=to_offset, decode=decoder_of(path, topic)
         )
         for entry in entries:
             damaged |= entry["type"] == "damage"
             if as_json:
-                sys.stdout.write(json.dumps({"file": str(path)} | entry, ensure_ascii=False) + "\n")
+                sys.stdout.write(json_line({"file": str(path)} | entry) + "\n")
             else:
                 console.print(line_of(entry))
     return 1 if damaged else 0
@@ -54,4 +55,4 @@ def line_of(entry: Entry) -> Text:
 def _shown(value: Any) -> str:
     if isinstance(value, str):
         return value if value.isprintable() else repr(value)
-    return json.dumps(value, ensure_ascii=False)
+    return json_line(value)

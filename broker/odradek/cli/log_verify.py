@@ -14,6 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from odradek.cli.interrupt import interrupt_note
 from odradek.cli.output import count, size
+from odradek.printable import one_line
 from odradek.storage.log_directory import META_PROPERTIES
 from odradek.storage.verify import DirectoryFiles, DirectoryReport, NotALogDirectoryError, list_directory, verify
 from odradek.storage.verify_log import Finding
@@ -110,7 +111,7 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
         places = (f", {name} {value}" for name, value in (("offset", finding.offset), ("position", finding.position))
                   if value is not None)  # fmt: skip
         console.print("error" if finding.error else "note ", style="red" if finding.error else "yellow", end=" ")
-        console.print(f"{finding.file}{''.join(places)}: {finding.what}", markup=False)
+        console.print(one_line(f"{finding.file}{''.join(places)}: {finding.what}"), markup=False)
     if len(findings) > MOST_SHOWN:
         console.print(f"and {len(findings) - MOST_SHOWN} more findings: --json shows all", markup=False)
 

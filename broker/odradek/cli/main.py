@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import complete_paths
@@ -42,7 +43,7 @@ def show_version(context: click.Context, _: click.Parameter, requested: bool) ->
         return
     from platform import python_version
 
-    click.echo(f"odradek {program_version()}, Python {python_version()}")
+    echo(f"odradek {program_version()}, Python {python_version()}")
     context.exit()
 
 
@@ -189,7 +190,7 @@ def stop(
         seconds = stop_broker(running, timeout)
     except (ConfigError, FindError) as error:
         fail(error)
-    click.echo(f"stopped broker {running.pid} of {directory} in {seconds:.2f} s")
+    echo(f"stopped broker {running.pid} of {directory} in {seconds:.2f} s")
 
 
 @main.command()
@@ -214,9 +215,9 @@ def status(
     except (ConfigError, FindError) as error:
         fail(error)
     if as_json:
-        import json
+        from odradek.cli.output import echo_json
 
-        click.echo(json.dumps(report))
+        echo_json(report)
     else:
         from odradek.cli.status_table import print_status
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from odradek.cli import roff
+from odradek.cli.echo import echo
 from odradek.cli.file_writer import write_below
 from odradek.cli.main import main as root_command
 from odradek.cli.main import program_version
@@ -184,7 +185,7 @@ def _examples(context: click.Context) -> list[str]:
 def run(arguments: Sequence[str]) -> None:
     """The program: write the pages into the directory that the only argument names."""
     paths = write_below("odradek.cli.man", arguments, write)
-    click.echo(f"wrote {len(paths)} pages to {arguments[0]}")
+    echo(f"wrote {len(paths)} pages to {arguments[0]}")
 
 
 if __name__ == "__main__":

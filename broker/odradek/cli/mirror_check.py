@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.cli.failure import warn
+from odradek.cli.echo import echo
+from odradek.cli.failure import complain, warn
 from odradek.cli.mirror import flow_options, load_flows
 from odradek.cli.options import JSON_OPTION
 from odradek.cli.output import count, echo_json, print_table
@@ -109,11 +110,11 @@ def _action(topic: "TopicPlan") -> str:
 
 def _print(document: dict[str, Any]) -> None:
     found = count(len(document["topics"]), "topic") if "source_cluster" in document else "cannot run"
-    click.echo(f"{document['flow']}: {found}, group {document['group']}")
+    echo(f"{document['flow']}: {found}, group {document['group']}")
     rows = [[topic["topic"], topic["copy"], topic["partitions"], topic["action"]] for topic in document["topics"]]
     if rows:
         print_table(TITLES, rows, "")
     for line in document["warnings"]:
         warn(line)
     for line in document["errors"]:
-        click.echo(f"odradek: {line}", err=True)
+        complain(line)

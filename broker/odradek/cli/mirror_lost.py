@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail, warn
 from odradek.cli.mirror import flow_options, load_flows
 from odradek.cli.options import JSON_OPTION
@@ -140,7 +141,7 @@ def _print(plan: "LostPlan", flow: "FlowSettings") -> None:
     from odradek.cli.output import print_table
 
     here, there = flow.source.alias, flow.target.alias
-    click.echo(f"group {plan.group_id} from {here} (lost) to {there}")
+    echo(f"group {plan.group_id} from {here} (lost) to {there}")
     print_table(TITLES, [_row(move) for move in plan.moves], "")
     for topic, number in plan.missing:
         warn(f"{topic}-{number} has a checkpoint, but {there} does not have the partition")
@@ -157,10 +158,10 @@ def _print_end(plan: "LostPlan", flow: "FlowSettings", dry_run: bool, written: i
     repeats = GroupedNumber(sum(move.repeats for move in plan.moves))
     bound = f"at most {repeats} records are read twice, and none is skipped"
     if dry_run:
-        click.echo(f"would commit offsets in {there}; {bound}; nothing was changed")
+        echo(f"would commit offsets in {there}; {bound}; nothing was changed")
         return
     names = ", ".join(sorted({topic for topic, _ in (move.place for move in plan.moves)}))
-    click.echo(
+    echo(
         f"committed the offsets of {count(written, 'partition')} in {there}; its members must read {names} there; {bound}"
     )
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.cli.failure import fail, warn
+from odradek.cli.echo import echo
+from odradek.cli.failure import complain, fail, warn
 from odradek.cli.mirror import flow_options, load_flows
 from odradek.cli.options import JSON_OPTION
 from odradek.cli.output import GroupedNumber, count, echo_json, print_table
@@ -61,7 +62,7 @@ def status(
             with flow.source.connect() as source, flow.target.connect() as target:
                 found = read(flow, edges, source, target, stopped)
         except (FlowError, ClientError) as error:
-            click.echo(f"odradek: {flow.name}: {error}", err=True)
+            complain(f"{flow.name}: {error}")
             failed = True
             continue
         documents.append(as_document(found))
@@ -128,9 +129,7 @@ def _sum(rows: "Iterable[PartitionRow]") -> int:
 def _print(found: "FlowStatus", partitions: bool) -> None:
     workers = count(len(found.workers), "worker") if found.workers else "no worker runs"
     lag = count(_sum(found.partitions), "record")
-    click.echo(
-        f"{found.flow}: {workers}, {count(len(found.partitions), 'partition')}, lag {lag}, group {found.group_id}"
-    )
+    echo(f"{found.flow}: {workers}, {count(len(found.partitions), 'partition')}, lag {lag}, group {found.group_id}")
     if found.workers:
         print_table(WORKER_TITLES, [[worker.name, worker.host, worker.lanes] for worker in found.workers], "")
     if partitions:

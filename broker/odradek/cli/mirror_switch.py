@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail, warn
 from odradek.cli.mirror import load_flows
 from odradek.cli.options import DRY_RUN_OPTION, JSON_OPTION, Span, complete_paths
@@ -164,7 +165,7 @@ def _remark(move: "Move") -> str:
 def _print(plan: "Plan", here: str, there: str) -> None:
     from odradek.cli.output import print_table
 
-    click.echo(f"group {plan.group_id} from {here} to {there}")
+    echo(f"group {plan.group_id} from {here} to {there}")
     rows = [[*move.twin.here, move.offset, move.twin.there[0], move.translated, move.before, _remark(move)]
             for move in plan.moves]  # fmt: skip
     print_table(TITLES, rows, "")
@@ -178,9 +179,9 @@ def _print_end(plan: "Plan", there: str, dry_run: bool) -> None:
     topics = ", ".join(sorted({move.twin.there[0] for move in plan.moves}))
     partitions = count(len(plan.moves), "partition")
     if dry_run:
-        click.echo(f"would commit the offsets of {partitions} in {there}; nothing was changed")
+        echo(f"would commit the offsets of {partitions} in {there}; nothing was changed")
     else:
-        click.echo(f"committed the offsets of {partitions} in {there}; its members must read {topics} there")
+        echo(f"committed the offsets of {partitions} in {there}; its members must read {topics} there")
 
 
 def _echo_document(plan: "Plan", here: str, there: str, committed: bool, refusal: str | None) -> None:

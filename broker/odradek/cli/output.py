@@ -13,10 +13,17 @@ from typing import Any, Protocol
 
 import click
 
+from odradek.printable import in_json, one_cell
+
 
 def echo_json(value: Any) -> None:
     """Print the value as one line of JSON."""
-    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+    click.echo(json_line(value))
+
+
+def json_line(value: Any) -> str:
+    """The value as one line of JSON. Names are written as they are, but for characters that control a terminal."""
+    return in_json(json.dumps(value, ensure_ascii=False, default=str))
 
 
 class GroupedNumber(int):
@@ -27,14 +34,15 @@ class GroupedNumber(int):
 
 
 def cell(value: Any) -> str:
-    """A value as the text of a table cell; "-" for None and for an empty value."""
+    """A value as the text of a table cell; "-" for None and for an empty value. Control characters are escaped: a line break in
+    a name would make another row."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value)) or "-"
-    return str(value)
+        return one_cell(",".join(map(str, value))) or "-"
+    return one_cell(str(value))
 
 
 def is_numeric(rows: Sequence[Sequence[Any]], column: int) -> bool:

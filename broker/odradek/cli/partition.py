@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import (
     BOOTSTRAP_OPTION,
@@ -237,10 +238,10 @@ def _show(name: str, info: "Partition", answers: "list[Explained]") -> None:
     from odradek.clients import partitions
 
     leader = f"leader is broker {info.leader}" if info.leader >= 0 else "has no leader"
-    click.echo(
+    echo(
         f"Partition {name}: {leader}, epoch {info.leader_epoch}, replicas {_ids(info.replicas)}, in sync {_ids(info.in_sync)}"
     )
-    click.echo()
+    echo()
     titles = [
         "broker",
         "role",
@@ -285,7 +286,7 @@ def _show(name: str, info: "Partition", answers: "list[Explained]") -> None:
     for answer in answers:
         if answer.facts is not None:
             for sentence in partitions.findings(answer.facts):
-                click.echo(f"broker {answer.broker_id}: {sentence}")
+                echo(f"broker {answer.broker_id}: {sentence}")
         elif answer.problem is not None:
             warn(f"broker {answer.broker_id}: {answer.problem}")
 

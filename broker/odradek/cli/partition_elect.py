@@ -2,8 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-import click
-
+from odradek.cli.echo import echo
 from odradek.cli.finding import abbreviate
 from odradek.cli.options import confirm
 from odradek.cli.output import cell, count, echo_json, print_table
@@ -91,7 +90,7 @@ def _print(
         echo_json({"dry_run": dry_run, "unclean": unclean, "elections": rows})
         return
     if not rows:
-        click.echo(
+        echo(
             "nothing to elect: every partition has a leader"
             if unclean
             else "nothing to elect: every partition is led by its preferred leader"
@@ -101,10 +100,10 @@ def _print(
     print_table(titles, [list(row.values()) for row in rows], "")
     failed = sum(row["problem"] is not None for row in rows)
     if dry_run:
-        click.echo(f"would elect the leaders of {count(len(rows), 'partition')}; nothing was changed")
+        echo(f"would elect the leaders of {count(len(rows), 'partition')}; nothing was changed")
     else:
         failures = f", {failed} not" if failed else ""
-        click.echo(f"{count(len(rows) - failed, 'leader')} elected{failures}")
+        echo(f"{count(len(rows) - failed, 'leader')} elected{failures}")
 
 
 def _after(partition: Partition, leaders: Mapping[Place, int], dry_run: bool, unclean: bool) -> int | None:

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from odradek.cli.echo import echo
 from odradek.cli.failure import warn
 from odradek.cli.finding import abbreviate
 from odradek.cli.interrupt import interrupt_note
@@ -160,7 +159,7 @@ def _show(work: Work, options: Options) -> None:
     if rows:
         print_table(["topic", "partition", "replicas", "new replicas", "copied to", "bytes to copy"], rows, "")
         if len(work.moves) > len(shown):
-            click.echo(f"and {len(work.moves) - len(shown):,} more partitions (--json lists all)")
+            echo(f"and {len(work.moves) - len(shown):,} more partitions (--json lists all)")
     for place, reason in list(work.skipped.items())[:ROWS_SHOWN]:
         warn(f"{_name(place)} is not moved: {reason}")
     if len(work.skipped) > ROWS_SHOWN:
@@ -303,21 +302,21 @@ def _print_result(
     what = count(begun, "partition")
     if not work.all_moves:
         if not work.skipped:
-            click.echo(_nothing(options))
+            echo(_nothing(options))
     elif options.dry_run:
         resumed = f"; {count(len(work.resumed), 'partition')} are moving already" if work.resumed else ""
-        click.echo(f"{_question(work, options)} This is a dry run: nothing was changed{resumed}")
+        echo(f"{_question(work, options)} This is a dry run: nothing was changed{resumed}")
     elif complete:
         empty = f"; broker {ids_text(options.off)} has no more replicas" if options.off and not options.topics else ""
-        click.echo(f"the replicas of {count(begun + len(work.resumed), 'partition')} have moved{empty}")
+        echo(f"the replicas of {count(begun + len(work.resumed), 'partition')} have moved{empty}")
         if work.led_elsewhere:
-            click.echo(
+            echo(
                 f"the preferred leader does not lead {count(work.led_elsewhere, 'partition')}: `odradek partition elect` "
                 "elects it"
             )
     elif not options.wait:
         rest = f"; {FINISH} removes the throttle when they have ended" if throttle else ""
-        click.echo(f"the replicas of {what} are moving; `odradek partition moves` shows the progress{rest}")
+        echo(f"the replicas of {what} are moving; `odradek partition moves` shows the progress{rest}")
 
 
 def _nothing(options: Options) -> str:

@@ -6,8 +6,7 @@ Runs in the process of the command.
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import click
-
+from odradek.cli.echo import echo
 from odradek.cli.failure import warn
 from odradek.cli.interrupt import interrupt_note
 from odradek.cli.move_wait import wait_for_end
@@ -130,9 +129,9 @@ def cancel(cluster: Cluster, as_json: bool, topics: Collection[str], yes: bool, 
         ]
         echo_json({"dry_run": dry_run, "cancelled": rows, **_removed(removed)})
     elif dry_run:
-        click.echo(f"would cancel the reassignments of {count(len(found), 'partition')}; nothing was changed")
+        echo(f"would cancel the reassignments of {count(len(found), 'partition')}; nothing was changed")
     else:
-        click.echo(
+        echo(
             f"cancelled the reassignments of {count(len(places) - len(failures), 'partition')}"
             if found
             else "no reassignments are in progress"
@@ -163,9 +162,9 @@ def finish(cluster: Cluster, as_json: bool, topics: Collection[str], wait: bool,
         echo_json({"in_progress": left, **_removed(removed)})
     else:
         if left:
-            click.echo(f"{count(left, 'reassignment')} {'is' if left == 1 else 'are'} still in progress")
+            echo(f"{count(left, 'reassignment')} {'is' if left == 1 else 'are'} still in progress")
         elif wait:
-            click.echo("no reassignments are in progress")
+            echo("no reassignments are in progress")
         print_removed(removed)
     if removed.problems or not ended:
         raise SystemExit(1)
@@ -186,14 +185,14 @@ def print_removed(removed: Removed | None) -> None:
     if removed is None:
         return
     if removed.topics:
-        click.echo(f"removed the throttled replicas of {count(len(removed.topics), 'topic')}")
+        echo(f"removed the throttled replicas of {count(len(removed.topics), 'topic')}")
     if removed.brokers:
-        click.echo(f"removed the throttled rates of broker {ids_text(removed.brokers)}")
+        echo(f"removed the throttled rates of broker {ids_text(removed.brokers)}")
     if removed.kept:
         names = ", ".join(removed.kept[:5]) + (f" and {len(removed.kept) - 5} more" if len(removed.kept) > 5 else "")
-        click.echo(f"the throttled rates stay, because topics still have throttled replicas: {names}")
+        echo(f"the throttled rates stay, because topics still have throttled replicas: {names}")
     if not (removed.topics or removed.brokers or removed.kept or removed.problems):
-        click.echo("no throttles to remove")
+        echo("no throttles to remove")
     for problem in removed.problems[:SHOWN]:
         warn(f"cannot remove a throttle: {problem}")
 

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail, warn
 from odradek.cli.interrupt import Interruption, interrupt_note
 from odradek.cli.options import (
@@ -181,7 +182,7 @@ def produce(
         echo_json({"topic": topic, "records": records, "bytes": size})
     else:
         committed = ", in one transaction, which was committed" if "transactional.id" in extra else ""
-        click.echo(f"sent {count(records, 'record')} to {topic}{committed}", err=True)
+        echo(f"sent {count(records, 'record')} to {topic}{committed}", err=True)
 
 
 def _topic(cluster: "Cluster", name: str) -> "TopicInfo":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import COMMAND_CONFIG_OPTION, JSON_OPTION, TIMEOUT_OPTION, key_values, on_cluster
@@ -162,7 +163,7 @@ def set_(
     if as_json:
         echo_json({"entity": dict(wanted.parts), "set": values, "dry_run": dry_run})
     else:
-        click.echo(
+        echo(
             f"{'would set' if dry_run else 'set'} {', '.join(f'{key}={_shown(value)}' for key, value in values.items())} of "
             f"{wanted}"
         )
@@ -187,7 +188,7 @@ def remove(cluster: "Cluster", as_json: bool, entity: "QuotaEntity | None", keys
     if as_json:
         echo_json({"entity": dict(wanted.parts), "removed": removed})
     else:
-        click.echo(f"removed {', '.join(removed)} of {wanted}")
+        echo(f"removed {', '.join(removed)} of {wanted}")
 
 
 @quota.command("throttled")

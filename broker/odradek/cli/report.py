@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 
@@ -63,6 +64,6 @@ def usage(**options: Any) -> None:
     from odradek.jobs.usage_report.job import now, run
 
     try:
-        run(job_of(SimpleNamespace(**options), now()), click.echo)
+        run(job_of(SimpleNamespace(**options), now()), echo)
     except ReportError as error:
         fail(error)

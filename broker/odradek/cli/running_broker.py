@@ -13,6 +13,7 @@ from odradek.config.pid_file import PID_FILE, STATUS_SOCKET, RunningBroker, read
 from odradek.testing.process_tree import open_files, wait_for_end
 from odradek.testing.status import read_status
 
+LOCK_FILE = ".lock"
 ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 _DEFAULT_DIRECTORY_HINT = (
     ", the default log directory: select the broker with --config FILE, --data-dir DIR or --pid PID"
@@ -79,11 +80,28 @@ def _broker_of(directory: str, pid: int | None, is_selected: bool) -> RunningBro
         raise NotRunningError(f"no broker runs on {directory} (it has no {PID_FILE}){hint}")
     if not running.is_alive():
         raise NotRunningError(f"no broker runs on {directory}: process {running.pid} of its {PID_FILE} has ended")
+    _check_lock(directory, running.pid)
     if pid is not None and running.pid != pid:
         raise FindError(
             f"process {pid} is not the supervisor of the broker of {directory}; its supervisor is process {running.pid}"
         )
     return running
+
+
+def _check_lock(directory: str, pid: int) -> None:
+    """Raise FindError if the process does not hold the lock of the directory open: the files in the directory are written by
+    the broker's account, and must not name a process that root then ends."""
+    try:
+        files = open_files(pid)
+    except FileNotFoundError:
+        raise NotRunningError(f"no broker runs on {directory}: process {pid} of its {PID_FILE} has ended") from None
+    except PermissionError:
+        return  # of another user: this one cannot end it either
+    if str(Path(directory).resolve() / LOCK_FILE) not in files:
+        raise FindError(
+            f"process {pid}, which {directory}/{PID_FILE} names, is no broker of this directory: it does not hold its "
+            f"{LOCK_FILE}; nothing was done"
+        )
 
 
 def _starting(directory: str) -> RunningBroker | None:
@@ -109,7 +127,7 @@ def _directory_of(pid: int) -> str:
         raise FindError(f"process {pid} belongs to another user; run this command as that user") from None
     for file in files:
         directory = Path(file).parent
-        if os.path.basename(file) == ".lock" and any((directory / name).exists() for name in (PID_FILE, STATUS_SOCKET)):  # noqa: PTH119
+        if Path(file).name == LOCK_FILE and any((directory / name).exists() for name in (PID_FILE, STATUS_SOCKET)):
             return str(directory)
     raise FindError(f"process {pid} is not an Odradek broker")
 

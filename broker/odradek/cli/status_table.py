@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
+from odradek.cli.echo import echo
 from odradek.cli.output import print_table, size, span
 from odradek.processes.status import recovery_line
 
@@ -28,7 +27,7 @@ def duration(seconds: float) -> str:
 def print_status(report: Mapping[str, Any]) -> None:
     """Print a supervisor's status (``Supervisor.status``) as text and a table."""
     for line in _summary(report):
-        click.echo(line)
+        echo(line)
     columns = dict(_COLUMNS)
     if not any(process["last_exit"] for process in report["processes"]):
         del columns["last_exit"]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import YES_OPTION, confirm, on_cluster
@@ -80,11 +81,11 @@ def create(
     if as_json:
         echo_json(_shown(made, with_password=True))
         return
-    click.echo(f"token id: {made.token.token_id}")
-    click.echo(f"password: {made.password}")
-    click.echo(f"owner: {made.token.owner}")
-    click.echo(f"expires: {when(made.token.expires_ms)}, at the latest {when(made.token.max_ms)}")
-    click.echo(
+    echo(f"token id: {made.token.token_id}")
+    echo(f"password: {made.password}")
+    echo(f"owner: {made.token.owner}")
+    echo(f"expires: {when(made.token.expires_ms)}, at the latest {when(made.token.max_ms)}")
+    echo(
         "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
         f'username="{made.token.token_id}" password="{made.password}" tokenauth="true";'
     )
@@ -182,9 +183,9 @@ def _report(as_json: bool, token_id: str, expires_ms: int, removed: bool = False
     if as_json:
         echo_json({"token_id": token_id, "expires_ms": expires_ms})
     elif removed:
-        click.echo(f"token {token_id} was removed")
+        echo(f"token {token_id} was removed")
     else:
-        click.echo(f"token {token_id} expires at {when(expires_ms)}")
+        echo(f"token {token_id} expires at {when(expires_ms)}")
 
 
 def _shown(found: "SecretToken", with_password: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek import clock
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import (
@@ -103,13 +104,13 @@ def create(
         if as_json:
             echo_json(result)
         elif "partitions" not in result:
-            click.echo(f"topic {name} already exists")
+            echo(f"topic {name} already exists")
         else:
             numbers = ""
             if result["partitions"] > 0:
                 replicas_each = count(result["replication_factor"], "replica")
                 numbers = f" with {count(result['partitions'], 'partition')}, {replicas_each} each"
-            click.echo(f"{'would create' if dry_run else 'created'} topic {name}{numbers}")
+            echo(f"{'would create' if dry_run else 'created'} topic {name}{numbers}")
 
 
 def _assignment(text: str | None, partitions: int | None, replicas: int | None) -> list[list[int]]:
@@ -220,10 +221,10 @@ def describe(cluster: "Cluster", as_json: bool, topics: tuple[str, ...]) -> None
         return
     for number, description in enumerate(descriptions):
         if number:
-            click.echo()
-        click.echo(f"Topic {description['topic']}, id {description['id'] or '-'}")
+            echo()
+        echo(f"Topic {description['topic']}, id {description['id'] or '-'}")
         for key, value in sorted(description["configs"].items()):
-            click.echo(f"  {key}={with_reading(key, value)}")
+            echo(f"  {key}={with_reading(key, value)}")
         titles = ["partition", "leader", "replicas", "in_sync", "start", "end", "records"]
         cells = [[row[title] for title in titles] + [size(row["bytes"])] for row in description["partitions"]]
         print_table([title.replace("_", " ") for title in titles] + ["size"], cells, "no partitions")
@@ -289,7 +290,7 @@ def alter(
         result["partitions"] = partitions
         if not as_json:
             verb = "would have" if dry_run else "now has"
-            click.echo(
+            echo(
                 f"topic {topic} {verb} {count(partitions, 'partition')}; a key may map to another partition than before"
             )
     if as_json:
@@ -353,7 +354,7 @@ def delete(
             echo_json([{"topic": name, "deleted": False, "records": records[name]} for name in names])
         else:
             for name in names:
-                click.echo(f"would delete topic {name} ({count(records[name], 'record')})")
+                echo(f"would delete topic {name} ({count(records[name], 'record')})")
         return
     listed = ", ".join(f"{name} ({count(records[name], 'record')})" for name in names[:5])
     if len(names) > 5:
@@ -372,7 +373,7 @@ def delete(
     else:
         for name, reason in outcome.items():
             if reason is None:
-                click.echo(f"deleted topic {name}")
+                echo(f"deleted topic {name}")
     if refused:
         fail("; ".join(f"topic '{name}' was not deleted: {reason}" for name, reason in refused))
 
@@ -448,7 +449,7 @@ def truncate(
         return
     titles = ["partition", "start", "new_start", "end", "records"]
     print_table([title.replace("_", " ") for title in titles], [[row[title] for title in titles] for row in plan], "")
-    click.echo(f"{'would delete' if dry_run else 'deleted'} {count(total, 'record')} of topic {topic}")
+    echo(f"{'would delete' if dry_run else 'deleted'} {count(total, 'record')} of topic {topic}")
     if space is not None:
         print_freed(*space)
 

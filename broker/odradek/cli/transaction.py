@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.echo import echo
+from odradek.cli.failure import complain
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import (
     DRY_RUN_OPTION,
@@ -135,10 +137,10 @@ def describe(cluster: "Cluster", as_json: bool, transactional_ids: tuple[str, ..
     elif not as_json:
         for number, description in enumerate(descriptions):
             if number:
-                click.echo()
+                echo()
             _show(description)
     for refusal in refusals:
-        click.echo(f"odradek: {refusal}", err=True)
+        complain(refusal)
     if refusals:
         sys.exit(1)
 
@@ -154,15 +156,15 @@ def _show(description: "TransactionDescription") -> None:
     from odradek.cli.output import span, when
     from odradek.clock import now_ms
 
-    click.echo(f"{description.transactional_id}: {description.state}, coordinator is broker {description.coordinator}")
-    click.echo(f"  producer id {description.producer_id}, epoch {description.producer_epoch}")
-    click.echo(f"  transaction timeout: {description.timeout_ms} ms ({span(description.timeout_ms)})")
+    echo(f"{description.transactional_id}: {description.state}, coordinator is broker {description.coordinator}")
+    echo(f"  producer id {description.producer_id}, epoch {description.producer_epoch}")
+    echo(f"  transaction timeout: {description.timeout_ms} ms ({span(description.timeout_ms)})")
     if description.started_ms >= 0:
         age = max(0, now_ms() - description.started_ms)
-        click.echo(f"  open since {when(description.started_ms)} ({span(age)})")
+        echo(f"  open since {when(description.started_ms)} ({span(age)})")
     if description.partitions:
         label = "partitions" if description.state == "Ongoing" else "partitions without a marker"
-        click.echo(f"  {label}: {', '.join(_name(*place) for place in description.partitions)}")
+        echo(f"  {label}: {', '.join(_name(*place) for place in description.partitions)}")
 
 
 def _name(topic: str, number: int) -> str:

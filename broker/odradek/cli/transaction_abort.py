@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
-import click
-
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.finding import abbreviate
 from odradek.cli.options import confirm
@@ -71,7 +70,7 @@ def abort_id(cluster: Cluster, as_json: bool, transactional_id: str, yes: bool, 
         document = {"transactional_id": transactional_id, "aborted": True, "state": after.state}
         echo_json({**document, "producer_id": after.producer_id, "producer_epoch": after.producer_epoch})
     else:
-        click.echo(
+        echo(
             f"aborted the transaction of {transactional_id} in {count(len(described.partitions), 'partition')};"
             f" its producer is fenced (epoch {described.producer_epoch})"
         )
@@ -105,8 +104,8 @@ def _show_plan(as_json: bool, subject: Mapping[str, Any], question: str, markers
     if as_json:
         echo_json({**subject, "aborted": False, "dry_run": True, "markers": [marker._asdict() for marker in markers]})
         return
-    click.echo(question)
-    click.echo("This is a dry run: nothing was changed. Without --dry-run, these abort markers are written:")
+    echo(question)
+    echo("This is a dry run: nothing was changed. Without --dry-run, these abort markers are written:")
     titles = ["topic", "partition", "producer id", "producer epoch", "coordinator epoch"]
     print_table(titles, markers, "none, because the transaction has no partitions")
 
@@ -215,11 +214,9 @@ def abort_in_partition(
         document = {"topic": topic, "partition": number, "aborted": ended, "producer_id": marker.producer_id}
         echo_json({**document, "producer_epoch": marker.producer_epoch})
     elif marker.start_offset is not None and marker.start_offset >= 0:
-        click.echo(f"aborted the transaction of producer {marker.producer_id} in {name}")
+        echo(f"aborted the transaction of producer {marker.producer_id} in {name}")
     else:
-        click.echo(
-            f"wrote an abort marker of producer {marker.producer_id} (epoch {marker.producer_epoch}) into {name}"
-        )
+        echo(f"wrote an abort marker of producer {marker.producer_id} (epoch {marker.producer_epoch}) into {name}")
 
 
 def _fail_known(cluster: Cluster, name: str, known: TransactionDescription) -> NoReturn:

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-import click
-
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail, warn
 from odradek.cli.finding import abbreviate
 from odradek.cli.output import count, echo_json, print_table, span, when
@@ -107,9 +106,9 @@ def _show(cluster: Cluster, found: Search, limit_ms: int, now: int) -> None:
     print_table(titles, rows, f"no hanging transactions{where} (last write more than {span(limit_ms)} ago)")
     _warn_of_known(cluster, found, limit_ms)
     if found.hanging:
-        click.echo("\nTo abort them:")
+        echo("\nTo abort them:")
         for hanging in found.hanging:
-            click.echo(f"  {abort_command(hanging.open)}")
+            echo(f"  {abort_command(hanging.open)}")
 
 
 def _younger(cluster: Cluster, partitions: Sequence[Partition], found: Search) -> list[HangingTransaction]:
@@ -126,7 +125,7 @@ def _note_younger(younger: Sequence[HangingTransaction]) -> None:
     if not younger:
         return
     have, they, them = ("has", "It", "it") if len(younger) == 1 else ("have", "They", "them")
-    click.echo(
+    echo(
         f"{count(len(younger), 'younger open transaction')} {have} no owner: no transactional id has {them} in an open"
         f" transaction. {they} may hang; {LIST_YOUNGER} lists {them}",
         err=True,

@@ -65,6 +65,8 @@ class Source:
             address = _local_address(location)
         elif location.metrics is None and location.servers is not None:
             address = _configured_address(location.servers, timeout)
+            if self._security.authorization is not None:
+                check_same_host(location.servers, address[0])
         else:
             address = parse_address(location.metrics or DEFAULT_ADDRESS)
         self.host, self.port, self._tls = address
@@ -225,6 +227,19 @@ def _configured_address(servers: str, timeout: float) -> tuple[str, int, bool]:
             "run this command there"
         )
     return host, int(port), tls is not None and tls.value == "true"
+
+
+def check_same_host(servers: str, host: str) -> None:
+    """Raise UsageError if the host to which a password or token would be sent is not that of the command line: a broker names
+    it, and could name any."""
+    from odradek.clients.cluster import parse_servers
+
+    given = parse_servers(servers)[0].host
+    if host != given and not (_is_loopback(host) and _is_loopback(given)):
+        raise UsageError(
+            f"the broker at {given} names {host} as the host of its metrics.listener; the password or token is not sent there "
+            "unless --metrics HOST:PORT names it"
+        )
 
 
 def _is_loopback(host: str) -> bool:

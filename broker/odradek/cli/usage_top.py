@@ -5,8 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
+from odradek.cli.echo import echo
 from odradek.cli.output import cell, echo_json, print_table, size
 from odradek.cli.usage_view import name_cell
 from odradek.metrics.usage import entries_of
@@ -111,7 +110,7 @@ def _sum_of(sample: Sample) -> list[str]:
 
 def _echo_sum(sample: Sample) -> None:
     words = ", ".join(f"{text} {title}" for title, text in zip(TITLES, _sum_of(sample), strict=True))
-    click.echo(f"\nTotal: {words}, measured over {sample.seconds:.1f} s")
+    echo(f"\nTotal: {words}, measured over {sample.seconds:.1f} s")
 
 
 def _watch(source: "Source", sequence: Iterator[Sample], by: str, sort: str, limit: int) -> None:

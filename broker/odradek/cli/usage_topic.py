@@ -3,8 +3,7 @@
 import time
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from odradek.cli.echo import echo
 from odradek.cli.output import GroupedNumber, count, echo_json, print_table, size, when
 from odradek.cli.usage_source import UsageError
 from odradek.cli.usage_view import transactions
@@ -121,25 +120,25 @@ def _with_transactions(writers: list[dict[str, Any]], document: dict[str, Any]) 
 def _print(name: str, report: dict[str, Any]) -> None:
     stored = report["topic"]
     records = max(0, stored["end"] - stored["start"])
-    click.echo(
+    echo(
         f"Topic {name}: {size(stored['bytes'])} stored in {count(stored['partitions'], 'partition')}"
         f" (the largest has {size(stored['largest'])}), {records:,} offsets from log start to log end"
     )
     since, until = report["counted_since"], report["counted_until"]
     if since is not None and until is not None:
-        click.echo(f"Bytes, records and errors are counted from {when(since)} to {when(until)}.")
+        echo(f"Bytes, records and errors are counted from {when(since)} to {when(until)}.")
         if until != report["at"]:
-            click.echo(
+            echo(
                 "These counts are from the spool. The columns last, lag and lag s, and the groups, show the state at "
                 f"{when(report['at'])}."
             )
     if report["folded"]:
-        click.echo("Some topics are counted together as 'other', so clients of this topic may be missing here.")
+        echo("Some topics are counted together as 'other', so clients of this topic may be missing here.")
     for title, rows, empty in (
         ("Writers", report["writers"], "  no client wrote to the topic"),
         ("Readers", report["readers"], "  no client read from the topic"),
     ):
-        click.echo(f"\n{title}")
+        echo(f"\n{title}")
         more_titles = ["lag", "lag s"] if title == "Readers" else []
         if any(row.get("transactions") for row in rows):
             more_titles = ["transactions"]
@@ -156,7 +155,7 @@ def _print(name: str, report: dict[str, Any]) -> None:
             *more_titles,
         ]
         print_table(titles, [_cells(row)[: len(titles)] for row in rows], empty)
-    click.echo("\nGroups")
+    echo("\nGroups")
     rows = [[row["group"], row["members"], _grouped(row["lag"]), row["lag_s"]] for row in report["groups"]]
     print_table(["group", "members", "lag", "lag s"], rows, "  no group has committed offsets of the topic")
 

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from odradek.cli.echo import echo
 from odradek.cli.failure import warn
 from odradek.cli.output import GroupedNumber, count, echo_json, print_table, size, span, when
 from odradek.metrics.usage_totals import Counts, UsageKey, grouped, top
@@ -70,8 +69,8 @@ def show_sums(
     cells = [[*map(name_cell, key), *_cells(counts, ends.get(key, 0) if ends else None)] for key, counts in rows]
     print_table(titles, cells, "no usage")
     if period[0] is not None and period[1] is not None:
-        click.echo()
-        click.echo(
+        echo()
+        echo(
             f"Total from {when(period[0])} to {when(period[1])}: {size(total.get('in'))} in, {size(total.get('out'))} out,"
             f" {count(total.get('rin'), 'record')} in, {total.get('rout'):,} out,"
             f" {count(total.get('req'), 'request')}, {count(total.get('err'), 'error')}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import YES_OPTION, confirm, on_cluster
@@ -151,7 +152,7 @@ def add(
     if as_json:
         echo_json({"user": name, "mechanisms": chosen, "iterations": iterations})
     else:
-        click.echo(f"set the password of user '{name}' for {' and '.join(chosen)}")
+        echo(f"set the password of user '{name}' for {' and '.join(chosen)}")
 
 
 @user.command("remove")
@@ -179,7 +180,7 @@ def remove(cluster: "Cluster", as_json: bool, place: Place, names: tuple[str, ..
     if as_json:
         echo_json({"user": name, "removed": removed})
     else:
-        click.echo(f"removed the login of user '{name}' with {' and '.join(removed)}")
+        echo(f"removed the login of user '{name}' with {' and '.join(removed)}")
 
 
 def _show(cluster: "Cluster", as_json: bool, place: Place, name: str | None) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from odradek.config import properties
 from odradek.config.errors import ConfigError, raise_all
+from odradek.config.regular_file import read_regular
 
 PROVIDERS = "config.providers"
 _WHOLE = re.compile(r'(?:^|")\$\{([A-Za-z0-9_.-]+):[^{}"]*\}(?:"|$)')
@@ -118,8 +119,7 @@ def _allowed(path: Path, allowed: Sequence[Path]) -> Path:
 
 def _content(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
-            data = stream.read(LARGEST_FILE + 1)
+        data = read_regular(path, LARGEST_FILE + 1)
     except OSError as error:
         raise _NotFound(f"cannot read {path}: {error.strerror}") from None
     if len(data) > LARGEST_FILE:

@@ -16,8 +16,8 @@ from odradek.controller.topics import Refusal
 from odradek.metadata import token_nodes
 from odradek.metadata.store import BadVersion, NoNode, Store, StoreUnavailable, Transaction, ensure_path
 from odradek.metadata.znodes import CorruptNode
+from odradek.printable import printable
 from odradek.protocol.errors import ErrorCode
-from odradek.security.acl import printable
 from odradek.security.delegation_token import Token, hmac_of, is_id, new_id
 
 log = logging.getLogger("odradek.controller")

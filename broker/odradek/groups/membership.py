@@ -61,7 +61,7 @@ class Membership:
             log.warning(
                 "refused a JoinGroup of client %s at %s to group %s: its subscriptions take %d bytes, more than "
                 "message.max.bytes (%d); subscribe to fewer topics or raise message.max.bytes",
-                join.client_id, join.client_host, group_id, size, limit,
+                join.client_id, join.client_host, group_id, size, limit, extra={"client_address": join.client_host},
             )  # fmt: skip
             error, shard = ErrorCode.UNKNOWN_SERVER_ERROR, None  # the error for a generation that cannot be stored
         if shard is None:
@@ -246,9 +246,8 @@ class Membership:
             why = obstacle or "group.consumer.migration.policy does not allow upgrades"
             log.info(
                 "refused a member of the consumer protocol: classic group %s cannot become a consumer group: %s",
-                group.group_id,
-                why,
-            )
+                group.group_id, why, extra={"client_address": request.client_host},
+            )  # fmt: skip
             return False
         return True
 

@@ -154,6 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
                 "the request GET %s of %s failed with an internal error; responding 500",
                 self.path,
                 self.client_address[0],
+                extra={"client_address": self.client_address[0]},
             )
             response = Response(
                 HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, b"internal error of the broker; see its log\n"

@@ -12,11 +12,11 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.config.listeners import Listener
+from odradek.config.regular_file import read_regular
 from odradek.security.store_files import facts
 
 log = logging.getLogger("odradek.reporter")
@@ -78,8 +78,7 @@ class Credentials:
 def _credentials(key: str, path: str) -> list[bytes]:
     """The credentials in a file, as `_presented` returns them. Raises ConfigError."""
     try:
-        with Path(path).open("rb") as file:
-            lines = [line.strip() for line in file.read(_LARGEST_FILE).splitlines() if line.strip()]
+        lines = [line.strip() for line in read_regular(path, _LARGEST_FILE).splitlines() if line.strip()]
     except (OSError, ValueError) as error:
         raise ConfigError(key, path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not lines:

@@ -23,9 +23,10 @@ from odradek.mirror.positions import noted
 from odradek.mirror.routes import Route
 from odradek.mirror.settings import FlowSettings
 from odradek.mirror.topic_settings import Settings
+from odradek.printable import printable
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import init_producer_id, txn_offset_commit
-from odradek.security.acl import WILDCARD, Acl, AclFilter, Operation, PatternType, Permission, ResourceType, printable
+from odradek.security.acl import WILDCARD, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from odradek.spelling import did_you_mean
 
 log = logging.getLogger("odradek.mirror")

@@ -387,7 +387,10 @@ class GroupService:
                 return ForwardReply(Status.UNSUPPORTED, 0)
             message = [decode(by_key(row.key).request, version, request.payload, body, self._limits[row.key])[0]]
         except ProtocolError as error:
-            log.warning("cannot decode a request of %s: %s; its connection is closed", request.context.client, error)
+            log.warning(
+                "cannot decode a request of %s: %s; its connection is closed",
+                request.context.client, error, extra=request.context.log_fields,
+            )  # fmt: skip
             return ForwardReply(Status.MALFORMED, 0)
         self.refresh()
         call = self._call(version, request)

@@ -9,11 +9,11 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from odradek import clock
 from odradek.config.errors import ConfigError
+from odradek.config.regular_file import read_regular
 from odradek.net.forward_frames import ForwardReply, Status, decode_keys_question
 from odradek.security.http_request import HttpError, request, tls_context
 from odradek.security.sasl.oauth_settings import KeySource, path_of
@@ -39,10 +39,7 @@ def download(source: KeySource) -> bytes:
     if urlsplit(source.url).scheme == "file":
         path = path_of(source.url)
         try:
-            if not Path(path).is_file():  # a pipe or a device could block for ever, or never end
-                raise HttpError(f"{path} is no file" if Path(path).exists() else f"{path} does not exist")
-            with open(path, "rb") as file:
-                data = file.read(LARGEST_BYTES + 1)
+            data = read_regular(path, LARGEST_BYTES + 1)
         except OSError as error:
             raise HttpError(f"{path} cannot be read: {error.strerror}") from None
         if len(data) > LARGEST_BYTES:

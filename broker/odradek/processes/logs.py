@@ -10,7 +10,6 @@ fields of JSON and of the journal. docs/logs.md describes the messages for their
 import json
 import logging
 import os
-import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,7 +18,9 @@ from typing import Any
 
 from odradek._ext.storage.file_calls import take_failures
 from odradek.config.broker_config import BrokerConfig
+from odradek.printable import LONGEST, cut, one_line, several_lines
 from odradek.processes.journal import Field, JournalHandler
+from odradek.processes.line_limits import LineLimits
 from odradek.shm.log_levels import TRACE, apply_levels, word_of
 
 log = logging.getLogger("odradek.storage")
@@ -32,22 +33,51 @@ FIELDS = ("connection_id", "client_id", "client_address")
 """The names that a log call may pass in `extra`: a number and two texts; None for an unknown value."""
 
 _PRIORITY = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-
-
-def _printable(message: str) -> str:
-    """The message on one line: control characters, also those that change the direction of the text, are escaped. A client may
-    have sent them."""
-    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), message)
+LONGEST_MESSAGE = 8000
+"""Characters of a message."""
+LONGEST_ARGUMENT = 1000
+"""Characters of a text in a message; `LONGEST` in a message about a client, which may send ids of 32 KiB."""
+LONGEST_TRACEBACK = 20_000
+"""Characters of a traceback."""
 
 
 def _message(record: logging.LogRecord) -> str:
     """The message of a log call; a call whose arguments do not fit its text is a bug, but its message must not be lost."""
     try:
-        return record.getMessage()
+        message = str(record.msg) % _cut_arguments(record) if record.args else str(record.msg)
     except Exception:
         arguments = record.args if isinstance(record.args, tuple) else (record.args,)
-        return f"{record.msg!r} cannot be formatted with {', '.join(map(_shown, arguments))}"
+        message = f"{record.msg!r} cannot be formatted with {', '.join(map(_shown, arguments))}"
+    return cut(message, LONGEST_MESSAGE)
+
+
+def _cut_arguments(record: logging.LogRecord) -> Any:
+    """The arguments of a log call, with shorter texts. A message that is nothing but one argument has only its own limit."""
+    if not isinstance(record.args, tuple) or record.msg == "%s":
+        return record.args
+    most = LONGEST if getattr(record, "client_address", None) else LONGEST_ARGUMENT
+    return tuple(
+        argument
+        if isinstance(argument, int | float)
+        else _Cut(argument, most if isinstance(argument, str) else LONGEST_ARGUMENT)
+        for argument in record.args
+    )
+
+
+class _Cut:
+    """An argument of a log call whose text is not longer than `most`."""
+
+    def __init__(self, argument: object, most: int) -> None:
+        self._argument = argument
+        self._most = most
+
+    def __str__(self) -> str:
+        return cut(str(self._argument), self._most)
+
+    def __repr__(self) -> str:
+        if isinstance(self._argument, str):
+            return repr(cut(self._argument, self._most))
+        return cut(repr(self._argument), self._most)
 
 
 def _shown(argument: object) -> str:
@@ -67,7 +97,7 @@ def _extra_fields(record: logging.LogRecord) -> Iterator[tuple[str, int | str]]:
     for name in FIELDS:
         value = getattr(record, name, None)
         if value is not None:
-            yield name, value if isinstance(value, int) else str(value)
+            yield name, value if isinstance(value, int) else cut(str(value))
 
 
 def _time_of(record: logging.LogRecord) -> str:
@@ -101,7 +131,7 @@ class Formatter(logging.Formatter):
 
     def journal_fields(self, record: logging.LogRecord) -> Iterator[Field]:
         """The fields of a message for the journal, which adds the time and the process id."""
-        message = f"{self._process}: {_printable(_message(record))}"
+        message = f"{self._process}: {one_line(_message(record))}"
         traceback = self._traceback(record)
         yield "MESSAGE", f"{message}\n{traceback}" if traceback else message
         yield "PRIORITY", _priority(record)
@@ -118,7 +148,7 @@ class Formatter(logging.Formatter):
             yield "ODRADEK_EXCEPTION", traceback
 
     def _as_text(self, record: logging.LogRecord) -> str:
-        message = _printable(_message(record))
+        message = one_line(_message(record))
         if self._journal:
             line = f"{self._process}: {message}"
         else:
@@ -147,7 +177,11 @@ class Formatter(logging.Formatter):
             parts.append(self.formatException(record.exc_info))
         if record.stack_info:
             parts.append(self.formatStack(record.stack_info))
-        return "\n".join(parts)
+        text = several_lines("\n".join(parts))  # the text of an error may contain what a client has sent
+        if len(text) <= LONGEST_TRACEBACK:
+            return text
+        half = LONGEST_TRACEBACK // 2  # the end names the error
+        return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
 
 
 def is_journal() -> bool:
@@ -176,6 +210,7 @@ def make_handler(shape: str) -> logging.Handler:
         else logging.StreamHandler(sys.stderr)
     )
     handler.setFormatter(formatter)
+    handler.addFilter(LineLimits())
     return handler
 
 

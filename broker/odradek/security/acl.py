@@ -6,10 +6,13 @@ Pure. The numbers are those of Kafka's protocol.
 from enum import IntEnum
 from typing import NamedTuple
 
+from odradek.printable import printable
+
 CLUSTER_NAME = "kafka-cluster"
 WILDCARD = "*"
 ANYBODY = "User:*"
-ANONYMOUS = "User:ANONYMOUS"
+ANONYMOUS_USER = "ANONYMOUS"
+ANONYMOUS = f"User:{ANONYMOUS_USER}"
 
 
 class ResourceType(IntEnum):
@@ -63,12 +66,6 @@ class Permission(IntEnum):
     ANY = 1
     DENY = 2
     ALLOW = 3
-
-
-def printable(text: str, most: int = 300) -> str:
-    """A text of a client without characters that could forge a line of a log, and not too long."""
-    cut = text if len(text) <= most else f"{text[:most]}..."
-    return cut if cut.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in cut)
 
 
 class Acl(NamedTuple):

@@ -14,7 +14,8 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from odradek.security.acl import Operation, ResourceType, printable
+from odradek.printable import printable
+from odradek.security.acl import Operation, ResourceType
 from odradek.security.authorizer import Rule
 
 log = logging.getLogger("odradek.authorizer")

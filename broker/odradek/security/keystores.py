@@ -8,7 +8,6 @@ private key or a part of one.
 import re
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import NamedTuple
 
 from cryptography import x509
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, ed25519, r
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from odradek.config.errors import ConfigError
+from odradek.config.regular_file import read_regular
 from odradek.security import jks
 
 LARGEST_FILE = 16 << 20
@@ -120,8 +120,11 @@ def read_trust_store(settings: StoreSettings) -> tuple[x509.Certificate, ...]:
         _no_store_password(settings)
         return _certificates(data, settings, "location", settings.location)
     if form == "PKCS12":
-        _, certificate, others = _pkcs12(data, settings)
-        found = [*([certificate] if certificate is not None else []), *others]
+        key, certificate, others = _pkcs12(data, settings)
+        # As in Java, of a private key's entry only its own certificate is trusted, not the authorities above it.
+        found = [certificate] if key is not None and certificate is not None else others
+        if key is None and certificate is not None:
+            found = [certificate, *others]
     else:
         store = _jks(data, settings)
         ders = [*store.trusted.values(), *(key.chain[0] for key in store.keys if key.chain)]
@@ -139,8 +142,7 @@ def _read(settings: StoreSettings) -> tuple[bytes, str]:
     """The bytes of a store, and its format: PEM, PKCS12 or JKS."""
     assert settings.location is not None
     try:
-        with Path(settings.location).open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
+        data = read_regular(settings.location, LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _wrong(settings, f"cannot be read: {reason}") from None

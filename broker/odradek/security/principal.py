@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import re2
 
+from odradek.security.acl import ANONYMOUS_USER
 from odradek.security.der import DerError, Reader, dotted
 
 USER = "User:"
@@ -218,6 +219,10 @@ def mapper(rules: str) -> Callable[[bytes], str]:
         name = subject_name(certificate)
         for rule in parsed:
             short = rule.apply(name)
+            if short == ANONYMOUS_USER:
+                raise MappingError(
+                    f"ssl.principal.mapping.rules makes {ANONYMOUS_USER} of {name!r}, the name of clients without a login"
+                )
             if short is not None:
                 return USER + short
         raise MappingError(f"no rule of ssl.principal.mapping.rules applies to {name!r}")

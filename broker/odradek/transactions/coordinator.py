@@ -203,6 +203,7 @@ class TransactionCoordinator:
                     "aborting the transaction of %r (producer id %d, epoch %d), and fencing its producer, because %s sent"
                     " InitProducerId for this id",
                     transactional_id, fenced.producer_id, fenced.epoch, client,
+                    extra={"client_address": client.partition(" ")[0]},  # a client's name begins with its address
                 )  # fmt: skip
             reply(error)
 

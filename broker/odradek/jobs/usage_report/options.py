@@ -4,12 +4,16 @@ Pure except for `check_out`, which creates the directory.
 """
 
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from odradek.jobs.usage_report.errors import ReportError
+
+LOGIN = "ODRADEK_PROMETHEUS_LOGIN"
+"""The environment variable with USER:PASSWORD for the Prometheus. Other users of the machine see arguments, but not it."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Source:
     step_s: int = 60
 
     def __str__(self) -> str:
-        return f"spool {self.spool}" if self.spool is not None else f"Prometheus {self.prometheus}"
+        return f"spool {self.spool}" if self.prometheus is None else f"Prometheus {without_login(self.prometheus)}"
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,10 @@ def check_source(spool: str | None, prometheus: str | None, match: str = "", ste
         except ValueError:
             valid = False
         if not valid:
-            raise ReportError(f"--prometheus {prometheus!r}: expected a URL, for example http://localhost:9090")
-        return Source(prometheus=prometheus.rstrip("/"), match=match, step_s=step_s)
+            raise ReportError(
+                f"--prometheus {without_login(prometheus)!r}: expected a URL, for example http://localhost:9090"
+            )
+        return Source(prometheus=_with_login(prometheus.rstrip("/")), match=match, step_s=step_s)
     assert spool is not None
     if not Path(spool).is_dir():
         problem = "is not a directory" if Path(spool).exists() else "does not exist"
@@ -95,6 +101,23 @@ def check_source(spool: str | None, prometheus: str | None, match: str = "", ste
     if not os.access(spool, os.R_OK | os.X_OK):
         raise ReportError(f"--spool {spool}: this user may not read the directory; run the report as a user who may")
     return Source(spool=Path(spool).absolute())
+
+
+def without_login(url: str) -> str:
+    """The URL without user and password, for messages and pages."""
+    return re.sub(r"^([a-z]+://)[^/@]*@", r"\1", url)
+
+
+def _with_login(url: str) -> str:
+    """The URL with the login of the environment. Raises ReportError."""
+    login = os.environ.get(LOGIN)
+    if not login:
+        return url
+    user, colon, password = login.strip().partition(":")
+    if not user or not colon:
+        raise ReportError(f"{LOGIN}: expected USER:PASSWORD")
+    scheme, _, rest = without_login(url).partition("://")
+    return f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{rest}"
 
 
 def check_out(out: str) -> Path:

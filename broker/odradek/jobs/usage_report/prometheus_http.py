@@ -13,8 +13,9 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
-from http.client import HTTPException
-from typing import Any, NamedTuple
+from functools import lru_cache
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 from odradek.jobs.usage_report.errors import ReportError
@@ -28,6 +29,22 @@ _POINT_BYTES = 30
 _STALE_MS = 5 * 60_000  # Prometheus returns the last sample of a series as the current one for this time
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 _TOO_LARGE = ("too many samples", "exceeded maximum resolution", "maximum query", "response too large", "limit")
+
+
+class _NoRedirection(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection, which would take the login to another address."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        return None
+
+
+@lru_cache(maxsize=1)
+def _opener() -> urllib.request.OpenerDirector:
+    """Opens requests directly: the environment names no proxy for them, which would see the login."""
+    return urllib.request.build_opener(_NoRedirection, urllib.request.ProxyHandler({}))
+
 
 Labels = dict[str, str]
 Samples = list[tuple[int, float]]  # (milliseconds, value), in order
@@ -188,7 +205,7 @@ class Prometheus:
         for pause in (*_PAUSES_S, None):
             request = urllib.request.Request(self.url + path, body, self._headers)
             try:
-                with urllib.request.urlopen(request, timeout=self._timeout_s) as response:
+                with _opener().open(request, timeout=self._timeout_s) as response:
                     return self._data(self._content(response, most_bytes))
             except urllib.error.HTTPError as error:
                 with error:
@@ -196,6 +213,8 @@ class Prometheus:
                 if error.code == 413 or (error.code in (400, 422) and any(mark in text.lower() for mark in _TOO_LARGE)):
                     raise _TooLarge(text or "the response is too large") from None
                 problem = f"returned HTTP {error.code}{': ' + text if text else ''}"
+                if 300 <= error.code < 400:
+                    raise ReportError(f"{self.about} {problem}: it redirects; give the address that it names") from None
                 if error.code != 429 and error.code < 500:
                     raise ReportError(f"{self.about} {problem}") from None
             except urllib.error.URLError as error:

@@ -9,10 +9,10 @@ import hmac
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple
 
+from odradek.printable import printable
 from odradek.protocol.errors import ErrorCode, known_error
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import sasl_authenticate, sasl_handshake
-from odradek.security.acl import printable
 from odradek.security.sasl.mechanism import OAUTHBEARER
 from odradek.security.sasl.scram import TOKEN_AUTH, new_nonce
 from odradek.security.sasl.scram_credential import BY_NAME, ScramMechanism, credential_of, salted_password

@@ -16,6 +16,7 @@ from odradek._ext.protocol.messages import ProtocolError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import api_versions, sasl_authenticate, sasl_handshake
 from odradek.protocol.schemas.header import decode_request_header, response_header_version
+from odradek.security.acl import ANONYMOUS_USER
 from odradek.security.sasl.mechanism import (
     Challenge,
     CredentialQuestion,
@@ -283,6 +284,9 @@ class Exchange:
         return self._proven(step)
 
     def _proven(self, step: Proven) -> Action:
+        if step.user == ANONYMOUS_USER:
+            text = f"The user name {ANONYMOUS_USER} is that of clients without a login; choose another name"
+            return self._refuse(Refused(f"the user name {ANONYMOUS_USER} is that of clients without a login", text))
         former = self._former
         if former is not None and step.user != former.user:
             text = f"Cannot change principals during re-authentication from User.{former.user}: User.{step.user}"
