@@ -82,6 +82,19 @@ def test_a_decision_is_explained(broker: Broker) -> None:
     assert everybody["allowed"] and "allow.everyone.if.no.acl.found" in everybody["why"]
 
 
+def test_a_prefix_that_is_a_star_is_explained_as_a_mistake(broker: Broker) -> None:
+    run(broker, "add", "--topic", "*", "--prefix", "--operation", "write", "--allow", "User:star")
+    ask = ("explain", "--topic", "t", "--principal", "User:star", "--operation")
+    denied = run(broker, *ask, "write")
+    assert denied.startswith("denied")
+    assert (
+        "does not apply: allow User:star WRITE on topic prefix * from any host: in a prefix, * is a character" in denied
+    )
+    assert "does not apply" not in run(broker, *ask, "read")
+    answer = json.loads(run(broker, *ask, "write", "--json"))
+    assert [row["name"] for row in answer["mistaken"]] == ["*"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -398,6 +398,7 @@ def explain(
                 "why": result.why,
                 "change": result.change,
                 "acls": [_row(one) for one in result.acls],
+                "mistaken": [_row(one) for one in result.mistaken],
             }
         )
         return
@@ -406,6 +407,11 @@ def explain(
     others = [one for one in result.acls if one != result.rule.acl]
     for one in others:
         click.echo(f"also applies: {shown(one)}")
+    for one in result.mistaken:
+        click.echo(
+            f"does not apply: {shown(one)}: in a prefix, * is a character, so this ACL names only resources whose names begin"
+            " with *; for all resources, add it without --prefix"
+        )
 
 
 DEFAULT = "allow.everyone.if.no.acl.found"

@@ -197,6 +197,8 @@ class Membership:
             refusal = request_error(request, settings)
             if refusal is None and group is not None and group.classic is not None:
                 refusal = join_refusal(group.classic, settings, request)
+                if refusal is not None:
+                    group.classic.record_refusal(request, refusal.error, refusal.message or "")
             if refusal is not None:  # a refused heartbeat creates no group and changes no protocol
                 then(refusal)
                 return
@@ -226,6 +228,8 @@ class Membership:
                 group.group_id,
                 why,
             )
+            why = f"the classic group cannot become one of the consumer protocol: {why}"
+            group.classic.record_refusal(request, ErrorCode.GROUP_ID_NOT_FOUND, why)
             return False
         return True
 
