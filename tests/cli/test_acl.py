@@ -76,6 +76,8 @@ def test_a_decision_is_explained(broker: Broker) -> None:
     answer = json.loads(run(broker, *ask, "User:e", "--json"))
     assert not answer["allowed"] and answer["rule"] == "DefaultDeny"
     assert answer["change"] == "add an ACL that allows DESCRIBE on topic t"
+    pasted = run(broker, *ask, "User:e e").splitlines()[2]
+    assert pasted == "  odradek acl add --topic t --operation describe --allow 'User:e e'"
     everybody = json.loads(
         run(broker, "explain", "--user", "User:x", "--operation", "create-tokens", "--principal", "User:e", "--json")
     )
@@ -108,6 +110,7 @@ def test_a_prefix_that_is_a_star_is_explained_as_a_mistake(broker: Broker) -> No
         ),
         (("add", "--cluster", "--operation", "read", "--allow", "User:a"), "READ does not exist for CLUSTER"),
         (("explain", "--operation", "read", "--principal", "User:a"), "give one resource"),
+        (("explain", "--topic", "t", "--operation", "read", "--principal", "carol"), "did you mean 'User:carol'?"),
     ],
 )
 def test_a_wrong_command_line_says_what_is_right(broker: Broker, words: tuple[str, ...], message: str) -> None:
