@@ -656,7 +656,8 @@ cdef class DelayedProduce(Pending):
         if self.request.acks == 0:
             self.delays.responses.count_answer(&self.request, self.items, 0)
             if any_refused(&self.request, self.items):
-                connection.data_loop.begin_close(connection, CLOSE_HANDLER, "a record batch sent with acks=0 was refused")
+                connection.data_loop.begin_close(
+                    connection, CLOSE_HANDLER, self.delays.responses.text_of_refusal(&self.request, self.items))
             self.complete(())
             return 0
         self.begin()

@@ -472,7 +472,7 @@ cdef class ProduceHandler:
                 self.responses.request_flush(request, self.items)
                 self.responses.count_answer(request, self.items, 0)
                 if any_refused(request, self.items):
-                    out.begin_close(connection, CLOSE_HANDLER, "a record batch sent with acks=0 was refused")
+                    out.begin_close(connection, CLOSE_HANDLER, self.responses.text_of_refusal(request, self.items))
             else:
                 self.responses.write_response(out, request, self.items, self.record_errors, wait_ms)
         self.request_count = self.item_count = 0

@@ -24,6 +24,7 @@ cdef class ProduceResponses:
                             int64_t wait_ms) except -1
     cdef int count_in(self, ProduceRequest* request, ProduceItem* items) noexcept
     cdef int count_answer(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept
+    cdef str text_of_refusal(self, ProduceRequest* request, ProduceItem* items)
     cdef int request_flush(self, ProduceRequest* request, ProduceItem* items) except -1
     cdef int request_flush_of(self, ProduceItem* item) except -1
 

@@ -24,8 +24,29 @@ from odradek._ext.protocol.cursor cimport (
     write_string_length,
     write_uvarint,
 )
-from odradek._ext.protocol.kafka_errors cimport KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER
-from odradek._ext.shm.layout cimport slot_at
+from odradek._ext.protocol.kafka_errors cimport (
+    CORRUPT_MESSAGE,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_RECORD,
+    INVALID_REQUIRED_ACKS,
+    INVALID_TIMESTAMP,
+    INVALID_TOPIC_EXCEPTION,
+    INVALID_TXN_STATE,
+    KAFKA_STORAGE_ERROR,
+    MESSAGE_TOO_LARGE,
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER_OR_FOLLOWER,
+    NO_ERROR,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    REQUEST_TIMED_OUT,
+    TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
+from odradek._ext.shm.layout cimport Slot, slot_at
 from odradek._ext.shm.metering cimport (
     BYTES_REJECTED,
     PRODUCE_FAILED,
@@ -78,6 +99,43 @@ cdef int attach_record_errors(ProduceRequest* request, ProduceItem* item, list r
     item.record_errors = <int32_t>len(record_errors)
     request.record_errors += <int32_t>len(errors.listed)
     return 0
+
+
+# Kafka's names of the errors of a batch, for the log
+cdef dict ERROR_NAMES = {
+    CORRUPT_MESSAGE: "CORRUPT_MESSAGE",
+    UNKNOWN_TOPIC_OR_PARTITION: "UNKNOWN_TOPIC_OR_PARTITION",
+    NOT_LEADER_OR_FOLLOWER: "NOT_LEADER_OR_FOLLOWER",
+    REQUEST_TIMED_OUT: "REQUEST_TIMED_OUT",
+    MESSAGE_TOO_LARGE: "MESSAGE_TOO_LARGE",
+    NOT_ENOUGH_REPLICAS: "NOT_ENOUGH_REPLICAS",
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND: "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    INVALID_REQUIRED_ACKS: "INVALID_REQUIRED_ACKS",
+    TOPIC_AUTHORIZATION_FAILED: "TOPIC_AUTHORIZATION_FAILED",
+    INVALID_TIMESTAMP: "INVALID_TIMESTAMP",
+    OUT_OF_ORDER_SEQUENCE_NUMBER: "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    INVALID_PRODUCER_EPOCH: "INVALID_PRODUCER_EPOCH",
+    INVALID_TXN_STATE: "INVALID_TXN_STATE",
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    KAFKA_STORAGE_ERROR: "KAFKA_STORAGE_ERROR",
+    UNSUPPORTED_COMPRESSION_TYPE: "UNSUPPORTED_COMPRESSION_TYPE",
+    INVALID_RECORD: "INVALID_RECORD",
+    UNKNOWN_TOPIC_ID: "UNKNOWN_TOPIC_ID",
+    INVALID_TOPIC_EXCEPTION: "INVALID_TOPIC_EXCEPTION",
+}
+
+
+cdef str name_of_topic(ProduceRequest* request, ProduceItem* item):
+    """The topic's name for a line of the log, with escapes: clients choose it. Its id if the broker does not know the topic by its id."""
+    cdef Slot* slot
+    cdef str quoted
+    if request.version < PRODUCE_BY_ID:
+        quoted = ascii((<const char*>item.topic)[:item.topic_bytes].decode("utf-8", "backslashreplace"))
+        return quoted[1:len(quoted) - 1]
+    if item.slot:
+        slot = slot_at(item.slot - 1)
+        return (<const char*>slot.topic)[:slot.topic_bytes].decode("ascii", "backslashreplace")
+    return f"with id {(<const char*>item.topic)[:16].hex()}"
 
 
 cdef class ProduceResponses:
@@ -225,6 +283,23 @@ cdef class ProduceResponses:
         if item.flush_offset and slot_at(item.slot - 1).flushed_offset < item.flush_offset:
             self.flusher.request(item.slot - 1)
         return 0
+
+    cdef str text_of_refusal(self, ProduceRequest* request, ProduceItem* items):
+        """Why the connection of a request with acks=0 is closed, for the log: its client receives no response. One item is refused."""
+        cdef int i, more = 0
+        cdef ProduceItem* refused = NULL
+        for i in range(request.first, request.first + request.count):
+            if items[i].error == NO_ERROR:
+                continue
+            if refused == NULL:
+                refused = &items[i]
+            else:
+                more += 1
+        others = f", and {more} other batches of the request" if more else ""
+        reason = "" if refused.message == NULL else f" ({refused.message.decode()})"
+        error = ERROR_NAMES.get(refused.error, f"error {refused.error}")
+        return (f"the record batch for partition {refused.partition} of topic {name_of_topic(request, refused)}{others}, sent with acks=0, "
+                f"was refused with {error}{reason}; the client learns this only by the end of its connection")
 
     def take_refusals(self):
         """Return the refusals since the last call because of a lack of room for producers; None if there were none.

@@ -7,6 +7,7 @@ import pytest
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import metadata, produce
 from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batches
+from tests.waiting import until
 from tests.wire import NOBODY, batch, offsets, produce_request, values, with_crc
 
 pytestmark = pytest.mark.xdist_group("api-produce")
@@ -309,6 +310,25 @@ def test_an_error_with_acks_0_closes_the_connection(wire, connect, name, records
     other.send(produce_request([(name, [(0, records)])], acks=0), KEY, 9)
     assert other.closed_by_broker()
     assert wire.fetch(name, 0).high_watermark == 0
+
+
+@pytest.mark.parametrize("version", [9, 13])
+@pytest.mark.parametrize("codec", [0, 1])
+def test_the_end_of_a_connection_with_acks_0_names_topic_partition_and_error(
+    wire_broker, wire, connect, name, version, codec
+):
+    topic_id = wire.create(name)
+    topic = name if version < 13 else topic_id
+    other = connect()
+    other.send(
+        produce_request([(topic, [(0, batch(b"v")), (0, damaged(batch(b"v" * 50, codec=codec), 70))])], acks=0),
+        KEY,
+        version,
+    )
+    assert other.closed_by_broker()
+    error = "CORRUPT_MESSAGE (the record batch is corrupt: its CRC or its length is wrong)"
+    words = f"the record batch for partition 0 of topic {name}, sent with acks=0, was refused with {error}"
+    until(lambda: words in wire_broker.log_file.read_text(), "the log names what was refused")
 
 
 @pytest.mark.parametrize("acks", [1, -1])

@@ -76,10 +76,25 @@ def test_a_decision_is_explained(broker: Broker) -> None:
     answer = json.loads(run(broker, *ask, "User:e", "--json"))
     assert not answer["allowed"] and answer["rule"] == "DefaultDeny"
     assert answer["change"] == "add an ACL that allows DESCRIBE on topic t"
+    pasted = run(broker, *ask, "User:e e").splitlines()[2]
+    assert pasted == "  odradek acl add --topic t --operation describe --allow 'User:e e'"
     everybody = json.loads(
         run(broker, "explain", "--user", "User:x", "--operation", "create-tokens", "--principal", "User:e", "--json")
     )
     assert everybody["allowed"] and "allow.everyone.if.no.acl.found" in everybody["why"]
+
+
+def test_a_prefix_that_is_a_star_is_explained_as_a_mistake(broker: Broker) -> None:
+    run(broker, "add", "--topic", "*", "--prefix", "--operation", "write", "--allow", "User:star")
+    ask = ("explain", "--topic", "t", "--principal", "User:star", "--operation")
+    denied = run(broker, *ask, "write")
+    assert denied.startswith("denied")
+    assert (
+        "does not apply: allow User:star WRITE on topic prefix * from any host: in a prefix, * is a character" in denied
+    )
+    assert "does not apply" not in run(broker, *ask, "read")
+    answer = json.loads(run(broker, *ask, "write", "--json"))
+    assert [row["name"] for row in answer["mistaken"]] == ["*"]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +110,7 @@ def test_a_decision_is_explained(broker: Broker) -> None:
         ),
         (("add", "--cluster", "--operation", "read", "--allow", "User:a"), "READ does not exist for CLUSTER"),
         (("explain", "--operation", "read", "--principal", "User:a"), "give one resource"),
+        (("explain", "--topic", "t", "--operation", "read", "--principal", "carol"), "did you mean 'User:carol'?"),
     ],
 )
 def test_a_wrong_command_line_says_what_is_right(broker: Broker, words: tuple[str, ...], message: str) -> None:

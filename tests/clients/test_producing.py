@@ -267,8 +267,28 @@ def test_a_partition_that_acknowledges_nothing_in_time_ends_it():
     leader = Leader(*[NOT_LEADER] * 1000)
     sender = sender_to(leader, timeout_s=0.05)
     sender.put(0, batch(b"a"))
-    with pytest.raises(ClientError, match=r"t-0 acknowledged no batch for 0.05 s; use a larger --timeout"):
+    with pytest.raises(
+        ClientError, match=r"t-0 acknowledged no batch for 0.05 s; the leader's last error is NOT_LEADER_OR_"
+    ):
         drive(sender, leader)
+
+
+def test_a_partition_that_answers_nothing_in_time_needs_a_larger_timeout():
+    sender = sender_to(Leader(), timeout_s=0.05)
+    sender.put(0, batch(b"a"))
+    sender.send()
+    sender._queues[0].since -= 1
+    with pytest.raises(ClientError, match=r"t-0 acknowledged no batch for 0.05 s; use a larger --timeout"):
+        sender.send()
+
+
+def test_an_error_before_the_last_acknowledgement_is_not_shown():
+    leader = Leader(NOT_LEADER)
+    sender = sender_to(leader)
+    sender.put(0, batch(b"a"))
+    drive(sender, leader)
+    assert sender.acknowledged == 1
+    assert sender._queues[0].refusal == ""
 
 
 def test_sequences_go_on_from_zero_behind_the_largest():

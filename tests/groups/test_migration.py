@@ -551,3 +551,50 @@ def test_a_downgrade_that_fits_in_no_batch_is_retried_after_the_next_change():
     assert coordinator.join().answer.error is ErrorCode.NONE
     assert coordinator.group().type_name == "classic"
     assert coordinator.diverged == []
+
+
+def refusals(coordinator):
+    return [event for event in coordinator.group().protocol.history if event.kind == "refused"]
+
+
+def test_a_member_that_a_classic_group_refused_is_in_its_history():
+    coordinator = GroupsUnderTest()
+    coordinator.classic_member()
+    request = JoinRequest("", SESSION_MS, 30_000, "connect", [("compatible", b"")], "odd", "/h", id_required=False)
+    for _ in range(200):
+        once = Once()
+        coordinator.groups.members.join("g", request, once)
+        assert once.answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    (refused,) = refusals(coordinator)
+    assert refused.client == "odd at /h"
+    assert refused.why.startswith(
+        "INCONSISTENT_GROUP_PROTOCOL: its protocol type is 'connect', its assignors are compatible"
+    )
+    for number in range(200):
+        coordinator.groups.members.join("g", request._replace(client_id=f"odd-{number}"), Once())
+    kinds = [event.kind for event in coordinator.group().protocol.history]
+    assert kinds.count("refused") == 16
+    assert "joined" in kinds, "refusals push nothing else out"
+
+
+def test_a_member_that_a_consumer_group_refused_is_in_its_history():
+    coordinator = GroupsUnderTest(max_size=1)
+    coordinator.beat("a", 0)
+    coordinator.beat("b", 0, client_id="late", client_host="/h")
+    (refused,) = refusals(coordinator)
+    assert (refused.member, refused.client) == ("b", "late at /h")
+    assert refused.why.startswith(
+        "GROUP_MAX_SIZE_REACHED: The consumer group has reached its maximum capacity of 1 members"
+    )
+    coordinator.join(protocol=b"?")
+    assert (
+        refusals(coordinator)[-1].why == "INCONSISTENT_GROUP_PROTOCOL: its subscription for assignor range is malformed"
+    )
+
+
+def test_a_member_that_cannot_upgrade_a_group_is_in_its_history():
+    coordinator = GroupsUnderTest(upgrade=False)
+    coordinator.classic_member()
+    coordinator.beat("new", 0)
+    (refused,) = refusals(coordinator)
+    assert refused.why.endswith("group.consumer.migration.policy does not allow upgrades")

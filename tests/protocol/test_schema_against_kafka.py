@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from odradek.protocol import registry
+from odradek.protocol.schema import is_error_text
 from odradek.protocol.schemas import consumer_protocol, header
 from odradek.protocol.structure import Structure
 from tests.protocol import kafka_definitions as kafka
@@ -59,7 +60,7 @@ def our_layout(structure: Structure, version: int, flexible_since: int) -> list[
     for field in structure.fields:
         if version not in field.versions:
             continue
-        initial = getattr(structure.cls(), field.attribute)
+        initial = "" if is_error_text(field) else getattr(structure.cls(), field.attribute)
         rows.append(
             (
                 field.name,

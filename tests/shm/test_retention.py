@@ -15,7 +15,7 @@ from odradek._ext.shm.layout import Role, SlotState
 from odradek._ext.storage.segments import load_log
 from odradek._ext.testing import slot_probe
 from odradek.cleaner.retention import Retention
-from odradek.cleaner.retention_rules import Segment, expired
+from odradek.cleaner.retention_rules import Segment, expired, period_of
 from odradek.shm.checkpoints import read_checkpoints, write_checkpoints
 from odradek.shm.log_starts import Deletion, delete_records
 from tests.shm.one_broker import OneBroker, batch, retain_at_once
@@ -69,6 +69,24 @@ def test_by_time_the_oldest_segments_expire_including_the_active_one():
     assert [count(segments, 1000, retention_ms=age) for age in (900, 899, 700, 699, 0)] == [0, 1, 1, 3, 3]
     segments[2].size = 0
     assert count(segments, 1000, retention_ms=0) == 2, "an empty active segment stays"
+
+
+@pytest.mark.parametrize(
+    ("times", "text"),
+    [
+        ((1_700_000_000_000,), "of 2023-11-14T22:13:20Z"),
+        ((1_700_000_000_000, 5, 1_700_000_060_000), "of 2023-11-14T22:13:20Z to 2023-11-14T22:14:20Z"),
+        ((-1, 0), "of no time to 1970-01-01T00:00:00Z"),
+        ((2**62, 2**62), "of 4611686018427387904 ms since 1970"),
+    ],
+)
+def test_the_line_of_a_deletion_says_from_when_the_records_are(times, text):
+    assert period_of([SimpleNamespace(newest_ms=time_ms) for time_ms in times]) == text
+
+
+def test_the_line_of_a_deletion_is_written_although_an_index_cannot_be_read(tmp_path):
+    (tmp_path / "0".zfill(20)).with_suffix(".timeindex").mkdir()
+    assert period_of([Segment(tmp_path, 0)]) == "of unknown times"
 
 
 def test_uncommitted_records_and_logs_without_the_delete_policy_are_kept():

@@ -25,7 +25,7 @@ from odradek._ext.shm.layout import DiskState
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.cleaner.deletion_policy import KEY, Answer, PolicyThread, Question
 from odradek.cleaner.exact_retention import first_young_offset
-from odradek.cleaner.retention_rules import Segment, expired, question_about
+from odradek.cleaner.retention_rules import Segment, expired, period_of, question_about
 from odradek.shm.checkpoints import write_log_starts
 from odradek.shm.partition_names import partition_name
 from odradek.storage.atomic_file import NO_ROOM
@@ -254,8 +254,8 @@ class Retention:
             return None
         if removed:
             log.info(
-                "%s: deleting %d segments below offset %d (%s); the log start offset is now %d",
-                _name(facts), len(removed), keep, why, reached,
+                "%s: deleting %d segments below offset %d (%s) with records %s; the log start offset is now %d",
+                _name(facts), len(removed), keep, why, period_of(removed), reached,
             )  # fmt: skip
         else:
             log.debug("%s: the log start offset is now %d (odradek.retention.exact)", _name(facts), reached)

@@ -4,6 +4,7 @@ Used in the cleaner. The rules read files and change nothing.
 """
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -53,6 +54,25 @@ class Segment:
             return last_timestamp_of(self._time_index)
         except FileNotFoundError:
             return -1
+
+
+def period_of(segments: Sequence[Segment]) -> str:
+    """From when the newest records of the first and of the last segment are, as text for a log line."""
+    try:
+        first, last = (shown_time(segment.newest_ms) for segment in (segments[0], segments[-1]))
+    except (OSError, ValueError):
+        return "of unknown times"
+    return f"of {first}" if first == last else f"of {first} to {last}"
+
+
+def shown_time(time_ms: int) -> str:
+    """A timestamp of a record. Producers choose them, so they may be of any year."""
+    if time_ms < 0:
+        return "no time"
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, OSError, ValueError):
+        return f"{time_ms} ms since 1970"
 
 
 def expired(segments: Sequence[Segment], facts: SlotFacts, now_ms: int) -> tuple[int, str]:

@@ -374,6 +374,8 @@ def explain(
     cluster: "Cluster", as_json: bool, named: list[tuple[int, str]], principal: str, operation: str, host: str
 ) -> None:
     """Say whether a client may do something, which rule decides, and what would change the decision."""
+    import shlex
+
     from odradek.cli.output import echo_json
     from odradek.clients import acls, configs
     from odradek.config.super_users import parse_super_users
@@ -385,6 +387,8 @@ def explain(
     if len(named) != 1:
         raise click.UsageError("give one resource: --topic, --group, --transactional-id, --user or --cluster")
     ((kind, name),) = named
+    if ":" not in principal:
+        raise click.UsageError(f"--principal: {principal!r} has no type: did you mean {'User:' + principal!r}?")
     entries = configs.describe(cluster, configs.Resource("broker", str(next(iter(cluster.view().brokers)))))
     super_users, default = entries["super.users"].value or "", entries[DEFAULT].value == "true"
     known = acls.describe(cluster, AclFilter(kind))
@@ -399,16 +403,27 @@ def explain(
                 "why": result.why,
                 "change": result.change,
                 "acls": [_row(one) for one in result.acls],
+                "mistaken": [_row(one) for one in result.mistaken],
             }
         )
         return
     echo(f"{'allowed' if result.rule.allowed else 'denied'}: {result.why}")
     echo(f"to change that: {result.change}")
+    if result.rule.acl is None and not result.rule.allowed:
+        resource = "--cluster" if kind == ResourceType.CLUSTER else f"{OPTION_OF_TYPE[kind]} {shlex.quote(name)}"
+        echo(f"  odradek acl add {resource} --operation {operation.lower()} --allow {shlex.quote(principal)}")
     others = [one for one in result.acls if one != result.rule.acl]
     for one in others:
         echo(f"also applies: {shown(one)}")
+    for one in result.mistaken:
+        echo(
+            f"does not apply: {shown(one)}: in a prefix, * is a character, so this ACL names only resources whose names begin"
+            " with *; for all resources, add it without --prefix"
+        )
 
 
+OPTION_OF_TYPE = {2: "--topic", 3: "--group", 5: "--transactional-id", 6: "--delegation-token", 7: "--user"}
+"""By resource type."""
 DEFAULT = "allow.everyone.if.no.acl.found"
 
 

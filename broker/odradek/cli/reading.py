@@ -107,10 +107,11 @@ def _offsets(
 def hidden(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Place, int]:
     """The number of offsets from the last stable offset to the end, for the partitions in which it is not 0.
 
-    Raises ClientError.
+    The ends are read first: records that are appended between the two requests then raise the last stable offset, too, and do
+    not look like an open transaction. Raises ClientError.
     """
-    stable = _offsets(cluster, partitions, topics.LATEST, committed_only=True)
     ends = _offsets(cluster, partitions, topics.LATEST)
+    stable = _offsets(cluster, partitions, topics.LATEST, committed_only=True)
     return {
         place: end.offset - stable[place].offset for place, end in ends.items() if end.offset > stable[place].offset
     }

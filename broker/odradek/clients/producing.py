@@ -59,7 +59,7 @@ class _Queue:
     """The unacknowledged batches of a partition, in order.
 
     `sent` batches are in flight; `held`: a batch failed, and all are sent again after the batches in flight are answered;
-    `since`: monotonic time of the last progress.
+    `since`: monotonic time of the last progress; `refusal`: the error since then for which a batch is sent again, for the user.
     """
 
     def __init__(self, number: int) -> None:
@@ -69,6 +69,7 @@ class _Queue:
         self.held = False
         self.next_sequence = 0
         self.since = 0.0
+        self.refusal = ""
 
 
 class _Request(NamedTuple):
@@ -153,8 +154,9 @@ class Sender:
     def _check_progress(self, waiting: list[_Queue], now: float) -> None:
         for queue in waiting:
             if now - queue.since > self._timeout_s:
+                why = f"the leader's last error is {queue.refusal}" if queue.refusal else "use a larger --timeout"
                 raise ClientError(
-                    f"{self._topic}-{queue.number} acknowledged no batch for {self._timeout_s:g} s; use a larger --timeout"
+                    f"{self._topic}-{queue.number} acknowledged no batch for {self._timeout_s:g} s; {why}"
                 )
 
     def _ready(self, waiting: list[_Queue]) -> Iterator[tuple[int, list[_Queue]]]:
@@ -229,6 +231,8 @@ class Sender:
             # The leader refuses the following batches in flight for their sequence. All are sent again when all are answered.
             queue.held = True
             queue.sent -= 1
+            if result is not None and code in RETRIABLE:
+                queue.refusal = f"{code.name}: {result.error_message or code.message}"
             self._schedule_look_up()
         else:
             place = f"{self._topic}-{queue.number}"
@@ -248,6 +252,7 @@ class Sender:
         queue.batches.remove(batch)
         queue.sent -= 1
         queue.since = time.monotonic()
+        queue.refusal = ""
         self.acknowledged += batch.records
         self.waiting_bytes -= len(batch.data)
         self.waiting_records -= batch.records

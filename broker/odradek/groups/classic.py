@@ -50,6 +50,7 @@ from odradek.coordination.environment import AppendCallback, Deadline, Timers
 from odradek.groups.classic_member import JoinRequest, JoinResult, Member, SyncResult
 from odradek.groups.classic_rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Rebalance
 from odradek.groups.classic_roster import Roster
+from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.environment import new_member_id
 from odradek.groups.history import Event, History
 from odradek.groups.settings import GroupSettings
@@ -116,6 +117,9 @@ class ClassicGroup:
         """Handle a JoinGroup; `then` receives the result after the rebalance that the request causes or takes part in."""
         error = self._refusal(join)
         if error is not None:
+            why = self._text_of_refusal(join, error)
+            if why:
+                self.record_refusal(join, error, why)
             then(JoinResult(error, join.member_id))
             if error is ErrorCode.GROUP_MAX_SIZE_REACHED:
                 self._turn_away(join.member_id)
@@ -427,6 +431,22 @@ class ClassicGroup:
     def die(self, error: ErrorCode) -> None:
         """End the group (deleted, or coordinated elsewhere): answer all pending requests with `error`."""
         self.rebalance.die(error)
+
+    def _text_of_refusal(self, join: JoinRequest, error: ErrorCode) -> str:
+        if error is ErrorCode.GROUP_MAX_SIZE_REACHED:
+            return f"the group has group.max.size ({self._settings.max_size}) members"
+        if error is not ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            return ""
+        names = ", ".join(name for name, _ in join.protocols) or "none"
+        members = "the first member must state a protocol type and an assignor"
+        if self.roster.members:
+            members = f"all members must have the type {self.roster.protocol_type!r} and an assignor in common"
+        return f"its protocol type is {join.protocol_type!r}, its assignors are {names}; {members}"
+
+    def record_refusal(self, request: JoinRequest | HeartbeatRequest, error: ErrorCode, why: str) -> None:
+        """Add a request to join that was refused to the history."""
+        client = f"{request.client_id} at {request.client_host}"
+        self.history.add_refusal(Event(self._timers.wall_ms(), "", request.member_id, client, f"{error.name}: {why}"))
 
     def _record_event(self, kind: str, member: Member | None = None, why: str = "", took_ms: int | None = None) -> None:
         member_id, client = (member.member_id, member.client) if member is not None else ("", "")

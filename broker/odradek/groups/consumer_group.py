@@ -54,6 +54,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from odradek.coordination.environment import AppendCallback, Deadline, Record, Timers
 from odradek.groups import consumer_records
 from odradek.groups.assignors import ASSIGNORS, Place, Subscriber
+from odradek.groups.classic_member import JoinRequest
 from odradek.groups.consumer_member import (
     JOINING,
     LEAVING,
@@ -181,6 +182,8 @@ class ConsumerGroup:
         if refused is None:
             refused = pattern_refusal(request, self._subscriptions.pattern_error)
         if refused is not None:
+            if request.member_epoch == JOINING:
+                self.record_refusal(request, refused.error, refused.message or "")
             then(refused)
             return
         changes: list[Record] = []
@@ -605,6 +608,11 @@ class ConsumerGroup:
         self._unseen = True
         for member in self.members.values():
             self._watch(member)
+
+    def record_refusal(self, request: HeartbeatRequest | JoinRequest, error: ErrorCode, why: str) -> None:
+        """Add a request to join that was refused to the history."""
+        client = f"{request.client_id} at {request.client_host}"
+        self.history.add_refusal(Event(self._timers.wall_ms(), "", request.member_id, client, f"{error.name}: {why}"))
 
     def _record_event(self, kind: str, member: ConsumerMember | None = None, why: str = "", client: str = "") -> None:
         self.history.add(

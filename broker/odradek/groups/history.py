@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 KEPT = 128
+REFUSED = "refused"
+REFUSALS_KEPT = 16
+"""Of different clients or reasons: members that were refused, and join again and again, must not push the other events out."""
 LONGEST_TEXT = 512
 
 
@@ -16,7 +19,8 @@ class Event:
     """An event of a group.
 
     :param at_ms: wall clock, ms since 1970.
-    :param kind: what happened, e.g. "joined", "left", "expelled", "rebalance began", "rebalance ended".
+    :param kind: what happened, e.g. "joined", "left", "expelled", "refused", "rebalance began", "rebalance
+        ended".
     :param member: member id, "" for an event of the whole group.
     :param client: the member's client id and address, "" for an event without member.
     :param why: the reason in words.
@@ -47,6 +51,19 @@ class History:
                 why=event.why[:LONGEST_TEXT],
             )
         self.events.append(event)
+
+    def add_refusal(self, event: Event) -> None:
+        """Add a request to join that was refused, instead of an equal one of the same client; see `REFUSALS_KEPT`."""
+        event = replace(event, kind=REFUSED)
+        refusals = [former for former in self.events if former.kind == REFUSED]
+        equal = [
+            former for former in refusals if (former.client, former.why) == (event.client, event.why[:LONGEST_TEXT])
+        ]
+        if equal:
+            self.events.remove(equal[0])
+        elif len(refusals) >= REFUSALS_KEPT:
+            self.events.remove(refusals[0])
+        self.add(event)
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)

@@ -221,6 +221,8 @@ class Membership:
             if refusal is None:
                 refusal = pattern_refusal(request, self._shards.patterns.error_of)
             if refusal is not None:  # a refused heartbeat creates no group and changes no protocol
+                if group is not None and group.classic is not None:
+                    group.classic.record_refusal(request, refusal.error, refusal.message or "")
                 then(refusal)
                 return
         if group is None:
@@ -248,6 +250,8 @@ class Membership:
                 "refused a member of the consumer protocol: classic group %s cannot become a consumer group: %s",
                 group.group_id, why, extra={"client_address": request.client_host},
             )  # fmt: skip
+            why = f"the classic group cannot become one of the consumer protocol: {why}"
+            group.classic.record_refusal(request, ErrorCode.GROUP_ID_NOT_FOUND, why)
             return False
         return True
 

@@ -162,11 +162,17 @@ def join(
 
     :param max_bytes: largest size of a member's record, which has its topics twice: in the subscription and by name.
     """
-    if request.protocol_type != CONSUMER or not shares_protocol(group, request):
-        then(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
-        return
-    subscription = subscription_of(request.protocols[0][1])
+    subscription = None
+    if request.protocol_type != CONSUMER:
+        why = f"its protocol type is {request.protocol_type!r}, not {CONSUMER!r}"
+    elif not shares_protocol(group, request):
+        names = ", ".join(name for name, _ in request.protocols) or "none"
+        why = f"the classic members have an assignor in common, which is none of its own: {names}"
+    else:
+        subscription = subscription_of(request.protocols[0][1])
+        why = f"its subscription for assignor {request.protocols[0][0]} is malformed"
     if subscription is None:
+        group.record_refusal(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why)
         then(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
         return
     member_id, error = _joining_member_id(group, request)

@@ -15,7 +15,8 @@ A schema has one line per field::
   if several fields share the structure, below a line `struct Name 0+` at the end of the text.
 * Versions are `0+`, `0-3`, `2` or `none`.
 * `null` allows null in all versions of the field, `null=2+` in some. `default=` is the value of an unset field; without it,
-  the value is zero, false, "", empty, a structure of defaults, or null for records. `tag=N` makes it a tagged field in all
+  the value is zero, false, "", empty, a structure of defaults, or null for records and for an ErrorMessage that may be null:
+  clients show any other text as an error, also without an error code. `tag=N` makes it a tagged field in all
   flexible versions that have it. `ignorable`: the encoder silently drops the value in versions without the field;
   otherwise a value other than the default is an error there. `flexible=none`: never compact, in any version.
 """
@@ -107,7 +108,7 @@ def parse_field(words: list[str]) -> Field:
 def default_of(item: Field) -> tuple[Any, int]:
     """The default of a field, and how a new object gets it: SHARED, NEW_LIST or NEW_STRUCTURE."""
     text = item.default
-    if text == "null" or (item.type == "records" and text is None):
+    if text == "null" or (item.type == "records" and text is None) or is_error_text(item):
         return None, SHARED
     if item.is_array:
         return [], NEW_LIST
@@ -124,6 +125,11 @@ def default_of(item: Field) -> tuple[Any, int]:
     if item.type == "bytes":
         return b"", SHARED
     return text or "", SHARED
+
+
+def is_error_text(item: Field) -> bool:
+    """Whether a field is the text of an error, and may be null wherever it exists. Kafka's definitions leave "" in some."""
+    return item.name == "ErrorMessage" and item.nullable == item.versions and item.default is None
 
 
 def build(structure: Structure, versions: Versions, flexible: Versions, module: str) -> Any:

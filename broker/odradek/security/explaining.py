@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from odradek.security.acl import Acl, Operation, Permission, ResourceType
+from odradek.security.acl import WILDCARD, Acl, Operation, PatternType, Permission, ResourceType
 from odradek.security.authorizer import Authorizer, Rule
 from odradek.security.required import Need
 
@@ -29,12 +29,13 @@ class Question(NamedTuple):
 
 class Explanation(NamedTuple):
     """``why`` and ``change`` are sentences for an operator; ``acls``: the ACLs that name the resource and concern the
-    client."""
+    client; ``mistaken``: ACLs that would concern the client if their resource were not a prefix."""
 
     rule: Rule
     why: str
     change: str
     acls: list[Acl]
+    mistaken: Sequence[Acl] = ()
 
 
 def explained(question: Question, authorizer: Authorizer, acls: Sequence[Acl], default_key: str) -> Explanation:
@@ -42,6 +43,25 @@ def explained(question: Question, authorizer: Authorizer, acls: Sequence[Acl], d
 
     :param acls: those of the authorizer. :param default_key: the setting that decides about resources without an ACL.
     """
+    return _explained(question, authorizer, acls, default_key)._replace(mistaken=_mistaken(question, acls))
+
+
+def _mistaken(question: Question, acls: Sequence[Acl]) -> list[Acl]:
+    """The prefixed ACLs of `*` that would concern the client if they were literal.
+
+    In a prefix, `*` is a character: such an ACL names only resources whose names begin with it.
+    """
+    return [
+        acl
+        for acl in acls
+        if acl.pattern_type == PatternType.PREFIXED
+        and acl.name == WILDCARD
+        and not question.name.startswith(WILDCARD)
+        and Authorizer([acl._replace(pattern_type=PatternType.LITERAL)]).decide(*question).acl is not None
+    ]
+
+
+def _explained(question: Question, authorizer: Authorizer, acls: Sequence[Acl], default_key: str) -> Explanation:
     principal, host, operation, kind, name = question
     rule = authorizer.decide(principal, host, operation, kind, name)
     mine = [one for one in acls if Authorizer([one]).decide(principal, host, operation, kind, name).acl is not None]
