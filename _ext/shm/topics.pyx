@@ -204,9 +204,11 @@ cdef class TopicDirectory:
 
     cdef int look_at_all(self) except -1:
         cdef uint32_t index
+        cdef bint none_announced = load_acquire_64(&region().header.metadata_version) == 1   # the slots are those of the loaders
         self.make_room(<uint32_t>region().header.slots_used)
         for index in range(<uint32_t>region().header.slots_used):
-            self.refresh_slot(index)
+            if none_announced or slot_at(index).created_version != 0:   # else a change is under way; its end announces it [R 8.2]
+                self.refresh_slot(index)
         return 0
 
     cdef int make_room(self, uint32_t slots) except -1:

@@ -1,6 +1,7 @@
 """What a denied request costs, and what guards leave out of responses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from copy import copy
 from typing import Any
 
 import pytest
@@ -33,6 +34,9 @@ class _Denied(Permits):
 
     def allows(self, operation: int, resource_type: int, name: str, quiet: bool = False) -> bool:
         return name.startswith("my")
+
+    def any_topic(self, operation: int) -> bool:
+        return False
 
 
 class _Counted(list[Any]):
@@ -216,3 +220,50 @@ def test_a_topic_that_does_not_exist_is_unknown_to_a_client_that_may_only_descri
         (None, absent, 100, "The topic '00000000-0000-0000-0000-000000000061' does not exist."),
         ("theirs", foreign, 29, "Topic authorization failed."),
     ]
+
+
+MORE = 4 * NAMES_A_STEP
+DECISIONS_A_STEP = 2 * NAMES_A_STEP
+"""DeleteTopics and CreateTopics need two decisions for a name."""
+
+
+def _many(elements: list[Any]) -> list[Any]:
+    """As many elements as `MORE`, like these, with names of their own."""
+    if not elements:
+        return elements
+    made = []
+    for number in range(MORE):
+        element = elements[number % len(elements)]
+        if isinstance(element, str):
+            made.append(f"{element}-{number}")
+            continue
+        element = copy(element)
+        for field in ("name", "topic", "group_id", "resource_name", "transactional_id"):
+            if isinstance(getattr(element, field, None), str):
+                setattr(element, field, f"{getattr(element, field)}-{number}")
+        made.append(element)
+    return made
+
+
+@pytest.mark.parametrize("permits", [_Denied, _Only, _Nearly])
+@pytest.mark.parametrize("name", [name for name, build in OF_EACH_API.items() if build(IDS)[1] in GUARDS])
+def test_no_guard_makes_many_decisions_in_one_step(name: str, permits: type[Permits]) -> None:
+    request, key, version = OF_EACH_API[name](IDS)
+    for field in type(request).__slots__ if hasattr(type(request), "__slots__") else vars(request):
+        value = getattr(request, field, None)
+        if isinstance(value, list):
+            setattr(request, field, _many(value))
+    decisions = longest = 0
+
+    class Counting(permits):  # type: ignore[misc, valid-type]
+        def allows(self, operation: int, resource_type: int, name: str, quiet: bool = False) -> bool:
+            nonlocal decisions
+            decisions += 1
+            return bool(super().allows(operation, resource_type, name, quiet))
+
+    asked = guarded.Asked(request, version, Counting(object(), key), NAME_OF.get, lambda _: True)
+    found = GUARDS[key](asked)
+    if isinstance(found, Generator):
+        for _ in found:
+            longest, decisions = max(longest, decisions), 0
+    assert max(longest, decisions) <= DECISIONS_A_STEP + 10

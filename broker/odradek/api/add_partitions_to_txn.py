@@ -7,8 +7,7 @@ a partition does not exist, or if a producer names a partition of an internal to
 added, and its other partitions get OPERATION_NOT_ATTEMPTED.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from odradek.api.stepwise import Pace, Steps
@@ -40,25 +39,39 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     )
     if call.is_late("AddPartitionsToTxn", producer):
         return
-    topics = request.v3_and_below_topics
-    places = [(topic.name, partition) for topic in topics for partition in topic.partitions]
-    denied = call.permits.denied(
-        Operation.WRITE, ResourceType.TOPIC, (topic.name for topic in topics if topic.name not in INTERNAL)
-    )
-    refused = _refused(places, call, ErrorCode.TOPIC_AUTHORIZATION_FAILED, denied)
+    call.in_steps(_of_producer(request.v3_and_below_topics, producer, call, answer))
 
-    def done(results: Results) -> None:
-        answer(Response(results_by_topic_v3_and_below=_topics(topics, results)))
+
+def _of_producer(topics: Any, producer: Producer, call: TransactionCall, answer: Answer) -> Steps:
+    """Add the partitions of a producer. Before and after the append, a request with many partitions works in steps."""
+    names = (topic.name for topic in topics if topic.name not in INTERNAL)
+    denied = yield from call.permits.denied_in_steps(Operation.WRITE, ResourceType.TOPIC, names)
+    pace = Pace(A_STEP)
+    places: list[Place] = []
+    late = False
+    for topic in topics:
+        for partition in topic.partitions:
+            places.append((topic.name, partition))
+            if pace.over():
+                late = True
+                yield
+    refused = yield from _refused(places, call, ErrorCode.TOPIC_AUTHORIZATION_FAILED, denied)
+
+    def respond(results: Results) -> Steps:
+        of_topics = yield from _topics(topics, results)
+        answer(Response(results_by_topic_v3_and_below=of_topics))
 
     if refused:
-        done(refused)
+        yield from respond(refused)
+        return
+    if late and call.is_late("AddPartitionsToTxn", producer):
         return
 
     def added(code: ErrorCode, allowed: Any) -> None:
         if code is ErrorCode.NONE:
             call.view.newest.note(producer, call.connection_id)
         # If a mark could not be set, the leader asks again before the first batch of the partition.
-        done(dict.fromkeys(places, fenced_before(FIRST_WITH_FENCED, code, call.version)))
+        call.in_steps(respond(_Same(fenced_before(FIRST_WITH_FENCED, code, call.version))))
 
     call.view.coordinator.add_partitions(
         *producer,
@@ -69,21 +82,36 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     )
 
 
+class _Same(dict[Place, ErrorCode]):
+    """Results of which all are one code."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__()
+        self._code = code
+
+    def __missing__(self, place: Place) -> ErrorCode:
+        return self._code
+
+
 def _refused(
     places: list[Place], call: TransactionCall, internal: ErrorCode | None, denied: frozenset[str] = frozenset()
-) -> dict[Place, ErrorCode]:
-    """The codes of all places if one of them cannot be added, else nothing.
+) -> Generator[None, None, Results]:
+    """The codes of all places if one of them cannot be added, else an empty mapping. Works in steps.
 
     :param internal: the code of partitions of internal topics; None if they are allowed.
     :param denied: topics to which the client may not write.
     """
     forbidden = denied if internal is None else denied | INTERNAL
-    wrong = {
-        place: ErrorCode.TOPIC_AUTHORIZATION_FAILED if place[0] in forbidden else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for place in places
-        if place[0] in forbidden or not call.has_partition(*place)
-    }
-    return dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | wrong if wrong else {}
+    wrong = _Same(ErrorCode.OPERATION_NOT_ATTEMPTED)
+    pace = Pace(A_STEP)
+    for place in places:
+        if place[0] in forbidden:
+            wrong[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif not call.has_partition(*place):
+            wrong[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if pace.over():
+            yield
+    return wrong
 
 
 def _of_brokers(request: Any, call: TransactionCall, answer: Answer) -> None:
@@ -91,8 +119,14 @@ def _of_brokers(request: Any, call: TransactionCall, answer: Answer) -> None:
 
     def ask() -> Steps:
         pace = Pace(A_STEP)
+
+        def add(transaction: Any, then: Callable[[Results], None]) -> None:
+            call.in_steps(_one(call, transaction, then))
+
         questions = gather_in_steps(
-            request.transactions, partial(_one, call), lambda results: call.in_steps(respond(results))
+            request.transactions,
+            add,
+            lambda results: call.in_steps(respond(results)),
         )
         for transaction, _ in zip(request.transactions, questions, strict=True):
             if pace.over(_size(transaction)):
@@ -102,10 +136,10 @@ def _of_brokers(request: Any, call: TransactionCall, answer: Answer) -> None:
         pace = Pace(A_STEP)
         of_transactions = []
         for transaction, outcome in zip(request.transactions, results, strict=True):
+            of_topics = yield from _topics(transaction.topics, outcome, transaction.verify_only)
             of_transactions.append(
                 Response.AddPartitionsToTxnResult(
-                    transactional_id=transaction.transactional_id,
-                    topic_results=_topics(transaction.topics, outcome, transaction.verify_only),
+                    transactional_id=transaction.transactional_id, topic_results=of_topics
                 )
             )
             if pace.over(_size(transaction)):
@@ -120,9 +154,16 @@ def _size(transaction: Any) -> int:
     return 1 + sum(len(topic.partitions) for topic in transaction.topics)
 
 
-def _one(call: TransactionCall, transaction: Any, then: Callable[[Results], None]) -> None:
-    places = [(topic.name, partition) for topic in transaction.topics for partition in topic.partitions]
-    refused = _refused(places, call, None)
+def _one(call: TransactionCall, transaction: Any, then: Callable[[Results], None]) -> Steps:
+    """Add or verify the partitions of one transaction; in steps before that."""
+    pace = Pace(A_STEP)
+    places: list[Place] = []
+    for topic in transaction.topics:
+        for partition in topic.partitions:
+            places.append((topic.name, partition))
+            if pace.over():
+                yield
+    refused = yield from _refused(places, call, None)
     if refused:
         then(refused)
         return
@@ -137,22 +178,27 @@ def _one(call: TransactionCall, transaction: Any, then: Callable[[Results], None
         return
 
     def added(code: ErrorCode, allowed: Any) -> None:
-        then(dict.fromkeys(places, code))
+        then(_Same(code))
 
     call.view.coordinator.add_partitions(*producer, places, ADDED_BY_BROKERS, added, owner=call.owner)
 
 
-def _topics(topics: Any, results: Results, once: bool = False) -> list[Any]:
-    """The results of the partitions of a request. :param once: also of those that are in the request several times."""
-    return [
-        Response.AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
+def _topics(topics: Any, results: Results, once: bool = False) -> Generator[None, None, list[Any]]:
+    """The results of the partitions of a request, in steps.
+
+    :param once: only one result of a partition that is in the request several times.
+    """
+    of_topics = []
+    pace = Pace(A_STEP)
+    for topic in topics:
+        of_partitions = []
+        for partition in dict.fromkeys(topic.partitions) if once else topic.partitions:
+            of_partitions.append(
                 Response.AddPartitionsToTxnPartitionResult(
                     partition_index=partition, partition_error_code=results[topic.name, partition]
                 )
-                for partition in (dict.fromkeys(topic.partitions) if once else topic.partitions)
-            ],
-        )
-        for topic in topics
-    ]
+            )
+            if pace.over():
+                yield
+        of_topics.append(Response.AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=of_partitions))
+    return of_topics

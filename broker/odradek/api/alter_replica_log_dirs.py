@@ -23,19 +23,17 @@ Response = alter_replica_log_dirs.Response
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """Handle each partition independently, one topic per step; the results are grouped by topic, as in the response."""
+    """Handle each partition independently, a few per step; the results are grouped by topic, as in the response."""
     of_topic: dict[str, list[Any]] = {}
     pace = Pace(STEP)
     for directory in request.dirs:
         for topic in directory.topics:
-            if pace.over(1 + len(topic.partitions)):
-                yield
-            of_topic.setdefault(topic.name, []).extend(
-                Response.AlterReplicaLogDirPartitionResult(
-                    partition_index=partition, error_code=_outcome(directory.path, topic.name, partition, call)
-                )
-                for partition in topic.partitions
-            )
+            results = of_topic.setdefault(topic.name, [])
+            for partition in topic.partitions:
+                if pace.over():
+                    yield
+                code = _outcome(directory.path, topic.name, partition, call)
+                results.append(Response.AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=code))
     return Response(
         results=[
             Response.AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)

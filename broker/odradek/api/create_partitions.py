@@ -13,7 +13,7 @@ from odradek.protocol.schemas import create_partitions
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """Add partitions, or only validate the request, a few topics per step; each topic succeeds or fails independently."""
+    """Add partitions, or only validate the request, in steps; each topic succeeds or fails independently."""
     additions = [
         NewPartitions(
             topic.name,
@@ -26,10 +26,13 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     for part in in_steps(additions, cost=lambda addition: max(addition.count, 1)):
         if results:
             yield
+        outcomes = yield from call.view.controller.create_partitions_in_steps(
+            part, bool(request.validate_only), call.charge
+        )
         results += [
             create_partitions.Response.CreatePartitionsTopicResult(
                 name=outcome.name, error_code=outcome.code, error_message=outcome.message
             )
-            for outcome in call.view.controller.create_partitions(part, bool(request.validate_only), call.charge)
+            for outcome in outcomes
         ]
     return create_partitions.Response(results=results)

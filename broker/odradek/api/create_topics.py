@@ -22,7 +22,7 @@ Result = create_topics.Response.CreatableTopicResult
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
-    """Create the topics, or only validate the request, a few topics per step."""
+    """Create the topics, or only validate the request, in steps."""
     new_topics = [
         NewTopic(
             topic.name,
@@ -37,7 +37,9 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     for part in in_steps(new_topics, cost=lambda topic: max(topic.num_partitions, len(topic.assignments), 1)):
         if topics:
             yield
-        outcomes = call.view.controller.create_topics(part, bool(request.validate_only), call.charge)
+        outcomes = yield from call.view.controller.create_topics_in_steps(
+            part, bool(request.validate_only), call.charge
+        )
         topics += [_result(outcome, request, call) for outcome in outcomes]
     return create_topics.Response(topics=topics)
 

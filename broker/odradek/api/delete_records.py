@@ -17,7 +17,7 @@ import odradek._ext.partition.slots as slots
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.layout import SlotState
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Steps
+from odradek.api.stepwise import Pace, Steps
 from odradek.controller.topic_names import INTERNAL
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import delete_records
@@ -26,6 +26,7 @@ from odradek.shm.log_starts import HIGH_WATERMARK, Deletion
 
 NO_LOW_WATERMARK = -1
 STEP = 1000
+READ_A_STEP = 1000
 Answer = tuple[ErrorCode, int]
 """Error code and low watermark."""
 CODES = {
@@ -87,11 +88,13 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     records.
     """
     make = delete_records.Response
-    offsets = {
-        (topic.name, partition.partition_index): partition.offset
-        for topic in request.topics
-        for partition in topic.partitions
-    }
+    offsets: dict[tuple[str, int], int] = {}
+    pace = Pace(READ_A_STEP)
+    for topic in request.topics:
+        for partition in topic.partitions:
+            offsets[topic.name, partition.partition_index] = partition.offset
+            if pace.over():
+                yield
     of_topic: dict[str, list[Any]] = {name: [] for name, _ in offsets}
     awaited: dict[int, Awaited] = {}
     places = list(offsets.items())

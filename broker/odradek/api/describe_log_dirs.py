@@ -15,6 +15,7 @@ from odradek.storage.file_names import partition_directory_name
 
 FIRST_WITH_ERROR = 3
 STEP = 500
+READ_A_STEP = 1000
 Response = describe_log_dirs.Response
 
 
@@ -25,21 +26,27 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     """
     requested = None
     if request.topics is not None:
-        requested = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
+        requested = set()
+        pace = Pace(READ_A_STEP)
+        for topic in request.topics:
+            for partition in topic.partitions:
+                requested.add((topic.topic, partition))
+                if pace.over():
+                    yield
     of_dir: dict[int, dict[str, list[Any]]] = {}
     pace = Pace(STEP)
-    for topic, partition, slot in slots.in_use():
+    for name, partition, slot in slots.in_use():
         if pace.over():
             yield
-        if requested is not None and (topic, partition) not in requested:
+        if requested is not None and (name, partition) not in requested:
             continue
         state = slot_facts.describe(slot)
         if state.state in (SlotState.SLOT_ONLINE, SlotState.SLOT_LOADING):
-            directory = call.view.table.log_dirs[state.log_dir] / partition_directory_name(topic, partition)
+            directory = call.view.table.log_dirs[state.log_dir] / partition_directory_name(name, partition)
             row = Response.DescribeLogDirsPartition(
                 partition_index=partition, partition_size=size_of(directory), offset_lag=max(state.fetch_lag, 0)
             )
-            of_dir.setdefault(state.log_dir, {}).setdefault(topic, []).append(row)
+            of_dir.setdefault(state.log_dir, {}).setdefault(name, []).append(row)
     return Response(
         results=[_directory(n, path, of_dir.get(n, {}), call) for n, path in enumerate(call.view.table.log_dirs)]
     )

@@ -6,12 +6,13 @@ from collections import Counter
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Steps
+from odradek.api.stepwise import Pace, Steps
 from odradek.controller import scram
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_user_scram_credentials
 
 Response = describe_user_scram_credentials.Response
+RESULTS_A_STEP = 500
 NO_CREDENTIAL = "Attempt to describe a user credential that does not exist: "
 TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: "
 
@@ -21,6 +22,7 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     names = Counter(user.name for user in request.users or ())
     found = yield from scram.described(call.view.store, names or None)
     results = []
+    pace = Pace(RESULTS_A_STEP)
     for name in names or found:
         result = Response.DescribeUserScramCredentialsResult(user=name, error_message="")
         if names[name] > 1:
@@ -33,4 +35,6 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
                 for mechanism, iterations in found[name].items()
             ]
         results.append(result)
+        if pace.over():
+            yield
     return Response(error_message="", results=results)

@@ -158,7 +158,7 @@ class Dispatcher:
 
     def _guard_in_slices(self, guard: Stepwise, row: ApiRow, request: Any, call: Call, correlation_id: int) -> None:
         """Execute the other steps of a guard in later turns of the loop, whose thread alone uses the rights of clients, and
-        then the request. Its handler works in steps, and does not answer later."""
+        then the request. Its handler works in steps, or answers later."""
         pending = call.connection.reserve()
         step = _timed(guard.step, pending)
 
@@ -168,7 +168,9 @@ class Dispatcher:
             try:
                 if step():
                     return True
-                steps = self._judged(guard.result, row, request, call)
+                steps = self._judged(guard.result, row, request, call, pending, correlation_id)
+                if steps is None:  # answered later
+                    return False
                 job = Stepwise(_answered(steps, row, call.version, correlation_id), lambda: pending.cancelled)
             except Exception as error:
                 self._complete(pending, row, error)
@@ -178,12 +180,20 @@ class Dispatcher:
 
         self._slices(slice_of_loop)
 
-    def _judged(self, verdict: Verdict, row: ApiRow, request: Any, call: Call) -> Steps:
-        """The steps of a request after its guard's verdict."""
+    def _judged(
+        self, verdict: Verdict, row: ApiRow, request: Any, call: Call, pending: Any, correlation_id: int
+    ) -> Steps | None:
+        """The steps of a request after its guard's verdict; None if the handler answers later, in the place `pending`."""
         if isinstance(verdict, Refused):
-            return verdict.response
-        response = yield from self._handlers[row.key](request, call)
-        return response if verdict is None else verdict.merge(response)
+            return _at_once(verdict.response)
+        merge = None if verdict is None else verdict.merge
+        call.answer_later = lambda: self._answer_at(pending, row, call.version, correlation_id, merge)
+        response = self._handlers[row.key](request, call)
+        if response is None:
+            return None
+        if merge is not None:
+            response = _merged(response, merge)
+        return response if isinstance(response, Generator) else _at_once(response)
 
     def _run(self, job: Stepwise, row: ApiRow, pending: Any) -> None:
         """Execute the steps of a job that makes a response, on the thread or in later turns of the loop, and send the
@@ -226,7 +236,12 @@ class Dispatcher:
     ) -> Callable[[Any], None]:
         """Reserve the place of a response. The returned function must be called once, with the response or with steps that
         return it."""
-        pending = connection.reserve()
+        return self._answer_at(connection.reserve(), row, version, correlation_id, merge)
+
+    def _answer_at(
+        self, pending: Any, row: ApiRow, version: int, correlation_id: int, merge: Merge | None
+    ) -> Callable[[Any], None]:
+        """See `_later`. :param pending: the place of the response."""
 
         def answer(response: Any) -> None:
             if merge is not None:

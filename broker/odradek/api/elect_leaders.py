@@ -4,6 +4,8 @@ On a single broker, every partition that can have a leader is led by its only re
 cluster, the controller elects.
 """
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import odradek._ext.partition.slot_facts as slot_facts
@@ -17,7 +19,7 @@ from odradek.protocol.schemas import elect_leaders
 NO_LEADER = -1
 PREFERRED, UNCLEAN = 0, 1
 FIRST_WITH_TYPE = 1
-STEP = 500
+STEP = 200
 Response = elect_leaders.Response
 
 
@@ -28,57 +30,72 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
         return Response()
     if call.version >= FIRST_WITH_TYPE and request.election_type not in (PREFERRED, UNCLEAN):
         unknown = f"Unknown election type {request.election_type}: use 0 (preferred) or 1 (unclean)."
-        return _all_refused(request, ErrorCode.INVALID_REQUEST, unknown)
+        return (yield from _all_refused(request, ErrorCode.INVALID_REQUEST, unknown))
     unclean = call.version >= FIRST_WITH_TYPE and request.election_type == UNCLEAN
     if call.view.cluster is not None:
-        return _in_cluster(request, UNCLEAN if unclean else PREFERRED, call.view.cluster)
+        return (yield from _in_cluster(request, UNCLEAN if unclean else PREFERRED, call.view.cluster))
     response = Response()
     pace = Pace(STEP)
     for topic in request.topic_partitions:
-        if pace.over(1 + len(topic.partitions)):
-            yield
+        results = []
+        for partition in topic.partitions:
+            results.append(_result(topic.topic, partition, unclean, call))
+            if pace.over():
+                yield
         response.replica_election_results.append(
-            Response.ReplicaElectionResult(
-                topic=topic.topic, partition_result=[_result(topic.topic, p, unclean, call) for p in topic.partitions]
-            )
+            Response.ReplicaElectionResult(topic=topic.topic, partition_result=results)
         )
+        if pace.over():
+            yield
     return response
 
 
-def _in_cluster(request: Any, election_type: int, cluster: ClusterAdmin) -> Any:
-    partitions = None
-    if request.topic_partitions is not None:
-        partitions = [(topic.topic, partition) for topic in request.topic_partitions for partition in topic.partitions]
-    try:
-        results = cluster.elect_leaders(partitions, election_type)
-    except NotController:
-        return Response(error_code=ErrorCode.NOT_CONTROLLER)
+def _in_cluster(request: Any, election_type: int, cluster: ClusterAdmin) -> Steps:
     topics: dict[str, Any] = {}
-    for result in results:
-        topic = topics.get(result.topic)
-        if topic is None:
-            topic = topics[result.topic] = Response.ReplicaElectionResult(topic=result.topic)
-        topic.partition_result.append(
-            Response.PartitionResult(
-                partition_id=result.partition, error_code=result.code, error_message=result.message
+    for number, partitions in enumerate(_parts(request)):
+        if number:
+            yield
+        try:
+            results = cluster.elect_leaders(partitions, election_type)
+        except NotController:
+            return Response(error_code=ErrorCode.NOT_CONTROLLER)
+        for result in results:
+            topic = topics.get(result.topic)
+            if topic is None:
+                topic = topics[result.topic] = Response.ReplicaElectionResult(topic=result.topic)
+            topic.partition_result.append(
+                Response.PartitionResult(
+                    partition_id=result.partition, error_code=result.code, error_message=result.message
+                )
             )
-        )
     return Response(replica_election_results=list(topics.values()))
 
 
-def _all_refused(request: Any, code: ErrorCode, message: str) -> Any:
-    return Response(
-        replica_election_results=[
-            Response.ReplicaElectionResult(
-                topic=topic.topic,
-                partition_result=[
-                    Response.PartitionResult(partition_id=partition, error_code=code, error_message=message)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topic_partitions or ()
-        ]
-    )
+def _parts(request: Any) -> Iterator[list[tuple[str, int]] | None]:
+    """The partitions of a request, some at a time; None for all partitions of the cluster."""
+    if request.topic_partitions is None:
+        yield None
+        return
+    places = ((topic.topic, partition) for topic in request.topic_partitions for partition in topic.partitions)
+    part = list(islice(places, STEP))
+    yield part
+    while part := list(islice(places, STEP)):
+        yield part
+
+
+def _all_refused(request: Any, code: ErrorCode, message: str) -> Steps:
+    response = Response()
+    pace = Pace(STEP)
+    for topic in request.topic_partitions or ():
+        results = []
+        for partition in topic.partitions:
+            results.append(Response.PartitionResult(partition_id=partition, error_code=code, error_message=message))
+            if pace.over():
+                yield
+        response.replica_election_results.append(
+            Response.ReplicaElectionResult(topic=topic.topic, partition_result=results)
+        )
+    return response
 
 
 def _result(topic: str, partition: int, unclean: bool, call: CoordinatorCall) -> Any:

@@ -5,12 +5,14 @@ selects. The first request for a group or for a transactional id creates this to
 time, so the client receives COORDINATOR_NOT_AVAILABLE and retries.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from odradek._ext.api.offset_commits import partition_for
 from odradek.api import cluster_view
 from odradek.api.call import Call
 from odradek.api.cluster_brokers import BrokerAddress
+from odradek.api.stepwise import Pace, Steps
 from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import find_coordinator
@@ -18,6 +20,7 @@ from odradek.protocol.schemas import find_coordinator
 FIRST_BATCHED = 4
 GROUP, TRANSACTION = 0, 1
 TOPIC_OF = {GROUP: CONSUMER_OFFSETS, TRANSACTION: TRANSACTION_STATE}
+KEYS_A_STEP = 200
 NAME_OF = {GROUP: "group", TRANSACTION: "transactional id"}
 TIMEOUT_S = 1.0
 """How long to wait for the creation of the topic. A delayed response delays the later responses of its connection, and clients
@@ -58,22 +61,28 @@ def _coordinator(key: str, key_type: int, call: Call) -> Answer:
 
 
 def _response(request: Any, call: Call, key_type: int, refused: Answer | None) -> Any:
-    keys = request.coordinator_keys if call.version >= FIRST_BATCHED else [request.key]
-    fields = []
-    for key in keys:
-        error, message, address = refused or _coordinator(key, key_type, call)
-        fields.append(
-            {
-                "error_code": error,
-                "error_message": message,
-                "node_id": address.node_id if address else -1,
-                "host": address.host if address else "",
-                "port": address.port if address else -1,
-            }
-        )
     if call.version < FIRST_BATCHED:
-        return find_coordinator.Response(**fields[0])
+        return find_coordinator.Response(**_fields(refused or _coordinator(request.key, key_type, call)))
+    return _of_keys(request.coordinator_keys, call, key_type, refused)
+
+
+def _of_keys(keys: Sequence[str], call: Call, key_type: int, refused: Answer | None) -> Steps:
     make = find_coordinator.Response.Coordinator
-    return find_coordinator.Response(
-        coordinators=[make(key=key, **values) for key, values in zip(keys, fields, strict=True)]
-    )
+    response = find_coordinator.Response()
+    pace = Pace(KEYS_A_STEP)
+    for key in keys:
+        response.coordinators.append(make(key=key, **_fields(refused or _coordinator(key, key_type, call))))
+        if pace.over():
+            yield
+    return response
+
+
+def _fields(answer: Answer) -> dict[str, Any]:
+    error, message, address = answer
+    return {
+        "error_code": error,
+        "error_message": message,
+        "node_id": address.node_id if address else -1,
+        "host": address.host if address else "",
+        "port": address.port if address else -1,
+    }

@@ -8,7 +8,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_delete
 
 Response = offset_delete.Response
-AT_ONCE = 1000
+AT_ONCE = 200
 Outcome = tuple[ErrorCode, dict[Place, ErrorCode]]
 
 
@@ -26,25 +26,27 @@ async def handle(request: Any, call: GroupCall) -> Any:
     pause = Pause()
     for topic in request.topics:
         known = call.topic(topic.name)
-        if known is not None:
-            places += [(topic.name, p.partition_index) for p in topic.partitions if known.exists(p.partition_index)]
-        await pause.after(1 + len(topic.partitions))
+        places += [
+            (topic.name, partition.partition_index)
+            async for partition in pause.between(topic.partitions)
+            if known is not None and known.exists(partition.partition_index)
+        ]
+        await pause.after()
     results: dict[Place, ErrorCode] = {}
     for first in range(0, len(places), AT_ONCE) or (0,):
         error, part = await _delete(request.group_id, places[first : first + AT_ONCE], call)
         if error is not ErrorCode.NONE:
             return Response(error_code=error)
-        results |= part
+        results.update(part)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     response = Response()
     for topic in request.topics:
-        partitions = [
-            Response.OffsetDeleteResponsePartition(
-                partition_index=partition.partition_index,
-                error_code=results.get((topic.name, partition.partition_index), unknown),
+        partitions = []
+        async for partition in pause.between(topic.partitions):
+            code = results.get((topic.name, partition.partition_index), unknown)
+            partitions.append(
+                Response.OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=code)
             )
-            for partition in topic.partitions
-        ]
         response.topics.append(Response.OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
-        await pause.after(1 + len(partitions))
+        await pause.after()
     return response

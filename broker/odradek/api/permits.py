@@ -102,7 +102,7 @@ class Permits:
         )
 
     def denied_in_steps(
-        self, operation: int, resource_type: int, names: Iterable[str]
+        self, operation: int, resource_type: int, names: Iterable[str], quiet: bool = False
     ) -> Generator[None, None, frozenset[str]]:
         """As `denied`, for requests that may name very many: pauses after each `NAMES_A_STEP` decisions."""
         if self._access is None:
@@ -110,7 +110,7 @@ class Permits:
         denied = set()
         pace = Pace(NAMES_A_STEP)
         for name in dict.fromkeys(names):
-            if not self.allows(operation, resource_type, name):
+            if not self.allows(operation, resource_type, name, quiet):
                 denied.add(name)
             if pace.over():
                 yield

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-PARTITIONS_PER_STEP = 200
+PARTITIONS_PER_STEP = 50
 
 
 class TopicChange(Protocol):

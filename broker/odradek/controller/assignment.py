@@ -37,6 +37,9 @@ def assign_replicas(
         raise ValueError(f"replication factor {replication_factor} with {len(brokers)} brokers")
     racked = all(broker.rack is not None for broker in brokers)
     ring = _alternate_racks(brokers) if racked else sorted(brokers)
+    if replication_factor == 1:  # a broker alone: a topic with 60,000 partitions must not take long
+        leaders = [broker.id for broker in ring]
+        return {partition: [leaders[(start + partition) % len(leaders)]] for partition in partitions}
     return {
         partition: _replicas(ring, racked, replication_factor, start + partition, shift + partition // len(ring))
         for partition in partitions

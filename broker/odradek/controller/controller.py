@@ -11,17 +11,27 @@ import random
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import change_text
 from odradek.config.table import without_effect
 from odradek.controller.assignment import Broker
 from odradek.controller.image import ClusterImage, Topic, load_image, load_states
-from odradek.controller.outcomes import Charge, Outcome, Request, charge_deletions, free_of_charge, plan_each
+from odradek.controller.outcomes import (
+    Charge,
+    Outcome,
+    OutcomesInSteps,
+    Request,
+    charge_deletions,
+    free_of_charge,
+    plan_each,
+)
 from odradek.controller.partitions import LocalPartitions
 from odradek.controller.policies import Policies
 from odradek.controller.topic_names import INTERNAL
 from odradek.controller.topics import (
+    Admit,
     NewPartitions,
     NewTopic,
     Plan,
@@ -31,8 +41,8 @@ from odradek.controller.topics import (
     internal_topic,
     plan_partitions,
     plan_topic,
+    transactions_of,
     write_missing_states,
-    write_plans,
     write_states,
 )
 from odradek.metadata import znodes
@@ -40,8 +50,14 @@ from odradek.metadata.cluster import was_adopted
 from odradek.metadata.election import run_for_controller
 from odradek.metadata.store import NodeError, Store, StoreError, delete_tree, ensure_path, parent_of
 from odradek.protocol.errors import ErrorCode
+from odradek.stepwise import MUST_GO_ON, Pace, Steps, Stepwise
 
 log = logging.getLogger("odradek.controller")
+
+
+PLANNED_A_STEP = 1000
+OPENED_A_STEP = 5
+"""The number of partitions that one step creates and opens; each takes a millisecond or two."""
 
 
 class NotController(Exception):
@@ -77,6 +93,10 @@ class Controller:
         self.image = ClusterImage()
         self.metadata_version = 0
         self.deleted = 0
+        # Topics that are being created or get partitions, between two steps; clients do not see the change yet.
+        self._under_way: dict[str, Topic] = {}
+        self._promised: dict[str, int] = {}  # how many partitions of them have no slot yet
+        self._configured = 0  # how often the settings of all topics were written to the slots
 
     # -- election -------------------------------------------------------------------------------------------------
 
@@ -223,10 +243,16 @@ class Controller:
     def create_topics(
         self, requests: Sequence[NewTopic], validate_only: bool = False, charge: Charge = free_of_charge
     ) -> list[Outcome]:
+        """As `create_topics_in_steps`, at once."""
+        return _at_once(self.create_topics_in_steps(requests, validate_only, charge))
+
+    def create_topics_in_steps(
+        self, requests: Sequence[NewTopic], validate_only: bool = False, charge: Charge = free_of_charge
+    ) -> OutcomesInSteps:
         """Create topics independently of each other; one outcome for each distinct name, in the order of the requests."""
 
-        def make_plan(request: NewTopic, image: ClusterImage, brokers: list[Broker]) -> Plan:
-            plan = plan_topic(request, image, self._config, brokers, self._rng)
+        def make_plan(request: NewTopic, image: ClusterImage, brokers: list[Broker], admit: Admit) -> Plan:
+            plan = plan_topic(request, image, self._config, brokers, self._rng, admit=admit)
             self.policies.check_topic(request, plan)
             return plan
 
@@ -235,14 +261,26 @@ class Controller:
     def create_partitions(
         self, requests: Sequence[NewPartitions], validate_only: bool = False, charge: Charge = free_of_charge
     ) -> list[Outcome]:
+        """As `create_partitions_in_steps`, at once."""
+        return _at_once(self.create_partitions_in_steps(requests, validate_only, charge))
+
+    def create_partitions_in_steps(
+        self, requests: Sequence[NewPartitions], validate_only: bool = False, charge: Charge = free_of_charge
+    ) -> OutcomesInSteps:
         """Add partitions to topics, independently of each other; one outcome for each distinct name."""
 
-        def make_plan(request: NewPartitions, image: ClusterImage, brokers: list[Broker]) -> Plan:
-            return plan_partitions(request, image, self._config, brokers, self._rng)
+        def make_plan(request: NewPartitions, image: ClusterImage, brokers: list[Broker], admit: Admit) -> Plan:
+            if request.name in self._under_way:
+                raise Refusal(ErrorCode.REQUEST_TIMED_OUT, _changes(request.name))
+            return plan_partitions(request, image, self._config, brokers, self._rng, admit)
 
         return self._change(requests, make_plan, validate_only, charge)
 
     def auto_create(self, names: Sequence[str]) -> list[Outcome]:
+        """As `auto_create_in_steps`, at once."""
+        return _at_once(self.auto_create_in_steps(names))
+
+    def auto_create_in_steps(self, names: Sequence[str]) -> OutcomesInSteps:
         """Create topics that a client requested, with the broker's defaults; existing topics are no error.
 
         Internal topics get the settings that their coordinators need.
@@ -251,10 +289,12 @@ class Controller:
             internal_topic(name, self._config, len(self.brokers())) if name in INTERNAL else NewTopic(name)
             for name in dict.fromkeys(names)
         ]
-        outcomes = self.create_topics(requests)
+        outcomes = yield from self.create_topics_in_steps(requests)
         for outcome in outcomes:
             topic = self.image.topics.get(outcome.name)
-            if outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS and topic is not None:
+            if outcome.name in self._under_way and topic is None:
+                outcome.code, outcome.message = ErrorCode.LEADER_NOT_AVAILABLE, _changes(outcome.name)
+            elif outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS and topic is not None:
                 outcome.code, outcome.message, outcome.topic = ErrorCode.NONE, None, topic
                 outcome.topic_id = topic.topic_id
         return outcomes
@@ -262,56 +302,103 @@ class Controller:
     def _change(
         self,
         requests: Sequence[Request],
-        make_plan: Callable[[Request, ClusterImage, list[Broker]], Plan],
+        make_plan: Callable[[Request, ClusterImage, list[Broker], Admit], Plan],
         validate_only: bool,
         charge: Charge,
-    ) -> list[Outcome]:
-        """Plan all requests, then store and apply the plans together."""
+    ) -> OutcomesInSteps:
+        """Plan all requests, then store and apply the plans together, in steps."""
         try:
             self._refresh()
             brokers = self.brokers()
         except (StoreError, NotController) as error:
             return [_failed(name, error) for name in dict.fromkeys(request.name for request in requests)]
-        room = self._partitions.room()
+        room = self._partitions.room() - sum(self._promised.values())
 
         def plan_in_room(request: Request, image: ClusterImage, brokers: list[Broker]) -> Plan:
             nonlocal room
-            plan = make_plan(request, image, brokers)
-            room -= sum(self._broker_id in plan.topic.assignment.partitions[p] for p in plan.added)
-            if room < 0:
-                raise Refusal(
-                    ErrorCode.INVALID_PARTITIONS,
-                    f"Topic '{request.name}' needs {-room} partition(s) more than this broker can hold "
-                    "(odradek.max.partitions).",
-                )
+
+            def admit(added: int) -> None:
+                if added > room:
+                    raise Refusal(
+                        ErrorCode.INVALID_PARTITIONS,
+                        f"Topic '{request.name}' needs {added - room} partition(s) more than this broker can hold "
+                        "(odradek.max.partitions).",
+                    )
+                charge(0)  # refuses a client whose quota is exceeded
+
+            plan = make_plan(request, image, brokers, admit)
+            room -= len(plan.added)  # each has its only replica here
             return plan
 
-        plans, outcomes = plan_each(requests, plan_in_room, self.image.copy(), brokers, charge)
-        for plan in plans:
-            plan.states = initial_states(plan, [broker.id for broker in brokers], self.epoch)
+        image = self.image.copy()
+        for topic in self._under_way.values():
+            image.put(topic)
+        plans, outcomes = plan_each(requests, plan_in_room, image, brokers, charge)
         if plans and not validate_only:
-            self._carry_out(plans, outcomes)
+            yield from self._carry_out(plans, outcomes, [broker.id for broker in brokers])
         return list(outcomes.values())
 
-    def _carry_out(self, plans: list[Plan], outcomes: dict[str, Outcome]) -> None:
+    def _carry_out(self, plans: list[Plan], outcomes: dict[str, Outcome], alive: list[int]) -> Steps:
+        """Store plans and open the partitions, in steps. Clients see the topics at the end.
+
+        Between two steps the image and the slots that clients see are those from before the change, and no other change touches
+        these topics. After the first transaction the change takes effect, even if this process dies: see `recover`.
+        """
+        self._under_way.update((plan.topic.name, plan.topic) for plan in plans)
+        self._promised.update((plan.topic.name, len(plan.added)) for plan in plans)
         try:
-            write_plans(self._store, plans, self._epoch_version)
-        except StoreError as error:
-            log.warning("the metadata store refused a change of topics: %s; loading its state again", error)
-            self._stale = True
-            self._settle(plans, outcomes, error)
-            return
-        slots = []
-        self._stale = True  # until slots and image are updated
+            yield from self._initial_states(plans, alive)
+            try:
+                yield from self._store_plans(plans)
+            except StoreError as error:
+                log.warning("the metadata store refused a change of topics: %s; loading its state again", error)
+                self._stale = True
+                self._settle(plans, outcomes, error)
+                return
+            yield from self._open_partitions(plans)
+        finally:
+            for plan in plans:
+                del self._under_way[plan.topic.name], self._promised[plan.topic.name]
+
+    def _initial_states(self, plans: Sequence[Plan], alive: list[int]) -> Steps:
+        pace = Pace(PLANNED_A_STEP)
         for plan in plans:
-            slots += self._partitions.ensure(
-                plan.topic, {p: (state, 0) for p, state in plan.states.items()}, self._begin_epoch
-            )
-            self.image.put(plan.topic)
-            log.info("added %d partitions to topic %s", len(plan.added), plan.topic.name)
-            _warn_about_settings(plan.topic, {} if plan.replaces is None else plan.topic.config)
-        self.metadata_version = self._partitions.announce(slots)
-        self._stale = False
+            for first in range(0, len(plan.added), PLANNED_A_STEP):
+                part = plan.added[first : first + PLANNED_A_STEP]
+                plan.states.update(initial_states(plan, alive, self.epoch, part))
+                if pace.over(len(part)):
+                    yield
+
+    def _store_plans(self, plans: Sequence[Plan]) -> Steps:
+        """Raises StoreError."""
+        for number, transaction in enumerate(transactions_of(self._store, plans, self._epoch_version)):
+            if number:
+                yield MUST_GO_ON
+            transaction.commit()
+
+    def _open_partitions(self, plans: Sequence[Plan]) -> Steps:
+        slots: list[int] = []
+        configured = self._configured
+        pace = Pace(OPENED_A_STEP)
+        try:
+            for plan in plans:
+                states = iter(plan.states.items())
+                while part := dict(islice(states, OPENED_A_STEP)):
+                    if pace.over(len(part)) and slots:
+                        yield MUST_GO_ON
+                    entries = {partition: (state, 0) for partition, state in part.items()}
+                    slots += self._partitions.ensure(plan.topic, entries, self._begin_epoch)
+                    self._promised[plan.topic.name] -= len(part)
+            for plan in plans:
+                if configured != self._configured:
+                    self._partitions.configure(plan.topic)
+                self.image.put(plan.topic)
+                log.info("added %d partitions to topic %s", len(plan.added), plan.topic.name)
+                _warn_about_settings(plan.topic, {} if plan.replaces is None else plan.topic.config)
+            self.metadata_version = self._partitions.announce(slots)
+        except BaseException:
+            self._stale = True  # slots and image may differ from the store
+            raise
 
     def _settle(self, plans: list[Plan], outcomes: dict[str, Outcome], error: StoreError) -> None:
         """Set the outcomes after a failure: plans that are in the store succeeded, the others get a retriable error."""
@@ -346,6 +433,8 @@ class Controller:
         try:
             self._refresh()
             topic = self.image.topics.get(name)
+            if name in self._under_way:
+                return Outcome(name, ErrorCode.REQUEST_TIMED_OUT, _changes(name))
             if topic is None or name in self.image.deleting:
                 return Outcome(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
             changed = Topic(name, topic.assignment, checked_config(change(topic.config), self._config), topic.version)
@@ -393,6 +482,7 @@ class Controller:
     def configure_all(self) -> None:
         """Write the settings of all topics to their slots again after a change of the broker's defaults."""
         self._stale = True
+        self._configured += 1
         self._partitions.forget_settings()
         for topic in self.image.topics.values():
             self._partitions.configure(topic)
@@ -440,6 +530,9 @@ class Controller:
             topic, unknown = self.image.topics.get(request), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
             topic, unknown = self.image.by_id.get(request), ErrorCode.UNKNOWN_TOPIC_ID
+        name = request if isinstance(request, str) else "" if topic is None else topic.name
+        if name in self._under_way:
+            return _named(Outcome(name, ErrorCode.REQUEST_TIMED_OUT, _changes(name)), request)
         if topic is None or topic.name in self.image.deleting:
             return _named(Outcome("", unknown, f"The topic '{request}' does not exist."), request)
         if not self._config["delete.topic.enable"]:
@@ -471,6 +564,15 @@ class Controller:
             image.remove(name)
             self.deleted += 1
             log.info("deleted topic %s", name)
+
+
+def _at_once(steps: OutcomesInSteps) -> list[Outcome]:
+    outcomes: list[Outcome] = Stepwise(steps).finish()
+    return outcomes
+
+
+def _changes(name: str) -> str:
+    return f"Topic '{name}' is being created or gets partitions now; repeat the request when that has finished."
 
 
 def _partitions_of(image: ClusterImage, names: Sequence[str]) -> dict[str, list[int]]:

@@ -2,9 +2,9 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from odradek.controller.assignment import Broker
 from odradek.controller.image import ClusterImage, Topic
@@ -25,6 +25,8 @@ class Outcome:
     topic_id: uuid.UUID | None = None
 
 
+OutcomesInSteps = Generator[Any, None, list[Outcome]]
+"""The steps of a change, see `odradek.stepwise`."""
 Charge = Callable[[int], None]
 """Called with the number of partitions that are created or deleted, before that is done. Raises Refusal if the client's quota
 is exceeded."""

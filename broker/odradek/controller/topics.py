@@ -5,7 +5,7 @@ partitions; the other transactions only complete it. So the successor of a contr
 """
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from odradek._ext.shm.brokers import MOST_REPLICAS
@@ -21,7 +21,9 @@ from odradek.metadata.znodes import PartitionState, TopicAssignment
 from odradek.protocol.errors import ErrorCode
 
 DEFAULT = -1
-OPERATIONS_A_TRANSACTION = 1000  # far below the size of a ZooKeeper request (1 MiB)
+OPERATIONS_A_TRANSACTION = 400  # a step of the store thread; far below the size of a ZooKeeper request (1 MiB)
+OF_NEW_TOPIC, OF_TOPIC = 3, 1
+"""Operations of the topic itself."""
 INITIAL_LEADER_EPOCH = 0
 SPARE_BYTES = 2048
 """More than a request that creates a topic needs besides the settings and the replicas: paths, operations, the ids."""
@@ -38,6 +40,15 @@ class Refusal(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+Admit = Callable[[int], None]
+"""Called with the number of new partitions before they are planned; raises Refusal. A plan takes time for each partition, and a
+request of a few bytes may want many."""
+
+
+def admit_all(_: int) -> None:
+    """The default `Admit`."""
 
 
 @dataclass
@@ -100,10 +111,12 @@ def plan_topic(
     rng: random.Random,
     *,
     any_broker: bool = False,
+    admit: Admit = admit_all,
 ) -> Plan:
     """Plan a new topic. Raises Refusal.
 
     :param rng: chooses the brokers of the first replicas.
+    :param admit: see `Admit`.
     :param any_broker: assignments may contain brokers that are not in ``brokers``, because they may be down now.
     """
     reason = topic_names.why_illegal(request.name)
@@ -129,20 +142,28 @@ def plan_topic(
         raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(nulls)}")
     settings = checked_config({name: value for name, value in request.configs if value is not None}, config)
     if request.assignments:
+        admit(len(request.assignments))
         partitions = _manual_assignment(request, None if any_broker else brokers)
     else:
         count = _count(request.num_partitions, config.integer("num.partitions"))
         _refuse_too_many(request.name, count, config.integer("odradek.max.partitions"))
         factor = _factor(request.replication_factor, config.integer("default.replication.factor"), brokers)
+        admit(count)
         ring = rng.randrange(len(brokers)), rng.randrange(len(brokers))
         partitions = assign_replicas(brokers, range(count), factor, start=ring[0], shift=ring[1])
     return Plan(Topic(request.name, TopicAssignment(new_uuid(), partitions), settings), sorted(partitions))
 
 
 def plan_partitions(
-    request: NewPartitions, image: ClusterImage, config: BrokerConfig, brokers: Sequence[Broker], rng: random.Random
+    request: NewPartitions,
+    image: ClusterImage,
+    config: BrokerConfig,
+    brokers: Sequence[Broker],
+    rng: random.Random,
+    admit: Admit = admit_all,
 ) -> Plan:
-    """Plan new partitions of a topic. Raises Refusal. :param rng: chooses the brokers of the first replicas."""
+    """Plan new partitions of a topic. Raises Refusal. :param rng: chooses the brokers of the first replicas. :param admit: see
+    `Admit`."""
     topic = image.topics.get(request.name)
     if topic is None or request.name in image.deleting:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{request.name}' does not exist.")
@@ -153,6 +174,7 @@ def plan_partitions(
             f"Topic '{request.name}' has {len(old)} partition(s); the new count must be greater, not {request.count}.",
         )
     _refuse_too_many(request.name, request.count, config.integer("odradek.max.partitions"))
+    admit(request.count - len(old))
     added = list(range(len(old), request.count))
     factor = len(old[min(old)]) if old else 1
     if request.assignments is None:
@@ -319,26 +341,32 @@ def _continue_ring(old: Mapping[int, Sequence[int]], brokers: Sequence[Broker], 
 # -- plans as transactions --------------------------------------------------------------------------------------------
 
 
-def initial_states(plan: Plan, alive: Iterable[int], controller_epoch: int) -> dict[int, PartitionState]:
-    """The states of the new partitions: all live replicas are in sync, and the first of them is the leader."""
+def initial_states(
+    plan: Plan, alive: Iterable[int], controller_epoch: int, partitions: Sequence[int] | None = None
+) -> dict[int, PartitionState]:
+    """The states of the new partitions: all live replicas are in sync, and the first of them is the leader.
+
+    :param partitions: some of the new partitions; None: all.
+    """
     live = set(alive)
     states = {}
-    for partition in plan.added:
+    for partition in plan.added if partitions is None else partitions:
         in_sync = [broker for broker in plan.topic.assignment.partitions[partition] if broker in live]
         leader = in_sync[0] if in_sync else znodes.NO_LEADER
         states[partition] = PartitionState(controller_epoch, leader, INITIAL_LEADER_EPOCH, in_sync)
     return states
 
 
-def write_plans(store: Store, plans: Sequence[Plan], controller_epoch_version: int) -> None:
-    """Store plans, several in one transaction. The first transaction of a large plan contains the topic itself.
+def transactions_of(store: Store, plans: Sequence[Plan], controller_epoch_version: int) -> Iterator[Transaction]:
+    """The transactions that store plans, one after the other; one may contain several plans. The first transaction of a large
+    plan contains the topic itself.
 
     Further transactions contain the partition states that do not fit. If this process dies before them, its successor writes
     the states with `write_missing_states`.
 
     :param controller_epoch_version: version of the epoch node, so that a controller with a successor cannot write.
-    :raises BadVersion: another controller was elected, or the node of the topic changed.
-    :raises NodeExists: a topic exists that is not in the image.
+    Their `commit` raises BadVersion if another controller was elected or the node of the topic changed, and NodeExists if a
+    topic exists that is not in the image.
     """
     for operations in _chunks(plans):
         transaction = _begin(store, controller_epoch_version)
@@ -347,21 +375,22 @@ def write_plans(store: Store, plans: Sequence[Plan], controller_epoch_version: i
                 transaction.create(path, data)
             else:
                 transaction.set(path, data, version)
-        transaction.commit()
+        yield transaction
 
 
 def _chunks(plans: Sequence[Plan]) -> Iterator[list[tuple[str, str, bytes, int]]]:
     """The operations of all plans, by transaction; a plan is split only if it does not fit into one."""
     pending: list[tuple[str, str, bytes, int]] = []
     for plan in plans:
-        operations = _operations(plan)
-        if pending and len(pending) + len(operations) > OPERATIONS_A_TRANSACTION:
+        size = (OF_NEW_TOPIC if plan.replaces is None else OF_TOPIC) + 2 * len(plan.states)
+        if pending and len(pending) + size > OPERATIONS_A_TRANSACTION:
             yield pending
             pending = []
-        pending += operations
-        while len(pending) > OPERATIONS_A_TRANSACTION:
-            yield pending[:OPERATIONS_A_TRANSACTION]
-            pending = pending[OPERATIONS_A_TRANSACTION:]
+        for operation in _operations(plan):
+            if len(pending) == OPERATIONS_A_TRANSACTION:
+                yield pending
+                pending = []
+            pending.append(operation)
     if pending:
         yield pending
 
@@ -370,21 +399,18 @@ def _begin(store: Store, controller_epoch_version: int) -> Transaction:
     return store.transaction().check(znodes.CONTROLLER_EPOCH, controller_epoch_version)
 
 
-def _operations(plan: Plan) -> list[tuple[str, str, bytes, int]]:
+def _operations(plan: Plan) -> Iterator[tuple[str, str, bytes, int]]:
     name = plan.topic.name
     data = znodes.encode_topic(plan.topic.assignment)
     if plan.replaces is None:
-        operations = [
-            ("create", znodes.topic_config_path(name), znodes.encode_config(plan.topic.config), 0),
-            ("create", znodes.topic_path(name), data, 0),
-            ("create", znodes.partitions_path(name), b"", 0),
-        ]
+        yield "create", znodes.topic_config_path(name), znodes.encode_config(plan.topic.config), 0
+        yield "create", znodes.topic_path(name), data, 0
+        yield "create", znodes.partitions_path(name), b"", 0
     else:
-        operations = [("set", znodes.topic_path(name), data, plan.replaces)]
+        yield "set", znodes.topic_path(name), data, plan.replaces
     for partition, state in plan.states.items():
-        operations.append(("create", znodes.partition_path(name, partition), b"", 0))
-        operations.append(("create", znodes.state_path(name, partition), znodes.encode_state(state), 0))
-    return operations
+        yield "create", znodes.partition_path(name, partition), b"", 0
+        yield "create", znodes.state_path(name, partition), znodes.encode_state(state), 0
 
 
 def write_missing_states(

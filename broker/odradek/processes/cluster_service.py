@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import odradek._ext.shm.brokers as brokers
@@ -57,9 +57,7 @@ class ClusterService:
     :param store_thread: executes everything that uses the metadata store. :param security: of the connections to other brokers.
     """
 
-    def __init__(
-        self, context: ProcessContext, store_thread: ThreadPoolExecutor, security: "PeerSecurity | None" = None
-    ) -> None:
+    def __init__(self, context: ProcessContext, store_thread: Executor, security: "PeerSecurity | None" = None) -> None:
         self._context = context
         self._security = security
         self._loop = asyncio.get_running_loop()

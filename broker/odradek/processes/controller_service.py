@@ -7,7 +7,7 @@ The store thread owns the controller. The event loop owns the connections to the
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from odradek._ext.shm import brokers
@@ -106,7 +106,7 @@ class ControllerService:
         loop: asyncio.AbstractEventLoop,
         config: BrokerConfig,
         store: Store,
-        store_thread: ThreadPoolExecutor,
+        store_thread: Executor,
         security: "PeerSecurity | None" = None,
     ) -> None:
         self._loop = loop

@@ -15,12 +15,12 @@ requests that were already sent get a retriable error. The successor takes its w
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -58,6 +58,7 @@ from odradek.processes.metering import BusyTime, UncountedErrors, count_errors_o
 from odradek.processes.peer_security import peer_security_of
 from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.processes.store_service import SWEEP_RETRY_S, StoreService, Unfinished
+from odradek.processes.store_thread import StoreThread, Work, owner_of_request
 from odradek.processes.token_credentials import Derivation, TokenCredentials
 from odradek.processes.topic_waits import TopicWaits
 from odradek.processes.transaction_service import TransactionService
@@ -69,10 +70,14 @@ from odradek.shm.removed_files import RemovedFiles
 log = logging.getLogger("odradek.controller")
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from odradek.processes.jwks_reader import JwksReader
     from odradek.processes.tls_reload import TlsReload
 
 TICK_S = 0.5
+OFFSETS_IN_TREE = "offsets in the tree"
+"""The owner of the steps of group requests in the store thread."""
 QUOTAS_EVERY_S = 60.0
 QUOTAS_KEPT_MS = 3_600_000
 STOP_LIMIT_S = 10.0
@@ -85,7 +90,7 @@ class Coordinator:
         self._shm = context.shm
         self._context = context
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, "store", enter_lane, (Lane.LANE_SECOND,))
+        self._thread = StoreThread(enter_lane, Lane.LANE_SECOND)
         self._tls = context.tls_reload = _tls_reload(context)
         self._jwks = _jwks_reader(context, self._loop)
         self._looking: asyncio.Future[None] | None = None
@@ -208,9 +213,16 @@ class Coordinator:
         await self._loop.run_in_executor(self._thread, work)
 
     async def _in_steps(self, steps: Steps, request: Arrival | None = None) -> Any:
-        """Execute the steps of a generator in the store thread, other work between them. Returns what the generator
-        returns. :param request: receives the time of the steps."""
+        """Execute the steps of a generator in the store thread, other work between them. Returns what the generator returns. If
+        the client disconnects, the generator is closed, as soon as it has not to go on.
+
+        :param request: its client owns the steps, and it receives their time; None: a request of a group.
+        """
         job = Stepwise(steps)
+        owner, kind = OFFSETS_IN_TREE, Work.REQUESTS
+        if request is not None:
+            owner = owner_of_request(request.context.principal, request.context.peer)
+            kind = Work.CREDENTIALS if request.kind == Kind.CREDENTIAL else Work.REQUESTS
 
         def step() -> bool:
             began = time.perf_counter_ns()
@@ -220,9 +232,30 @@ class Coordinator:
                 if request is not None:
                     request.work_us += (time.perf_counter_ns() - began) // 1000
 
-        while await self._loop.run_in_executor(self._thread, step):
-            pass
+        try:
+            while await asyncio.wrap_future(self._thread.submit_for(owner, kind, step)):
+                pass
+        except asyncio.CancelledError:
+            self._abandon(job, owner, kind)
+            raise
         return job.result
+
+    def _abandon(self, job: Stepwise, owner: str, kind: Work) -> None:
+        """Close the generator of a request whose client has disconnected, after the steps that it must still execute. They are
+        behind the step that the thread may be executing now."""
+
+        def abandoned(future: "Future[bool]") -> None:
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is not None:
+                log.error("a request whose client has disconnected failed: %r", error)
+            elif future.result():
+                with contextlib.suppress(RuntimeError):  # the broker stops: the next start completes the change
+                    self._thread.submit_for(owner, kind, job.abandon).add_done_callback(abandoned)
+
+        with contextlib.suppress(RuntimeError):
+            self._thread.submit_for(owner, kind, job.abandon).add_done_callback(abandoned)
 
     def _offset_tree(self) -> OffsetTree:
         """The offsets in the metadata tree, for the loop. Commits to a group and its deletion take turns: a commit whose client

@@ -21,6 +21,7 @@ from odradek.api.guards.guarded import Asked, Refused
 from odradek.api.guards.table import judge
 from odradek.api.not_controller import can_be_refused, refusal
 from odradek.api.permits import PermitsOf, unrestricted
+from odradek.api.stepwise import Steps
 from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
 from odradek.api.topic_changes import TopicChange, awaited_change
 from odradek.controller import scram
@@ -148,7 +149,7 @@ class StoreService:
 
     def execute(
         self, request: Arrival, report_errors: Callable[[UncountedErrors | None], None]
-    ) -> "Generator[None, None, ForwardReply | Unfinished | Derivation]":
+    ) -> "Generator[Any, None, ForwardReply | Unfinished | Derivation]":
         """Execute one request of a worker and return the encoded response, an `Unfinished` or a `Derivation`. Works in
         steps, between which other requests have their turn. The handler's exceptions are raised.
 
@@ -201,7 +202,7 @@ class StoreService:
             return Unfinished(response, lambda: self._reply(decoded, response.response, report_errors))
         return (yield from self._reply(decoded, response, report_errors))
 
-    def _execute(self, api_key: int, message: Any, call: CoordinatorCall) -> Generator[None, None, Any]:
+    def _execute(self, api_key: int, message: Any, call: CoordinatorCall) -> Steps:
         """The response of an API's handler, as its guard allows it. Raises StoreError."""
         verdict = judge(api_key, Asked(message, call.version, call.permits, self._topic_name, self._topic_exists))
         if isinstance(verdict, Generator):
@@ -233,7 +234,7 @@ class StoreService:
         payload = frame_response(decoded.row, decoded.version, decoded.correlation_id, response)
         return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
 
-    def _auto_create(self, request: Arrival) -> Generator[None, None, ForwardReply]:
+    def _auto_create(self, request: Arrival) -> Generator[Any, None, ForwardReply]:
         assert self._view is not None
         try:
             names = decode_names(request.payload)
@@ -246,7 +247,7 @@ class StoreService:
                 yield
             try:
                 admitted, refused = self._within_quota(names[first : first + TOPICS_PER_STEP], request)
-                outcomes += self._view.controller.auto_create(admitted)
+                outcomes += yield from self._view.controller.auto_create_in_steps(admitted)
                 outcomes += refused
             except StoreError as error:
                 self._membership.note_error(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
@@ -24,9 +24,10 @@ from odradek._ext.net.arrivals import Arrival
 from odradek._ext.net.transaction_questions import decode_questions, encode_codes
 from odradek._ext.partition.flusher import Flusher
 from odradek.api.dispatch import frame_response
-from odradek.api.guards.guarded import Asked, Refused
-from odradek.api.guards.table import judge_at_once
+from odradek.api.guards.guarded import Asked, Refused, Verdict, VerdictInSteps
+from odradek.api.guards.table import judge
 from odradek.api.permits import PermitsOf, unrestricted
+from odradek.api.stepwise import Steps
 from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
 from odradek.api.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
 from odradek.config import features
@@ -473,14 +474,24 @@ class TransactionService:
             partial(self._steps.begin, request),
             self._permits_of(context.principal, context.peer, row.key),
         )
-        verdict = judge_at_once(row.key, Asked(decoded.message, version, call.permits, lambda _: None, lambda _: False))
-        if isinstance(verdict, Refused):
-            answer(verdict.response)
-        elif verdict is None:
-            self._handlers[row.key](decoded.message, call, answer)
+
+        def judged(verdict: Verdict) -> None:
+            if isinstance(verdict, Refused):
+                answer(verdict.response)
+            elif verdict is None:
+                self._handlers[row.key](decoded.message, call, answer)
+            else:
+                merge = verdict.merge
+                self._handlers[row.key](decoded.message, call, lambda response: answer(merge(response)))
+
+        def judge_in_steps(steps: VerdictInSteps) -> Steps:
+            judged((yield from steps))
+
+        verdict = judge(row.key, Asked(decoded.message, version, call.permits, lambda _: None, lambda _: False))
+        if isinstance(verdict, Generator):
+            call.in_steps(judge_in_steps(verdict))
         else:
-            merge = verdict.merge
-            self._handlers[row.key](decoded.message, call, lambda response: answer(merge(response)))
+            judged(verdict)
         return True
 
     def _answer_questions(self, request: ServedRequest) -> None:

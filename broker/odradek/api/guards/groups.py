@@ -207,10 +207,10 @@ def _of_groups(asked: Asked) -> VerdictInSteps:
     return Merged(merge)
 
 
-def of_describe_groups(asked: Asked) -> Verdict:
+def of_describe_groups(asked: Asked) -> VerdictInSteps:
     """DESCRIBE on the groups."""
     request, permits = asked.request, asked.permits
-    denied = permits.denied(Operation.DESCRIBE, ResourceType.GROUP, request.groups)
+    denied = yield from permits.denied_in_steps(Operation.DESCRIBE, ResourceType.GROUP, request.groups)
     make = describe_groups.Response.DescribedGroup
     refused = [
         make(group_id=group_id, error_code=GROUP_DENIED)
@@ -228,10 +228,10 @@ def of_describe_groups(asked: Asked) -> Verdict:
     return Merged(merge)
 
 
-def of_consumer_group_describe(asked: Asked) -> Verdict:
+def of_consumer_group_describe(asked: Asked) -> VerdictInSteps:
     """DESCRIBE on the groups and on the topics of their members: a group with a hidden topic is not described."""
     request, permits = asked.request, asked.permits
-    denied = permits.denied(Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
+    denied = yield from permits.denied_in_steps(Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
     make = consumer_group_describe.Response.DescribedGroup
     refused = [
         make(group_id=group_id, error_code=GROUP_DENIED)
@@ -260,10 +260,11 @@ def of_consumer_group_describe(asked: Asked) -> Verdict:
     return Merged(merge)
 
 
-def of_delete_groups(asked: Asked) -> Verdict:
+def of_delete_groups(asked: Asked) -> VerdictInSteps:
     """DELETE on the groups."""
     request = asked.request
-    denied = asked.permits.denied(Operation.DELETE, ResourceType.GROUP, request.groups_names)
+    names = request.groups_names
+    denied = yield from asked.permits.denied_in_steps(Operation.DELETE, ResourceType.GROUP, names)
     if not denied:
         return None
     make = delete_groups.Response.DeletableGroupResult
@@ -302,13 +303,14 @@ def of_offset_delete(asked: Asked) -> VerdictInSteps:
     return Merged(merge)
 
 
-def of_consumer_group_heartbeat(asked: Asked) -> Verdict:
+def of_consumer_group_heartbeat(asked: Asked) -> VerdictInSteps:
     """READ on the group, DESCRIBE on the topics to which the member subscribes by name."""
     request, permits = asked.request, asked.permits
     make = consumer_group_heartbeat.Response
     if not permits.group(Operation.READ, request.group_id):
         return Refused(make(error_code=GROUP_DENIED))
-    if permits.denied(Operation.DESCRIBE, ResourceType.TOPIC, request.subscribed_topic_names or ()):
+    names = request.subscribed_topic_names or ()
+    if (yield from permits.denied_in_steps(Operation.DESCRIBE, ResourceType.TOPIC, names)):
         return Refused(make(error_code=TOPIC_DENIED))
     return None
 

@@ -4,8 +4,9 @@ from collections import Counter
 from typing import Any
 
 from odradek.api.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from odradek.api.guards.guarded import Asked, Merged, Verdict, appended
-from odradek.api.permits import DENIED_AS, MESSAGES, Permits
+from odradek.api.guards.guarded import Asked, Merged, VerdictInSteps, appended
+from odradek.api.permits import DENIED_AS, MESSAGES, NAMES_A_STEP, Permits
+from odradek.api.stepwise import Pace
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_configs, describe_configs, incremental_alter_configs
 from odradek.security.acl import CLUSTER_NAME, Operation, ResourceType
@@ -26,11 +27,14 @@ def _code(kind: int, name: str, operation: Operation, permits: Permits) -> Error
     return None if permits.allows(operation, resource_type, name) else DENIED_AS[resource_type]
 
 
-def of_describe_configs(asked: Asked) -> Verdict:
+def of_describe_configs(asked: Asked) -> VerdictInSteps:
     """DESCRIBE_CONFIGS on the topic, the group, or the cluster (brokers and their loggers)."""
     make = describe_configs.Response.DescribeConfigsResult
     kept, refused = [], []
+    pace = Pace(NAMES_A_STEP)
     for resource in asked.request.resources:
+        if pace.over():
+            yield
         code = _code(resource.resource_type, resource.resource_name, Operation.DESCRIBE_CONFIGS, asked.permits)
         if code is None:
             kept.append(resource)
@@ -42,20 +46,23 @@ def of_describe_configs(asked: Asked) -> Verdict:
     return Merged(appended("results", refused))
 
 
-def of_alter_configs(asked: Asked) -> Verdict:
+def of_alter_configs(asked: Asked) -> VerdictInSteps:
     """ALTER_CONFIGS on the topic, the group, or the cluster."""
     return _of_changes(asked, alter_configs.Response.AlterConfigsResourceResponse)
 
 
-def of_incremental_alter_configs(asked: Asked) -> Verdict:
+def of_incremental_alter_configs(asked: Asked) -> VerdictInSteps:
     """ALTER_CONFIGS on the topic, the group, or the cluster."""
     return _of_changes(asked, incremental_alter_configs.Response.AlterConfigsResourceResponse)
 
 
-def _of_changes(asked: Asked, make: Any) -> Verdict:
+def _of_changes(asked: Asked, make: Any) -> VerdictInSteps:
     counts = Counter((resource.resource_type, resource.resource_name) for resource in asked.request.resources)
     kept, refused = [], []
+    pace = Pace(NAMES_A_STEP)
     for resource in asked.request.resources:
+        if pace.over():
+            yield
         code = None
         if counts[resource.resource_type, resource.resource_name] == 1:  # a repeated resource is refused by the handler
             code = _code(resource.resource_type, resource.resource_name, Operation.ALTER_CONFIGS, asked.permits)

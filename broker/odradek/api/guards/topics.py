@@ -129,7 +129,7 @@ def _repeated(names: Sequence[Name]) -> frozenset[Name]:
     return frozenset(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
 
 
-def of_create_topics(asked: Asked) -> Verdict:
+def of_create_topics(asked: Asked) -> VerdictInSteps:
     """CREATE on the cluster or on the topics. The settings of a created topic are returned only with DESCRIBE_CONFIGS on it.
 
     Topics that the request repeats are refused for that, whatever the client may do.
@@ -139,8 +139,8 @@ def of_create_topics(asked: Asked) -> Verdict:
     names = [topic.name for topic in request.topics if topic.name not in repeated]
     denied: frozenset[str] = frozenset()
     if not permits.cluster(Operation.CREATE, quiet=True):
-        denied = permits.denied(Operation.CREATE, ResourceType.TOPIC, names)
-    hidden = permits.denied(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, quiet=True)
+        denied = yield from permits.denied_in_steps(Operation.CREATE, ResourceType.TOPIC, names)
+    hidden = yield from permits.denied_in_steps(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, quiet=True)
     if not denied and not hidden:
         return None
     request.topics = [topic for topic in request.topics if topic.name not in denied]
@@ -236,13 +236,12 @@ def _denied_by_id(asked: Asked, topic_id: bytes) -> tuple[ErrorCode, str | None]
     return DENIED, name if asked.permits.topic(Operation.DESCRIBE, name) else None
 
 
-def of_create_partitions(asked: Asked) -> Verdict:
+def of_create_partitions(asked: Asked) -> VerdictInSteps:
     """ALTER on the topics."""
     request = asked.request
     repeated = _repeated([topic.name for topic in request.topics])
-    denied = asked.permits.denied(
-        Operation.ALTER, ResourceType.TOPIC, (topic.name for topic in request.topics if topic.name not in repeated)
-    )
+    names = (topic.name for topic in request.topics if topic.name not in repeated)
+    denied = yield from asked.permits.denied_in_steps(Operation.ALTER, ResourceType.TOPIC, names)
     if not denied:
         return None
     request.topics = [topic for topic in request.topics if topic.name not in denied]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from odradek.api.guards.guarded import Asked, Merged, Refused, Verdict
+from odradek.api.guards.guarded import Asked, Merged, Refused, Verdict, VerdictInSteps
 from odradek.api.guards.refusals import refusal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
@@ -21,14 +21,14 @@ KINDS = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 CODES = {0: ErrorCode.GROUP_AUTHORIZATION_FAILED, 1: ID_DENIED}
 
 
-def of_find_coordinator(asked: Asked) -> Verdict:
+def of_find_coordinator(asked: Asked) -> VerdictInSteps:
     """DESCRIBE on the groups or transactional ids. A denied client does not cause the creation of an internal topic."""
     request, version = asked.request, asked.version
     kind = request.key_type if version >= 1 else 0
     if kind not in KINDS:
         return None  # refused by the handler
     keys = list(request.coordinator_keys) if version >= FIRST_BATCHED else [request.key]
-    denied = asked.permits.denied(Operation.DESCRIBE, KINDS[kind], keys)
+    denied = yield from asked.permits.denied_in_steps(Operation.DESCRIBE, KINDS[kind], keys)
     if not denied:
         return None
     fields = {"error_code": CODES[kind], "node_id": -1, "host": "", "port": -1}
@@ -85,11 +85,11 @@ def of_add_offsets_to_txn(asked: Asked) -> Verdict:
     return None
 
 
-def of_describe_transactions(asked: Asked) -> Verdict:
+def of_describe_transactions(asked: Asked) -> VerdictInSteps:
     """DESCRIBE on the transactional ids; topics without DESCRIBE are left out."""
     request, permits = asked.request, asked.permits
     names = list(dict.fromkeys(request.transactional_ids))
-    denied = permits.denied(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)
+    denied = yield from permits.denied_in_steps(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)
     request.transactional_ids = [name for name in names if name not in denied]
     make = describe_transactions.Response.TransactionState
 

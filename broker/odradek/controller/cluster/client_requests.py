@@ -11,7 +11,7 @@ from odradek.controller.assignment import Broker
 from odradek.controller.cluster.admin import ClusterAdmin
 from odradek.controller.cluster_member import ClusterMember
 from odradek.controller.image import ClusterImage
-from odradek.controller.outcomes import Charge, Outcome, free_of_charge
+from odradek.controller.outcomes import Charge, Outcome, OutcomesInSteps, free_of_charge
 from odradek.controller.policies import Policies
 from odradek.controller.topics import NewPartitions, NewTopic
 
@@ -47,9 +47,10 @@ class ClientRequests:
         """The live brokers. Raises StoreError."""
         return self._member.brokers()
 
-    def auto_create(self, names: Sequence[str]) -> list[Outcome]:
-        """See `ClusterMember`."""
+    def auto_create_in_steps(self, names: Sequence[str]) -> OutcomesInSteps:
+        """See `ClusterMember.auto_create`; in one step."""
         return self._member.auto_create(names)
+        yield
 
     def alter_topic(
         self, name: str, change: Callable[[Mapping[str, str]], dict[str, str]], validate_only: bool = False
@@ -61,17 +62,19 @@ class ClientRequests:
         """See `ClusterMember`."""
         self._member.write_settings(path, settings, keep_empty)
 
-    def create_topics(
+    def create_topics_in_steps(
         self, requests: Sequence[NewTopic], validate_only: bool = False, charge: Charge = free_of_charge
-    ) -> list[Outcome]:
-        """See `ClusterAdmin`."""
+    ) -> OutcomesInSteps:
+        """See `ClusterAdmin.create_topics`; in one step: the brokers open the partitions."""
         return self._changed(self._admin.create_topics(requests, validate_only, charge))
+        yield
 
-    def create_partitions(
+    def create_partitions_in_steps(
         self, requests: Sequence[NewPartitions], validate_only: bool = False, charge: Charge = free_of_charge
-    ) -> list[Outcome]:
-        """See `ClusterAdmin`."""
+    ) -> OutcomesInSteps:
+        """See `ClusterAdmin.create_partitions`; in one step: the brokers open the partitions."""
         return self._changed(self._admin.create_partitions(requests, validate_only, charge))
+        yield
 
     def delete_topics(self, requests: Sequence[str | uuid.UUID], charge: Charge = free_of_charge) -> list[Outcome]:
         """See `ClusterAdmin`."""

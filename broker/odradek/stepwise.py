@@ -1,0 +1,76 @@
+"""Work in steps: a generator that yields after each step, so that other work has its turn in between."""
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+Steps = Generator[Any, None, Any]
+"""The result of a handler that works in steps; the generator returns the response."""
+MUST_GO_ON = "must go on"
+"""A generator yields this instead of None between two steps of a change that must not stay half done: the steps are executed
+until the next other pause, also if their client disconnects."""
+
+
+class Pace:
+    """Determines when a step has done enough work.
+
+    :param enough: the amount of work in a step.
+    """
+
+    def __init__(self, enough: int) -> None:
+        self._enough = enough
+        self._done = 0
+
+    def over(self, done: int = 1) -> bool:
+        """Count work that was done. Returns whether the step must end here."""
+        self._done += done
+        if self._done < self._enough:
+            return False
+        self._done = 0
+        return True
+
+
+def never() -> bool:
+    """The default `cancelled`: the work is never cancelled."""
+    return False
+
+
+class Stepwise:
+    """Executes the steps of a generator; its return value becomes `result`.
+
+    :param cancelled: called before each step; when it returns True, the generator is closed, and `result` stays None, unless
+        the step before it ended with MUST_GO_ON.
+    :ivar must_go_on: whether the last step ended with MUST_GO_ON.
+    """
+
+    def __init__(self, steps: Steps, cancelled: Callable[[], bool] = never) -> None:
+        self._steps = steps
+        self.cancelled = cancelled
+        self.result: Any = None
+        self.must_go_on = False
+
+    def step(self) -> bool:
+        """Execute the next step. Returns whether there is another one. Raises what the generator raises."""
+        if not self.must_go_on and self.cancelled():
+            self._steps.close()
+            return False
+        self.must_go_on = False
+        try:
+            self.must_go_on = next(self._steps) is MUST_GO_ON
+        except StopIteration as end:
+            self.result = end.value
+            return False
+        return True
+
+    def abandon(self) -> bool:
+        """Execute the next step if the last one must not be the last, else close the generator. Returns whether there are more
+        steps to execute in this way. Raises what the generator raises."""
+        if self.must_go_on:
+            return self.step()
+        self._steps.close()
+        return False
+
+    def finish(self) -> Any:
+        """Execute all remaining steps. Returns `result`."""
+        while self.step():
+            pass
+        return self.result
