@@ -4,7 +4,7 @@ One per reporter; called in the reporter's threads. It holds the collector's loc
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +66,13 @@ class UsageReports:
         """Whether there is a spool."""
         return self._spool is not None
 
-    def document(self, query: Query, groups: Groups) -> dict[str, Any]:
-        """Return the document for a query of /usage. Raises BadQuery. :param groups: needed for a query with `name`, else
-        None."""
+    def document(
+        self, query: Query, groups: Groups, look_for_client: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
+        """Return the document for a query of /usage. Raises BadQuery, and what `look_for_client` raises.
+
+        :param groups: needed for a query with `name`, else None. :param look_for_client: see `usage.document`.
+        """
         spool = self._spool
         about = {
             "odradek": __version__,
@@ -91,7 +95,7 @@ class UsageReports:
             if query.get("name"):
                 rows = self._collector.partitions()
                 state = [*self._topics(rows), *self._groups(groups or (), rows), *self._readers(rows)]
-        return document(query, usage, self._names, state, about)
+        return document(query, usage, self._names, state, about, look_for_client)
 
     def write_interval(self, groups: Groups) -> bool:
         """Write an interval of the spool; return whether it is on disk. A failure is logged; the next interval contains its
