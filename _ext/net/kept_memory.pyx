@@ -178,8 +178,8 @@ cdef class KeptMemory:
             self.reported_ms = now_ms
             LOG.warning(
                 "connections that are idle or slow kept %d bytes, this worker may keep %d (odradek.connections.kept.bytes): dropped the "
-                "fetch state of %d connection(s), closed %d connection(s), %d bytes are still kept", before, self.budget, self.dropped - dropped,
-                self.closed - closed, self.kept)
+                "fetch state of %d connection(s), closed %d connection(s), %d bytes are still kept", before, self.budget,
+                self.dropped - dropped, self.closed - closed, self.kept)
         return 0
 
     cdef int drop_states(self, list keeping) except -1:
