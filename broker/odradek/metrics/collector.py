@@ -8,7 +8,7 @@ import logging
 import marshal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -225,6 +225,11 @@ class Collector:
     def group_lags(self, group: GroupRow, rows: Rows) -> list[of_groups.Lag]:
         """Return the lag of a group."""
         return list(of_groups.group_lags(group, rows, self.history, self._clock()))
+
+    @property
+    def named_groups(self) -> Collection[str]:
+        """The groups that have series."""
+        return self._groups.names
 
     # -- families -----------------------------------------------------------------------------------------------------
 

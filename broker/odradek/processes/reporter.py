@@ -114,6 +114,7 @@ class Reporter:
             config.node_id,
             Path(spool_dir) if spool_dir else context.log_dirs[0],
             config.integer("usage.spool.max.bytes"),
+            config.integer("usage.spool.interval.ms"),
         )
         self.collector.spool = self.usage.spool
         self._interval_s = config.integer("usage.spool.interval.ms") / 1000
