@@ -6,7 +6,7 @@ Used in a worker's event loop. Records count as read by a client when its next r
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from odradek._ext.protocol.api_versions cimport FETCH
-from odradek._ext.shm.metering cimport USAGE_RECORDS_OUT, leave_position, put_position, usage_of
+from odradek._ext.shm.metering cimport USAGE_RECORDS_OUT, leave_position, put_position, still_client, usage_of
 
 
 cdef class FetchPartition:
@@ -212,6 +212,7 @@ cdef class FetchContext:
         the slots.
         """
         cdef FetchPartition p
+        still_client(&self.client)
         for p in self.partitions:
             if not p.unrecorded:
                 continue

@@ -91,6 +91,7 @@ cdef struct ConnectionInput:
     # buffers of a closed connection.
     Buffer part                                # the received part of a frame, from its length field; complete at `part_bytes`
     int64_t part_bytes
+    int64_t part_since_ms                      # when the connection began to keep a part of this frame
     Buffer held                                # received bytes that are not offered while a hold lasts
     uint8_t[4] size_bytes                      # 1 to 3 received bytes of a length field
     int size_have                              # how many of them
@@ -118,6 +119,20 @@ cdef struct ConnectionOutput:
     bint blocked                               # the socket is full, EPOLLOUT is awaited
     bint cold                                  # the cold reader reads a file's pages for it
     int64_t sealed_bytes                       # encrypted bytes that wait for the socket (Tls.sealed)
+    int64_t sent_bytes                         # bytes of responses that the socket took since the connection began
+
+
+cdef struct ConnectionKept:
+    # The memory kept for the connection and the progress of its client, at the last check. `KeptMemory` writes it.
+    int64_t bytes                              # kept memory; of a connection that is active, only what its client delays
+    bint idle                                  # the connection has neither sent nor received a byte for a second
+    int64_t frame_ms                           # `part_since_ms` of the incomplete frame whose progress is measured
+    int64_t mark_ms                            # when the measurement of its progress began
+    int64_t mark_bytes                         # bytes of it that were received at that time
+    int64_t arriving                           # bytes of it per second, in the last complete measurement; -1: none
+    int64_t unread_ms                          # since when the responses have been queued that are measured; 0: none are queued
+    int64_t unread_bytes                       # how many bytes of responses were queued at that time
+    int64_t unread_mark                        # `sent_bytes` at that time
 
 
 cdef struct LoopState:
@@ -184,7 +199,7 @@ cdef class Connection:
     cdef readonly int64_t last_activity_ms     # when bytes were last received or sent from the queue
     cdef readonly int64_t throttled_until_ms
     cdef int64_t opened_ms                     # when DataLoop received it
-    cdef int64_t kept_bytes                    # kept for the connection while it is idle, at the last check (kept_memory.pxd)
+    cdef ConnectionKept kept                   # see kept_memory.pxd
     cdef ConnectionInput input
     cdef FrameOffers frames
     cdef ConnectionOutput output

@@ -101,6 +101,7 @@ class ResponseOutput:
 class ConnectionInput(TypedDict):
     part: Buffer
     part_bytes: int
+    part_since_ms: int
     held: Buffer
     size_bytes: list[int]
     size_have: int
@@ -124,6 +125,18 @@ class ConnectionOutput(TypedDict):
     blocked: bool
     cold: bool
     sealed_bytes: int
+    sent_bytes: int
+
+class ConnectionKept(TypedDict):
+    bytes: int
+    idle: bool
+    frame_ms: int
+    mark_ms: int
+    mark_bytes: int
+    arriving: int
+    unread_ms: int
+    unread_bytes: int
+    unread_mark: int
 
 class LoopState(TypedDict):
     interest: int

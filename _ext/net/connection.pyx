@@ -22,6 +22,7 @@ from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.shm.client_quotas cimport QUOTA_REQUEST, quota_add, quota_charge
 from odradek._ext.shm.layout cimport coarse_ms, monotonic_ms
+from odradek._ext.shm.meter_tables cimport meter_state
 from odradek._ext.shm.metering cimport (
     METER_KEY_NONE,
     METER_KEY_UNKNOWN,
@@ -346,6 +347,7 @@ cdef class Connection:
             return 0
         self.keep_client_id(client_id, length)
         principal = ANONYMOUS if self.principal is None else (<str>self.principal).encode()
+        meter_state().owner = self.owner
         find_client(<const char*>principal, len(principal), client_id, length, &self.metering.client)
         self.counted_principal = self.principal
         return 0

@@ -504,6 +504,7 @@ cdef class FrameReader(ResponseSender):
             self.pool.take(&c.input.part, max(c.input.part_bytes, n))
             memcpy(c.input.part.data, data, n)
             c.input.part.end = n
+            c.input.part_since_ms = self.now_ms
         return 0
 
     cdef int after_part(self, Connection c, int64_t extra) except -1:

@@ -13,9 +13,9 @@ cdef class KeptMemory:
     cdef readonly int64_t dropped              # number of times that a connection's fetch state was dropped
     cdef readonly int64_t closed               # number of closed connections
     cdef int64_t reported_ms
-    cdef int reduce(self, list idle, int64_t now_ms) except -1
-    cdef int drop_states(self, list idle) except -1
-    cdef int close_unfinished(self, list idle, int64_t now_ms) except -1
-    cdef int close_largest(self, list idle) except -1
-    cdef int close_by_owner(self, list idle, list candidates, int reason) except -1
+    cdef int reduce(self, list keeping, int64_t now_ms) except -1
+    cdef int drop_states(self, list keeping) except -1
+    cdef int close_unfinished(self, list keeping, int64_t now_ms) except -1
+    cdef int close_largest(self, list keeping, int64_t now_ms) except -1
+    cdef int close_by_owner(self, list keeping, list candidates, int reason) except -1
     cdef int close(self, Connection c, int reason) except -1

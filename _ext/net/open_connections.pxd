@@ -30,6 +30,7 @@ cdef class OpenConnections(FrameReader):
     cdef bint in_turn
     cdef list graveyard                        # connections closed in this turn, which its events may still point to
     cdef int admit(self, Connection c) except -1
+    cdef Connection oldest_silent(self, object connections)
     cdef Connection oldest_of_crowd(self, int64_t fair)
     cdef int forget_unauthenticated(self, Connection c) except -1
     cdef int say_goodbye(self, Connection c) except -1

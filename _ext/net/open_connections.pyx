@@ -61,6 +61,7 @@ cdef extern from "<sys/socket.h>" nogil:
 
 cdef enum:
     SILENT_MS = 1000                  # a client that says nothing for so long during its handshake makes room for another one
+    MOST_SOUGHT = 100                 # so many connections are looked at for one that is silent
     UNFAIR_SHARES = 2                 # an address with more than so many times the unauthenticated connections of another makes room for it
     CROWD_SOUGHT_MS = 100             # the address with most of them is looked for at most once in this time
 
@@ -126,19 +127,21 @@ cdef class OpenConnections(FrameReader):
     cdef int admit(self, Connection c) except -1:
         """Count a connection that has not authenticated; at a limit, make room by closing an older one, or close this one."""
         cdef Connection oldest
-        cdef uint8_t byte
         cdef dict of_network = self.unauthenticated_of.setdefault(network_of(c.peer.rpartition(":")[0]), {})
         self.unauthenticated[c] = self.now_ms
         of_network[c] = None
         if len(of_network) > self.max_unauthenticated_of_address:
             add(UNAUTHENTICATED_CLOSED, 1)
+            oldest = self.oldest_silent(of_network)
+            if oldest is not None:
+                return self.close_now(oldest, CLOSE_AUTHENTICATION,
+                                      "it had not authenticated, and was silent, when too many connections of its address had not")
             return self.close_now(c, CLOSE_AUTHENTICATION,
                                   f"{len(of_network) - 1} connections of this address have not authenticated yet, which is the limit")
         if len(self.unauthenticated) > self.max_unauthenticated:
             add(UNAUTHENTICATED_CLOSED, 1)
-            oldest = next(iter(self.unauthenticated))
-            if self.now_ms - oldest.last_activity_ms >= SILENT_MS and not (oldest.tls is not None and oldest.tls.busy) \
-                    and recv(oldest.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0:
+            oldest = self.oldest_silent(self.unauthenticated)
+            if oldest is not None:
                 return self.close_now(oldest, CLOSE_AUTHENTICATION, "it had not authenticated when too many connections had not")
             oldest = self.oldest_of_crowd(UNFAIR_SHARES * len(of_network))
             if oldest is not None:
@@ -147,6 +150,20 @@ cdef class OpenConnections(FrameReader):
             return self.close_now(c, CLOSE_AUTHENTICATION,
                                   f"{self.max_unauthenticated} connections have not authenticated yet, which is the limit")
         return 0
+
+    cdef Connection oldest_silent(self, object connections):
+        """The oldest connection that has said nothing for SILENT_MS, among the oldest MOST_SOUGHT of these; None if there is none."""
+        cdef Connection c
+        cdef uint8_t byte
+        cdef int looked = 0
+        for c in connections:
+            if self.now_ms - c.last_activity_ms >= SILENT_MS and not (c.tls is not None and c.tls.busy) \
+                    and recv(c.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0:
+                return c
+            looked += 1
+            if looked == MOST_SOUGHT:
+                return None
+        return None
 
     cdef Connection oldest_of_crowd(self, int64_t fair):
         """The oldest unauthenticated connection of the address that has most of them; None if it has at most `fair`."""

@@ -143,6 +143,7 @@ cdef class ResponseSender(ResponseOutput):
             add(SOCKET_BYTES_OUT, sent)
             add(SENDFILE_BYTES, from_files)
             c.last_activity_ms = self.now_ms
+            c.output.sent_bytes += sent
         if state == SENT_BLOCKED or state == SENT_ENOUGH:
             c.output.blocked = True          # after SENT_ENOUGH, epoll reports the socket as writable in the next turn
         elif state == SENT_COLD:
@@ -210,6 +211,7 @@ cdef class ResponseSender(ResponseOutput):
             sent = max(sent, <int64_t>0)
             self.bytes_out += sent
             add(SOCKET_BYTES_OUT, sent)
+            c.output.sent_bytes += sent
         if sent < n:
             add_copy(&c.tls.sealed, self.gathered.data + sent, n - sent)
             c.output.sealed_bytes = c.tls.sealed.span_bytes
@@ -231,6 +233,7 @@ cdef class ResponseSender(ResponseOutput):
                     self.bytes_out += sent
                     add(SOCKET_BYTES_OUT, sent)
                     c.last_activity_ms = self.now_ms
+                    c.output.sent_bytes += sent
                 if state == SENT_ERROR:
                     return self.close_now(c, CLOSE_RESET, strerror(error).decode())
                 if c.output.sealed_bytes:

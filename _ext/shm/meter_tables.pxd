@@ -32,6 +32,11 @@ cdef struct MeterState:           # of this process; not shared
     int64_t idle_ms
     int64_t next_retire_ms
     bint indexed                  # the indexes are not empty
+    uint64_t[2] hash_key          # of the index of clients: a client that does not know it cannot choose ids that collide
+    uint32_t owner                # address of the connection for which a client is looked up (owners.pxd); 0: not known
+    uint32_t* owners              # by client: the address that created its entry
+    uint32_t* clients_of          # by address: the number of its clients
+    int64_t next_eviction_ms
 
 
 cdef MeterState* meter_state() noexcept nogil
@@ -48,3 +53,5 @@ cdef uint64_t new_since(MeterPage* page) noexcept nogil
 # Count in this page from now on. The caller has set `now_ms`.
 cdef void adopt(MeterPage* page) noexcept nogil
 cdef bint retire() noexcept nogil
+# Free entries of clients for one of `state.owner`. Returns whether it freed any.
+cdef bint evict_clients() noexcept nogil

@@ -29,3 +29,8 @@ class MeterState(TypedDict):
     idle_ms: int
     next_retire_ms: int
     indexed: bool
+    hash_key: list[int]
+    owner: int
+    owners: int
+    clients_of: int
+    next_eviction_ms: int

@@ -5,12 +5,14 @@ but not published, undoes a retirement that was not published and finishes one t
 once.
 """
 
+import os
+
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy, memset
 
 from odradek._ext.shm.atomics cimport fence, store_release_64
-from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.layout cimport PRODUCER_OWNERS, region
 from odradek._ext.shm.meter_layout cimport (
     CLIENT_OTHER,
     METER_CLIENTS,
@@ -23,6 +25,7 @@ from odradek._ext.shm.meter_layout cimport (
     MeterPage,
     MeterUsage,
 )
+from odradek._ext.shm.siphash cimport sip_begin, sip_bytes, sip_end
 
 
 cdef enum:
@@ -31,6 +34,9 @@ cdef enum:
     USAGE_PLACES = 32768
     POSITION_PLACES = 32768
     RETIRE_PAUSE_MS = 10000       # minimum time between two searches for idle entries
+    EVICT_PAUSE_MS = 1000         # minimum time between two evictions of clients
+    EVICT_AGE_MS = 100            # clients that were used more recently are not evicted: a caller may remember their number
+    UNFAIR_SHARES = 2             # an address with more than so many times the clients of another makes room for it
 
 
 cdef MeterState state
@@ -43,14 +49,20 @@ cdef uint32_t* new_places(uint32_t count) noexcept nogil:
     return <uint32_t*>calloc(count, sizeof(uint32_t))
 
 
+state.owners = <uint32_t*>calloc(METER_CLIENTS, sizeof(uint32_t))
+state.clients_of = <uint32_t*>calloc(PRODUCER_OWNERS, sizeof(uint32_t))
 state.private_page = <MeterPage*>calloc(1, sizeof(MeterPage))
 state.clients = Index(new_places(CLIENT_PLACES), CLIENT_PLACES - 1)
 state.topics = Index(new_places(TOPIC_PLACES), TOPIC_PLACES - 1)
 state.usage = Index(new_places(USAGE_PLACES), USAGE_PLACES - 1)
 state.positions = Index(new_places(POSITION_PLACES), POSITION_PLACES - 1)
 if state.private_page == NULL or state.clients.places == NULL or state.topics.places == NULL or state.usage.places == NULL \
-        or state.positions.places == NULL:
+        or state.positions.places == NULL or state.owners == NULL or state.clients_of == NULL:
     raise MemoryError("no memory to count in")
+
+
+cdef bytes key_bytes = os.urandom(sizeof(state.hash_key))
+memcpy(state.hash_key, <const char*>key_bytes, sizeof(state.hash_key))
 
 
 cdef MeterState* meter_state() noexcept nogil:
@@ -68,7 +80,11 @@ cdef uint64_t hash_bytes(uint64_t seed, const uint8_t* data, int64_t n) noexcept
 
 
 cdef uint64_t client_hash(const uint8_t* principal, int64_t principal_bytes, const uint8_t* client_id, int64_t client_bytes) noexcept nogil:
-    return hash_bytes(hash_bytes(<uint64_t>principal_bytes, principal, principal_bytes), client_id, client_bytes)
+    cdef uint64_t[4] v
+    sip_begin(v, state.hash_key)
+    sip_bytes(v, principal, principal_bytes)
+    sip_bytes(v, client_id, client_bytes)
+    return sip_end(v)
 
 
 cdef void enter_index(Index* index, uint64_t key, uint32_t number) noexcept nogil:
@@ -96,6 +112,7 @@ cdef void index_all(MeterPage* page) noexcept nogil:
         memset(state.usage.places, 0, USAGE_PLACES * sizeof(uint32_t))
         memset(state.positions.places, 0, POSITION_PLACES * sizeof(uint32_t))
     state.live_clients = state.live_topics = state.live_usage = state.live_positions = 0
+    memset(state.clients_of, 0, PRODUCER_OWNERS * sizeof(uint32_t))
     state.free_usage = state.free_position = 0
     state.free_client = CLIENT_OTHER + 1
     state.free_topic = TOPIC_OTHER + 1
@@ -104,6 +121,7 @@ cdef void index_all(MeterPage* page) noexcept nogil:
         if client.since:
             enter_index(&state.clients, client_hash(client.principal, client.principal_bytes, client.client_id, client.client_bytes), i)
             state.live_clients += 1
+            state.clients_of[state.owners[i]] += 1
     for i in range(<uint32_t>page.topics_used):
         if page.topics[i].since:
             enter_index(&state.topics, hash_bytes(0, page.topics[i].name, page.topics[i].name_bytes), i)
@@ -123,8 +141,9 @@ cdef void adopt(MeterPage* page) noexcept nogil:
     if page.began_ms == 0:
         page.began_ms = new_since(page)
     take_back(page)
+    memset(state.owners, 0, METER_CLIENTS * sizeof(uint32_t))
     index_all(page)
-    state.next_retire_ms = 0
+    state.next_retire_ms = state.next_eviction_ms = 0
 
 
 # -- retiring -------------------------------------------------------------------------------------------------------
@@ -145,8 +164,11 @@ cdef void take_back(MeterPage* page) noexcept nogil:
     store_release_64(&page.changes, page.changes + 1)
 
 
-cdef void free_unused(MeterPage* page) noexcept nogil:
-    """Free positions that are idle, and clients and topics that are idle and to which no entry refers."""
+cdef void free_unused(MeterPage* page, const uint8_t* evicted) noexcept nogil:
+    """Free positions that are idle, and clients and topics that are idle and to which no entry refers.
+
+    :param evicted: by client: whether it is freed, with its positions, although it is not idle; NULL: none.
+    """
     cdef uint32_t i
     cdef uint64_t before = <uint64_t>max(state.now_ms - state.idle_ms, <int64_t>0)
     cdef uint8_t[METER_CLIENTS] client_used
@@ -160,12 +182,14 @@ cdef void free_unused(MeterPage* page) noexcept nogil:
             client_used[page.usage[i].key >> 32] = 1
             topic_used[(page.usage[i].key >> 8) & 0xFFFFFF] = 1
     for i in range(<uint32_t>page.positions_used):
-        if page.positions[i].since and page.positions[i].at_ms < before:
+        if page.positions[i].since and (
+                page.positions[i].at_ms < before or (evicted != NULL and evicted[page.positions[i].key >> 32])):
             store_release_64(&page.positions[i].since, 0)
         elif page.positions[i].since:
             client_used[page.positions[i].key >> 32] = 1
     for i in range(<uint32_t>page.clients_used):
-        if page.clients[i].since and not client_used[i] and page.clients[i].last_ms < before:
+        if page.clients[i].since and not client_used[i] \
+                and (page.clients[i].last_ms < before or (evicted != NULL and evicted[i])):
             store_release_64(&page.clients[i].since, 0)
     for i in range(<uint32_t>page.topics_used):
         if page.topics[i].since and not topic_used[i] and page.topics[i].last_ms < before:
@@ -180,6 +204,18 @@ cdef bint retire() noexcept nogil:
     Entries of client `other` stay. A caller that remembers a client or a topic has just marked it as seen, so no number in use
     is freed.
     """
+    if state.next_retire_ms - RETIRE_PAUSE_MS <= state.now_ms < state.next_retire_ms:
+        return False                # runs nevertheless if the clock was set back
+    state.next_retire_ms = state.now_ms + min(state.idle_ms, <int64_t>RETIRE_PAUSE_MS)
+    retire_entries(NULL)
+    return True
+
+
+cdef void retire_entries(const uint8_t* evicted) noexcept nogil:
+    """Free the entries that were idle for long, and those of evicted clients, and add their values to `retired`.
+
+    :param evicted: by client: whether it is evicted; NULL: none.
+    """
     cdef MeterPage* page = state.page
     cdef uint64_t* now_holds = &page.retired_odd[0] if page.retired_sequence & 1 else &page.retired_even[0]
     cdef uint64_t* following = &page.retired_even[0] if page.retired_sequence & 1 else &page.retired_odd[0]
@@ -188,13 +224,11 @@ cdef bint retire() noexcept nogil:
     cdef int v
     cdef MeterUsage* entry
     cdef bint retired_any = False
-    if state.next_retire_ms - RETIRE_PAUSE_MS <= state.now_ms < state.next_retire_ms:
-        return False                # runs nevertheless if the clock was set back
-    state.next_retire_ms = state.now_ms + min(state.idle_ms, <int64_t>RETIRE_PAUSE_MS)
     memcpy(following, now_holds, 2 * USAGE_VALUES * 8)
     for i in range(<uint32_t>page.usage_used):
         entry = &page.usage[i]
-        if entry.since and entry.last_ms < before and entry.key >> 32 != CLIENT_OTHER:
+        if entry.since and entry.key >> 32 != CLIENT_OTHER and (
+                entry.last_ms < before or (evicted != NULL and evicted[entry.key >> 32])):
             entry.retired_by = page.retired_sequence + 1
             for v in range(USAGE_VALUES):
                 following[v if (entry.key >> 8) & 0xFFFFFF == TOPIC_NONE else USAGE_VALUES + v] += entry.values[v]
@@ -204,6 +238,50 @@ cdef bint retire() noexcept nogil:
         fence()
         store_release_64(&page.retired_sequence, page.retired_sequence + 1)
         take_back(page)
-    free_unused(page)
+    free_unused(page, evicted)
     index_all(page)
-    return True
+
+
+# -- evicting clients -----------------------------------------------------------------------------------------------
+
+cdef bint may_evict(MeterPage* page, uint32_t client, uint32_t owner, uint64_t until_ms) noexcept nogil:
+    return page.clients[client].since and state.owners[client] == owner and page.clients[client].last_ms <= until_ms
+
+
+cdef bint evict_clients() noexcept nogil:
+    """Free half of the clients of the address that has most of them, those that were not used for the longest time.
+
+    That address is the one for which an entry is needed, or it has more than UNFAIR_SHARES times as many clients. So whoever invents
+    client ids loses its own entries, and hides no client of another address.
+    """
+    cdef MeterPage* page = state.page
+    cdef uint8_t[METER_CLIENTS] evicted
+    cdef uint32_t i, wanted, found = 0, owner = state.owner
+    cdef uint64_t first_ms = 0, last_ms = <uint64_t>max(state.now_ms - EVICT_AGE_MS, <int64_t>0), middle_ms
+    if state.next_eviction_ms - EVICT_PAUSE_MS <= state.now_ms < state.next_eviction_ms:
+        return False                # runs nevertheless if the clock was set back
+    state.next_eviction_ms = state.now_ms + EVICT_PAUSE_MS
+    for i in range(<uint32_t>page.clients_used):
+        if page.clients[i].since and state.clients_of[state.owners[i]] > state.clients_of[owner]:
+            owner = state.owners[i]
+    if owner != state.owner and state.clients_of[owner] <= UNFAIR_SHARES * (state.clients_of[state.owner] + 1):
+        return False
+    wanted = (state.clients_of[owner] + 1) // 2
+    while first_ms < last_ms:       # the time until which `wanted` of them were last used
+        middle_ms = first_ms + (last_ms - first_ms) // 2
+        found = 0
+        for i in range(<uint32_t>page.clients_used):
+            found += may_evict(page, i, owner, middle_ms)
+        if found >= wanted:
+            last_ms = middle_ms
+        else:
+            first_ms = middle_ms + 1
+    memset(evicted, 0, METER_CLIENTS)
+    found = 0
+    for i in range(CLIENT_OTHER + 1, <uint32_t>page.clients_used):
+        if found < wanted and may_evict(page, i, owner, last_ms):
+            evicted[i] = 1
+            found += 1
+    if found:
+        retire_entries(evicted)
+    return found > 0

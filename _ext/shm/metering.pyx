@@ -14,6 +14,7 @@ from odradek._ext.shm.meter_tables cimport (
     adopt,
     client_hash,
     enter_index,
+    evict_clients,
     hash_bytes,
     meter_state,
     new_since,
@@ -62,6 +63,10 @@ LOGIN_OUTCOME_NAMES = ("succeeded", "failed", "renewed", "renewal_failed")
 if len(PROBE_NAMES) != PROBES:
     raise RuntimeError(f"{len(PROBE_NAMES)} names for {PROBES} probe words")
 
+cdef enum:
+    CLIENTS_OF_OTHERS = METER_CLIENTS // 8     # entries that an address with more clients than that does not use
+
+
 cdef MeterState* state = meter_state()
 
 
@@ -107,6 +112,18 @@ cdef int api_index(int key) noexcept nogil:
 
 # -- clients and topics ---------------------------------------------------------------------------------------------
 
+cdef uint32_t free_client(MeterPage* page) noexcept nogil:
+    """A free entry for a client of `state.owner`; METER_CLIENTS if there is none. An address with many clients does not get the last ones:
+    so the others find room while it invents client ids."""
+    cdef uint32_t i = state.free_client
+    while i < METER_CLIENTS and page.clients[i].since:
+        i += 1
+    state.free_client = i
+    if state.owner and state.clients_of[state.owner] > CLIENTS_OF_OTHERS and state.live_clients >= METER_CLIENTS - CLIENTS_OF_OTHERS:
+        return METER_CLIENTS
+    return i
+
+
 cdef void find_client(const char* principal, int64_t principal_bytes, const uint8_t* client_id, int64_t client_bytes,
                       Client* out) noexcept nogil:
     cdef MeterPage* page = counted_page()
@@ -123,16 +140,19 @@ cdef void find_client(const char* principal, int64_t principal_bytes, const uint
         if entry.principal_bytes == principal_bytes and entry.client_bytes == client_bytes \
                 and memcmp(entry.principal, principal, principal_bytes) == 0 and memcmp(entry.client_id, client_id, client_bytes) == 0:
             entry.last_ms = <uint64_t>state.now_ms
+            if state.owners[i] == 0 and state.owner != 0:     # created by a predecessor of this process
+                state.clients_of[0] -= 1
+                state.clients_of[state.owner] += 1
+                state.owners[i] = state.owner
             out.number = i
             out.since = entry.since
             return
         place = (place + 1) & state.clients.mask
     if state.live_clients >= METER_CLIENTS * 3 // 4:
         retire()
-    i = state.free_client
-    while i < METER_CLIENTS and page.clients[i].since:
-        i += 1
-    state.free_client = i
+    i = free_client(page)
+    if i == METER_CLIENTS and evict_clients():
+        i = free_client(page)
     if i == METER_CLIENTS:
         page.words[FOLDED] += 1
         out.number = CLIENT_OTHER
@@ -148,6 +168,8 @@ cdef void find_client(const char* principal, int64_t principal_bytes, const uint
     store_release_64(&entry.since, new_since(page))
     enter_index(&state.clients, key, i)
     state.live_clients += 1
+    state.owners[i] = state.owner
+    state.clients_of[state.owner] += 1
     out.number = i
     out.since = entry.since
 

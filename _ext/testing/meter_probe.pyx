@@ -43,6 +43,11 @@ def use_clock(int64_t wall_ms):
     turn_clock()
 
 
+def use_owner(uint32_t owner):
+    """Look clients up for connections of this address, a number below PRODUCER_OWNERS."""
+    meter_state().owner = owner
+
+
 def count_usage(bytes principal, bytes client_id, topic, int api_key, tuple values):
     """Add (requests, errors, bytes in, bytes out, records in, records out, throttle ms, connection ms) to a client's entry.
 

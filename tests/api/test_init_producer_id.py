@@ -46,7 +46,7 @@ class Coordinator:
         self.asked: list[tuple[Any, ...]] = []
 
     def init_producer_id(self, *arguments: Any) -> None:
-        *asked, then, client = arguments
+        *asked, then, client, _ = arguments
         assert client == "client"
         self.asked.append(tuple(asked))
         then(*self.outcome)

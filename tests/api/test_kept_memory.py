@@ -12,6 +12,7 @@ import pytest
 
 from odradek._ext.net.kept_memory import KeptMemory
 from odradek._ext.testing import slot_probe
+from odradek._ext.testing.connection_times import set_last_activity
 from odradek.protocol import decode
 from odradek.protocol.schemas import fetch, produce
 from tests.api.worker_harness import HandWorker
@@ -166,7 +167,7 @@ def test_requests_that_do_not_arrive_whole_are_counted_and_their_connections_clo
     assert (memory.closed, memory.kept) == (1, 100_004 + 24)
     assert leaving.closed_by_broker()
     assert len(worker.loop.connections) == 2
-    assert "idle connections kept 200032 bytes, this worker may keep 200031" in caplog.text
+    assert "connections that are idle or slow kept 200032 bytes, this worker may keep 200031" in caplog.text
     assert worker.loop.closes["idle"] == 1
 
 
@@ -255,6 +256,109 @@ def test_incomplete_requests_of_the_address_that_keeps_most_are_closed(worker):
     memory = look(worker, 5_000, after_ms=UNFINISHED_MS)
     assert (memory.closed, memory.kept) == (7, 4 * 1_004)
     assert addresses(worker) == ["127.0.0.1"] * 3 + ["127.0.0.2"]
+
+
+class ActiveClients:
+    """Looks of one KeptMemory, twice a second by the test's time. All clients send or read something before each look."""
+
+    def __init__(self, worker, budget):
+        self._worker = worker
+        self.memory = KeptMemory(worker.loop, budget)
+        self._start_ms = int(time.monotonic() * 1000)
+        self.now_ms = 0
+
+    def step(self, *wires, sent=1):
+        """Half a second: each of `wires` sends so many bytes."""
+        self.now_ms += 500
+        for wire in wires:
+            wire.socket.sendall(bytes(sent))
+        self._worker.turn()
+        for connection in self._worker.loop.connections.values():
+            set_last_activity(connection, self._start_ms + self.now_ms)
+        self.memory.look(self._start_ms + self.now_ms)
+
+
+def test_a_client_that_sends_a_byte_now_and_then_is_counted_and_closed_as_a_silent_one(worker):
+    wire = worker.connect()
+    begin_frame(worker, wire, 60_000_000, 100_000)
+    clients = ActiveClients(worker, 50_000)
+    while worker.loop.connections and clients.now_ms < 60_000:
+        clients.step(wire)
+        assert clients.memory.kept > 100_000 or clients.now_ms < 1_500 or clients.memory.closed
+    assert 10_000 <= clients.now_ms <= 10_500
+    assert wire.closed_by_broker()
+
+
+def test_a_frame_may_take_any_time_to_arrive_while_the_memory_is_plentiful(worker):
+    wire = worker.connect()
+    begin_frame(worker, wire, 60_000_000, 100_000)
+    clients = ActiveClients(worker, 1 << 20)
+    while clients.now_ms < 120_000:
+        clients.step(wire)
+    assert clients.memory.kept > 100_000 and clients.memory.closed == 0
+
+
+def test_frames_that_have_just_begun_do_not_count(worker):
+    """However many clients produce: their frames, each incomplete for a moment, push nobody's state out."""
+    waiting = worker.connect()
+    fetches(worker, waiting, 1000)
+    for _ in range(10):
+        begin_frame(worker, worker.connect(), 60_000_000, 100_000)
+    now_ms = int(time.monotonic() * 1000)
+    for connection in list(worker.loop.connections.values())[1:]:
+        set_last_activity(connection, now_ms + IDLE_MS)
+    memory = KeptMemory(worker.loop, 400_000)
+    memory.look(now_ms + 900)
+    assert (memory.kept, memory.dropped, memory.closed) == (0, 0, 0)
+
+
+def test_of_the_frames_of_one_address_those_with_the_least_progress_are_closed_first(worker):
+    moving, *stalled = [worker.connect(address="127.0.0.1") for _ in range(3)]
+    for wire in (moving, *stalled):
+        begin_frame(worker, wire, 60_000_000, 100_000)
+    clients = ActiveClients(worker, 180_000)
+    while clients.memory.closed < 2 and clients.now_ms < 60_000:
+        for wire in stalled:
+            with contextlib.suppress(OSError):  # closed
+                wire.socket.sendall(b"x")
+        clients.step(moving, sent=2_000)
+    assert all(wire.closed_by_broker() for wire in stalled)
+    clients.step(moving)
+    assert len(worker.loop.connections) == 1
+
+
+def test_a_client_that_reads_a_byte_now_and_then_keeps_its_responses_no_longer_than_one_that_reads_nothing(worker):
+    slot = worker.create("t")
+    assert slot_probe.append(slot, [batch(b"x" * 10_000)])[0][0] == 0
+    wire = worker.connect(tcp=True)
+    (connection,) = worker.loop.connections.values()
+    wire.socket.settimeout(0.01)
+    for _ in range(500):
+        try:
+            wire.send(fetch_request([("t", 0, 0)]), fetch.API_KEY, 12)
+        except TimeoutError:
+            break
+        worker.turn()
+        if connection.queued_bytes > 200_000:
+            break
+    assert connection.queued_bytes > 200_000
+    clients = ActiveClients(worker, 50_000)
+    while worker.loop.connections and clients.now_ms < 60_000:
+        wire.socket.recv(1)
+        clients.step()
+    assert 10_000 <= clients.now_ms <= 11_500
+
+
+def test_a_request_that_waits_does_not_protect_the_frames_behind_it(worker):
+    """A long poll, and after it a large frame that does not arrive."""
+    worker.create("t")
+    wire = worker.connect()
+    wire.send(fetch_request([("t", 0, 0)], wait_ms=LONG_MS), fetch.API_KEY, 12)
+    worker.turn()
+    begin_frame(worker, wire, 60_000_000, 100_000)
+    assert worker.room.waiters == 1
+    assert look(worker, 50_000, after_ms=UNFINISHED_MS).closed == 1
+    assert wire.closed_by_broker()
 
 
 def test_many_small_long_polls_are_never_closed(worker):

@@ -228,7 +228,7 @@ class Recorder:
         return NOW_MS
 
     def commit_in_transaction(
-        self, commit: Any, producer_id: int, producer_epoch: int, confirm: Any, then: Any
+        self, commit: Any, producer_id: int, producer_epoch: int, confirm: Any, then: Any, client: str = ""
     ) -> None:
         records = [offset_record(commit.group_id, *place, committed) for place, committed in commit.items()]
         assert list(commit) == records

@@ -1,5 +1,7 @@
 """Groups and their log: pending commits, loads, and heartbeats that create no group."""
 
+from dataclasses import replace
+
 import pytest
 
 from odradek.groups.classic_member import JoinRequest
@@ -11,6 +13,7 @@ from odradek.groups.offsets import CommittedOffset, offset_record
 from odradek.groups.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import group_records
+from odradek.quotas.new_names import GROUPS
 from tests.groups.by_hand import HandLog, HandTimers, Once
 from tests.groups.test_consumer_group import FewTopics
 from tests.groups.test_migration import SESSION_MS, GroupsUnderTest, assignment
@@ -194,7 +197,8 @@ class SmallBatches(HandLog):
 
 
 def test_tombstones_of_offsets_fit_in_batches_whatever_the_length_of_the_group_id():
-    coordinator, group = GroupsUnderTest(), "g" * 20_000
+    settings = GroupSettings(initial_rebalance_delay_ms=0, names=replace(GROUPS, length=32_767))
+    coordinator, group = GroupsUnderTest(settings), "g" * 20_000
     coordinator.groups.shards.resign(0)
     coordinator.log = SmallBatches()
     coordinator.groups.shards.begin(0, coordinator.log)

@@ -39,12 +39,12 @@ def partitions_in(data):
 
 
 class GroupsUnderTest:
-    def __init__(self, **options):
+    def __init__(self, settings=None, **options):
         self.timers, self.topics, self.log = HandTimers(), FewTopics(), HandLog()
         self.diverged = []
         self.groups = GroupCoordinator(
             self.timers,
-            GroupSettings(initial_rebalance_delay_ms=0),
+            settings or GroupSettings(initial_rebalance_delay_ms=0),
             1,
             self.topics,
             ConsumerSettings(session_timeout_ms=SESSION_MS, **options),

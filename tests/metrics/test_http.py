@@ -10,7 +10,9 @@ import threading
 
 import pytest
 
-from odradek.metrics.http import HttpServer, Pages, Shared, accepts_gzip
+from odradek.metrics import http as metrics_http
+from odradek.metrics.http import MOST_PAGES, MOST_PAGES_OF_ADDRESS, HttpServer, Pages, Shared, accepts_gzip
+from tests.waiting import until
 
 PATIENCE_S = 90.0
 HANGING = 4
@@ -23,15 +25,20 @@ class Broker:
         self.reason = None
         self.renderings = 0
         self.error = None
+        self.text = b" 1\n" * 1000
+        self.began_usage = threading.Semaphore(0)
 
     def render(self, openmetrics):
         self.renderings += 1
         if self.error is not None:
             raise self.error
         yield b"openmetrics" if openmetrics else b"text"
-        yield b" 1\n" * 1000
+        yield self.text
 
-    def usage(self, query):
+    def usage(self, query, look_for_client):
+        self.began_usage.release()
+        while "slow" in query:
+            look_for_client()
         if "wrong" in query:
             raise ValueError("wrong is not known")
         return {"query": query}
@@ -46,7 +53,7 @@ def served():
         listening.setblocking(False)
         server = HttpServer(listening, Pages(broker.render, lambda: broker.reason, broker.usage), HANGING)
         server.start()
-        broker.address = listening.getsockname()
+        broker.address, broker.server = listening.getsockname(), server
         yield broker
         server.shutdown()
 
@@ -137,6 +144,75 @@ def test_a_connection_without_request_is_replaced_at_the_limit(served):
         assert hanging[0].recv(1) == b""  # it was cut off
 
 
+def stalled(broker, stack, path="/metrics"):
+    """A client that sends a request and reads nothing."""
+    client = stack.enter_context(socket.socket())
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # the kernel's least
+    client.settimeout(PATIENCE_S)
+    client.connect(broker.address)
+    client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    return client
+
+
+def test_health_checks_are_answered_beside_any_number_of_clients_that_do_not_read(served):
+    served.text = b"x" * (32 << 20)
+    with contextlib.ExitStack() as stack:
+        for _ in range(3 * MOST_PAGES):
+            stalled(served, stack)
+        until(lambda: served.server._pages.total() == MOST_PAGES_OF_ADDRESS, "the places of the address are taken")
+        for _ in range(5):
+            assert get(served, "/healthz")[0] == get(served, "/readyz")[0] == 200
+        status, _, body = get(served, "/metrics")
+        assert status == 503 and b"too many requests" in body
+    until(lambda: served.server._pages.total() == 0, "their places are free again")
+    served.text = b"y"
+    assert get(served, "/metrics")[0] == 200
+
+
+def test_a_page_is_not_made_any_longer_when_its_client_has_gone(served):
+    with contextlib.ExitStack() as stack:
+        for _ in range(MOST_PAGES_OF_ADDRESS):
+            stalled(served, stack, "/usage?slow=1")
+            assert served.began_usage.acquire(timeout=PATIENCE_S)
+        assert get(served, "/usage")[0] == 503
+        assert get(served, "/healthz")[0] == 200
+    until(lambda: served.server._pages.total() == 0, "the threads end")
+    assert get(served, "/usage")[0] == 200
+
+
+def test_a_client_that_does_not_read_its_response_is_cut_off(served, monkeypatch):
+    monkeypatch.setattr(metrics_http, "RESPONSE_S", 0.2)
+    served.text = b"x" * (32 << 20)
+    with contextlib.ExitStack() as stack:
+        stalled(served, stack)
+        until(lambda: served.renderings == 1 and not served.server._answered, "it is cut off")
+    assert served.server._pages.total() == 0
+
+
+def test_a_request_that_does_not_arrive_in_time_ends_its_connection(served, monkeypatch):
+    monkeypatch.setattr(metrics_http, "PATIENCE_S", 0.2)
+    with socket.create_connection(served.address, PATIENCE_S) as slow:
+        slow.sendall(b"GET /metr")
+        assert slow.recv(1) == b""
+
+
+def test_at_the_limit_the_address_with_most_connections_makes_room(served):
+    with contextlib.ExitStack() as stack:
+
+        def connect(address):
+            client = stack.enter_context(socket.socket())
+            client.settimeout(PATIENCE_S)
+            client.bind((address, 0))
+            client.connect(served.address)
+            return client
+
+        slow = connect("127.0.0.2")
+        many = [connect("127.0.0.3") for _ in range(3 * HANGING)]
+        assert many[0].recv(1) == b""
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert slow.recv(12) == b"HTTP/1.1 200"
+
+
 def test_garbage_is_answered_and_closes_its_connection_alone(served):
     for garbage in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20, b"GET\r\n\r\n", b"\0" * 70_000, b"\r\n"):
         with socket.create_connection(served.address, PATIENCE_S) as one:
@@ -176,5 +252,5 @@ def test_requests_during_a_rendering_share_the_next_one():
     going_on.release(2)
     for thread in threads:
         thread.join(PATIENCE_S)
-    assert sorted(found) == [b"0", b"1", b"1", b"1"]
+    assert sorted(found) == [[b"0"], [b"1"], [b"1"], [b"1"]]
     assert not shared._made  # nothing is kept for nobody

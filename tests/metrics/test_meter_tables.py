@@ -35,6 +35,7 @@ def mapping() -> Iterator[SharedMemory]:
     meter_probe.use_clock(10 * HOUR_MS)
     yield made
     meter_probe.use_clock(0)
+    meter_probe.use_owner(0)
 
 
 def totals(rows: list[pages.UsageRow]) -> tuple[int, ...]:
@@ -249,3 +250,75 @@ def test_a_killed_process_takes_no_total_with_it_and_its_successor_goes_on(shm: 
         assert now[0] >= seen
     usage(1, 1, PRODUCE)
     assert totals(list(pages.usage_rows(shm, 0)))[0] == last[0] + 1
+
+
+STRANGER, POLITE, NEIGHBOUR = 7, 8, 9
+"""Addresses of clients."""
+
+
+def clients(shm: SharedMemory) -> set[str]:
+    """The client ids with usage of their own, without the stranger's."""
+    return {row.client_id for row in pages.usage_rows(shm, 0) if not row.client_id.startswith("client-")}
+
+
+def as_client(owner: int, name: bytes) -> None:
+    meter_probe.use_owner(owner)
+    meter_probe.count_usage(PRINCIPAL, name, None, PRODUCE, (1, 0, 10, 20, 1, 0, 0, 0))
+
+
+def flood(first: int, count: int) -> None:
+    """A client of one address that uses so many client ids."""
+    meter_probe.use_owner(STRANGER)
+    for client in range(first, first + count):
+        usage(client, None, PRODUCE)
+
+
+@pytest.mark.parametrize("owner", [POLITE, STRANGER], ids=["another address", "the same address"])
+def test_client_ids_that_an_address_invents_hide_no_later_client(shm: SharedMemory, owner: int) -> None:
+    now_ms = 10 * HOUR_MS
+    flood(0, 5000)
+    meter_probe.use_clock(now_ms + 1_000)
+    as_client(owner, b"payroll")
+    assert "payroll" in clients(shm)
+    for second in range(2, 12):  # the flood goes on, and the client as well
+        meter_probe.use_clock(now_ms + 1000 * second)
+        as_client(owner, b"payroll")
+        flood(5000 * second, 5000)
+        as_client(owner, b"payroll")
+        assert "payroll" in clients(shm)
+    assert totals(list(pages.usage_rows(shm, 0)))[2] == 10 * (5000 * 11 + 1 + 20), "the sum is complete"
+
+
+def test_an_address_that_invents_client_ids_loses_its_own_entries_and_none_of_others(shm: SharedMemory) -> None:
+    now_ms = 10 * HOUR_MS
+    for number in range(100):
+        as_client(POLITE, b"polite-%d" % number)
+    flood(0, 5000)
+    for second in range(1, 6):
+        meter_probe.use_clock(now_ms + 1000 * second)
+        flood(5000 * second, 5000)
+        as_client(NEIGHBOUR, b"neighbour-%d" % second)
+    expected = {f"polite-{number}" for number in range(100)} | {f"neighbour-{second}" for second in range(1, 6)}
+    assert clients(shm) >= expected
+
+
+def test_addresses_with_about_as_many_clients_evict_none_of_each_other(shm: SharedMemory) -> None:
+    for number in range(4095):
+        as_client(1 + number % 64, b"a-%d" % number)
+    meter_probe.use_clock(10 * HOUR_MS + 5_000)
+    for number in range(40):
+        as_client(100, b"b-%d" % number)
+    found = clients(shm)
+    assert sum(name.startswith("a-") for name in found) >= 4095 - 64
+    assert "b-0" in found
+
+
+def test_a_successor_knows_no_address_and_learns_those_of_clients_that_go_on(shm: SharedMemory) -> None:
+    as_client(POLITE, b"payroll")
+    flood(0, 5000)
+    meter_probe.forget_indexes()
+    meter_probe.use_clock(10 * HOUR_MS + 1_000)
+    as_client(POLITE, b"payroll")
+    meter_probe.use_clock(10 * HOUR_MS + 2_000)
+    as_client(NEIGHBOUR, b"another")
+    assert clients(shm) >= {"payroll", "another"}

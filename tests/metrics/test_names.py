@@ -70,7 +70,7 @@ kafka_coordinator_group_groupmetadatamanager_numgroups{state}
 process_cpu_seconds_total{process,ordinal} process_resident_memory_bytes{process,ordinal}
 process_virtual_memory_bytes{process,ordinal} process_open_fds{process,ordinal} process_max_fds{process,ordinal}
 process_start_time_seconds{process,ordinal}
-odradek_build_info{version} odradek_boot_time_seconds odradek_worker_connections{worker}
+odradek_build_info{version} odradek_boot_time_seconds odradek_metrics_left_out_series odradek_worker_connections{worker}
 odradek_worker_busy_seconds_total{worker} odradek_worker_loop_delay_seconds{worker,le} odradek_purgatory_size{worker,kind}
 odradek_process_restarts_total{process,ordinal} odradek_process_up{process,ordinal} odradek_sendfile_bytes_total{worker}
 odradek_socket_bytes_in_total{worker} odradek_socket_bytes_out_total{worker} odradek_unsent_bytes_total{worker}

@@ -155,6 +155,9 @@ def test_an_unknown_api_and_no_api_have_names():
         ({"sort": "bytes"}, ["sort=bytes", "in, out"]),
         ({"top": "-1"}, ["top=-1", "whole number"]),
         ({"used": "yesterday"}, ["used=yesterday", "whole number"]),
+        ({"client": ["x"] * 60, "topic": ["y"] * 41}, ["101 values", "at most 100"]),
+        ({"by": "client," * 5 + "client"}, ["6 names", "at most once"]),
+        ({"name": "t" * 250}, ["250 characters", "at most 249"]),
     ],
 )
 def test_an_invalid_query_is_refused_with_the_expected_values(query, words):
@@ -163,6 +166,20 @@ def test_an_invalid_query_is_refused_with_the_expected_values(query, words):
     for word in words:
         assert word in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_the_work_for_a_client_that_has_gone_ends_early():
+    looked = []
+
+    def look_for_client():
+        looked.append(1)
+        if len(looked) == 3:
+            raise ConnectionResetError
+
+    rows = iter(range(10_000))
+    with pytest.raises(ConnectionResetError):
+        document({}, (row("c", None, 1) for _ in rows), NAMES, STATE, ABOUT, look_for_client)
+    assert next(rows) < 1_000
 
 
 def test_patterns_are_of_whole_names():

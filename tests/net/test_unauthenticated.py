@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from odradek._ext.testing.connection_times import set_last_activity
 from tests.net.connection_driver import Driver
 
 MOST = 20
@@ -57,6 +58,22 @@ def test_an_address_with_as_many_connections_as_others_takes_no_place(waiting):
     waiting.kept_at_last("192.0.2.99:2")
     assert not waiting("192.0.2.99:3"), "no address has more than twice as many"
     assert not waiting("192.0.2.1:1")
+
+
+def test_at_the_limit_of_an_address_its_oldest_silent_connection_makes_room(waiting):
+    """Clients behind one gateway share an address: silent connections of it must not keep the others from logging in."""
+    loop = waiting.driver.loop
+    loop.max_unauthenticated_of_address = 5
+    for port in range(5):
+        assert waiting(f"192.0.2.1:{port}")
+    assert not waiting("192.0.2.1:5"), "nobody has been silent for a second"
+    for connection in loop.connections.values():
+        set_last_activity(connection, loop.now_ms - 2_000)
+    speaking = waiting.ends[0]
+    speaking.sendall(b"\0")  # it waits in the socket
+    assert waiting("192.0.2.1:6") and waiting("192.0.2.1:7")
+    assert waiting.driver.closed_ids == [6, 2, 3], "the first one has said something"
+    assert loop.unauthenticated_count == 5
 
 
 def test_the_addresses_of_an_ipv6_network_count_together(waiting):

@@ -72,6 +72,7 @@ def _transactional(request: Any, call: TransactionCall, answer: Answer) -> None:
         two_phases and bool(request.keep_prepared_txn),
         done,
         call.client,
+        call.owner,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from odradek._ext.api.offset_commits import OffsetCommit, read_transactional
 from odradek._ext.shm.metering import count_failed_request
-from odradek.api.group_call import FAILED, GroupCall, GroupView, Pause, PlainRequest, answered, may_read
+from odradek.api.group_call import FAILED, GroupCall, GroupView, Pause, PlainRequest, answered, host_of, may_read
 from odradek.api.transaction_call import Producer
 from odradek.groups.commits import Commit
 from odradek.groups.offsets import CommitRequest, CommittedOffset, Place
@@ -57,9 +57,9 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
                 view.newest_commits.note(_producer(commit), request.context.connection_id)
             _answer(request, commit, outcome)
 
-        _store(
-            commit, commit.transactional_id, (commit.producer_id, commit.producer_epoch), commit.version, view, stored
-        )
+        producer = commit.producer_id, commit.producer_epoch
+        client = host_of(request.context.peer)
+        _store(commit, commit.transactional_id, producer, commit.version, view, client, stored)
     else:  # no partition of the request exists, so that nobody has checked the producer
         _answer(request, commit, ErrorCode.NONE)
     return True
@@ -104,7 +104,8 @@ async def handle(request: Any, call: GroupCall) -> Any:
     if places:
         commit = Commit(request.group_id, request.member_id, request.generation_id, request.group_instance_id, offsets)
         producer = request.producer_id, request.producer_epoch
-        store = partial(_store, commit, request.transactional_id, producer, call.version, call.view)
+        client = call.host
+        store = partial(_store, commit, request.transactional_id, producer, call.version, call.view, client)
         outcome = await answered(store)
         if outcome is not ErrorCode.NONE:
             errors |= dict.fromkeys(places, outcome)
@@ -155,12 +156,13 @@ def _store(
     producer: tuple[int, int],
     version: int,
     view: GroupView,
+    client: str,
     then: Callable[[ErrorCode], None],
 ) -> None:
     """Store the offsets when the transaction coordinator has confirmed the transaction. `then` receives the error for the
     client.
 
-    :param producer: producer id and epoch.
+    :param producer: producer id and epoch. :param client: the client's address.
     """
     if not commit.group_id:
         then(ErrorCode.INVALID_GROUP_ID)
@@ -176,7 +178,7 @@ def _store(
         view.transactions.add_or_verify(transactional_id, *producer, partition, version < FIRST_THAT_ADDS, asked)
 
     view.groups.commit_in_transaction(
-        commit, *producer, confirm, lambda error: then(_for_version(error, version) if error else error)
+        commit, *producer, confirm, lambda error: then(_for_version(error, version) if error else error), client
     )
 
 

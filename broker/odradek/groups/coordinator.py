@@ -68,8 +68,11 @@ class GroupCoordinator:
 
     # -- offsets ---------------------------------------------------------------------------------------------------------
 
-    def commit(self, commit: CommitRequest, then: Callable[[ErrorCode], None]) -> None:
-        """Store offsets; `then` is called when all in-sync replicas have them. The caller refuses metadata that is too long."""
+    def commit(self, commit: CommitRequest, then: Callable[[ErrorCode], None], client: str = "") -> None:
+        """Store offsets; `then` is called when all in-sync replicas have them. The caller refuses metadata that is too long.
+
+        :param client: the address of the client, for which a new group is counted.
+        """
         group_id = commit.group_id
         error, shard = self.shards.shard_of(group_id)
         if shard is None:
@@ -81,6 +84,10 @@ class GroupCoordinator:
                 # From version 9 on Kafka returns GROUP_ID_NOT_FOUND, which clients treat as an unexpected error; see
                 # `Membership.beat`.
                 then(ErrorCode.UNKNOWN_MEMBER_ID if commit.knows_epochs else ErrorCode.ILLEGAL_GENERATION)
+                return
+            error = self.shards.creation_error(group_id, client)
+            if error is not NONE:
+                then(error)
                 return
             group = self.shards.new_group(group_id)
         protocol = group.protocol
@@ -95,7 +102,7 @@ class GroupCoordinator:
         if shard.deleted_topics and not shard.deleted_topics.isdisjoint(place[0] for place in _places_of(commit)):
             then(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # the log still has offsets of a deleted topic with this name
             return
-        shard.groups[group_id] = group
+        self.shards.add(shard, group, client)
         pending = UnacknowledgedCommit(group, commit, then)
         shard.log.append(commit, pending.appended, pending.late)
 
@@ -106,6 +113,7 @@ class GroupCoordinator:
         producer_epoch: int,
         confirm: Callable[[AppendCallback], None],
         then: Callable[[ErrorCode], None],
+        client: str = "",
     ) -> None:
         """Store offsets as part of a producer's transaction; see `commit`.
 
@@ -128,7 +136,7 @@ class GroupCoordinator:
             elif not unbroken:
                 then(ErrorCode.INVALID_TXN_STATE)
             else:
-                self._commit_confirmed(shard, commit, producer_id, producer_epoch, then)
+                self._commit_confirmed(shard, commit, producer_id, producer_epoch, then, client)
 
         confirm(confirmed)
 
@@ -139,12 +147,17 @@ class GroupCoordinator:
         producer_id: int,
         producer_epoch: int,
         then: Callable[[ErrorCode], None],
+        client: str,
     ) -> None:
         """Check the group, and append a commit whose transaction the transaction coordinator has confirmed."""
         group = shard.groups.get(commit.group_id)
         if group is None:
             if commit.generation_id >= 0:
                 then(ErrorCode.ILLEGAL_GENERATION)
+                return
+            error = self.shards.creation_error(commit.group_id, client)
+            if error is not NONE:
+                then(error)
                 return
             group = self.shards.new_group(commit.group_id)
         protocol = group.protocol
@@ -159,7 +172,7 @@ class GroupCoordinator:
         if shard.deleted_topics and not shard.deleted_topics.isdisjoint(place[0] for place in _places_of(commit)):
             then(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # as in `commit`
             return
-        shard.groups[commit.group_id] = group
+        self.shards.add(shard, group, client)
         pending = UnacknowledgedTransactionalCommit(shard.transactions, producer_id, group, commit, then)
         shard.log.append_transactional(commit, producer_id, producer_epoch, pending.appended_at, pending.late)
 

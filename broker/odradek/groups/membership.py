@@ -28,6 +28,7 @@ from odradek.groups.group import Group, classic_record
 from odradek.groups.shards import NONE, Shard, Shards, log_failed_append
 from odradek.groups.visible_topics import Visible
 from odradek.protocol.errors import ErrorCode
+from odradek.quotas.new_names import LENGTH_KEY
 
 log = logging.getLogger("odradek.groups")
 
@@ -72,9 +73,13 @@ class Membership:
             if join.member_id:
                 then(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
                 return
+            error = self._shards.creation_error(group_id, join.client_host.removeprefix("/"))
+            if error is not NONE:
+                then(JoinResult(error, join.member_id))
+                return
             group = self._shards.new_group(group_id)
             if can_be_first(join):
-                shard.groups[group_id] = group
+                self._shards.add(shard, group, join.client_host.removeprefix("/"))
         if group.consumer is not None:
             if not group.empty:
                 migration.join(group.consumer, self._topics, limit, join, then)
@@ -226,7 +231,18 @@ class Membership:
                 then(refusal)
                 return
         if group is None:
-            group = shard.groups[group_id] = Group(group_id, self._shards.new_consumer(group_id))
+            error = self._shards.creation_error(group_id, request.client_host.removeprefix("/"))
+            if error is not NONE:
+                limits = self._shards.settings.names
+                why = (
+                    f"The id of a new group has at most {limits.length} characters ({LENGTH_KEY})."
+                    if error is ErrorCode.INVALID_GROUP_ID
+                    else f"No more groups can be created ({limits.key}, {limits.key}.per.client)."
+                )
+                then(HeartbeatResult(error, why))
+                return
+            group = Group(group_id, self._shards.new_consumer(group_id))
+            self._shards.add(shard, group, request.client_host.removeprefix("/"))
         elif group.classic is not None:
             self._upgrade(shard, group)
         assert group.consumer is not None

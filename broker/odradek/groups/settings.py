@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from odradek.quotas.new_names import GROUPS, NameLimits
+
 
 @dataclass(frozen=True)
 class GroupSettings:
@@ -12,6 +14,7 @@ class GroupSettings:
 
     :param max_member_bytes: the largest size of a member's subscriptions for all its assignors: a larger one than a batch of
         `__consumer_offsets` could never be stored with a generation.
+    :param names: how many groups clients may create, and the longest id of a new group.
     """
 
     initial_rebalance_delay_ms: int = 3000
@@ -21,6 +24,7 @@ class GroupSettings:
     max_member_bytes: int = 1_048_588
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 10_080 * 60_000
+    names: NameLimits = GROUPS
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from odradek._ext.api.offset_commits import partition_for
+from odradek._ext.shm.owners import number_of
 from odradek.coordination.environment import NO_PRODUCER, AppendCallback, LogBatch, OffsetsLog, Record, Timers, Waiter
 from odradek.groups import consumer_records
 from odradek.groups.classic import ClassicGroup
@@ -31,6 +32,7 @@ from odradek.protocol.schemas.group_records import (
     UnknownRecord,
     read_record,
 )
+from odradek.quotas.new_names import NewNames
 
 log = logging.getLogger("odradek.groups")
 
@@ -90,6 +92,7 @@ class Shards:
         self.patterns = TopicPatterns(topics, slices, self._live_patterns)
         self.by_partition: dict[int, Shard] = {}
         self._ending = False
+        self.names = NewNames(settings.names, self._count, lambda name: self.find(name)[1] is not None, timers.wall_ms)
         # Version of the topics, names in the store, names in the store or served.
         self._names: tuple[int, frozenset[str], frozenset[str]] | None = None
 
@@ -268,7 +271,22 @@ class Shards:
         """Whether any partition is loading."""
         return any(shard.loading for shard in self.by_partition.values())
 
+    def _count(self) -> int:
+        return sum(len(shard.groups) for shard in self.by_partition.values())
+
     # -- creating and writing groups -------------------------------------------------------------------------------------
+
+    def creation_error(self, group_id: str, client: str) -> ErrorCode:
+        """The error for a client whose request would create a group; NONE if it may. :param client: its address."""
+        if self.names.too_long(group_id, client):
+            return ErrorCode.INVALID_GROUP_ID
+        return ErrorCode.POLICY_VIOLATION if self.names.full(group_id, _owner(client), client) else NONE
+
+    def add(self, shard: Shard, group: Group, client: str) -> None:
+        """Store a group in its shard, if it is not there yet. :param client: the address of the client that creates it."""
+        if group.group_id not in shard.groups:
+            shard.groups[group.group_id] = group
+            self.names.created(group.group_id, _owner(client))
 
     def new_classic(self, group_id: str) -> ClassicGroup:
         """A classic group without members, not stored in a shard."""
@@ -328,6 +346,10 @@ class Shards:
             if not shard.loading:
                 shard.loading, shard.topics = True, self._topics_now()
             self._diverged(shard.partition)
+
+
+def _owner(client: str) -> int:
+    return number_of(f"{client}:0")
 
 
 def log_failed_append(error: ErrorCode, action: str = "loading its partition again") -> None:

@@ -8,7 +8,7 @@ import logging
 import marshal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from odradek.metrics import quotas as of_quotas
 from odradek.metrics import security as of_security
 from odradek.metrics import traffic as of_traffic
 from odradek.metrics import transactions as of_transactions
-from odradek.metrics.exposition import Family, Labels, client_metrics
+from odradek.metrics.exposition import Family, Labels, TextLimit, client_metrics, left_out, pieces
 from odradek.metrics.group_rows import GroupRow
 from odradek.metrics.lag import EndHistory
 from odradek.metrics.ledger import Client, Ledger
@@ -62,6 +62,7 @@ class Settings(NamedTuple):
 
     :param max_topics: `metrics.max.topics`; `max_clients`: `metrics.max.clients`; `idle_ms`: `metrics.usage.idle.ms`.
     :param listeners: names of the listeners, by index. :param max_transaction_ms: `transaction.max.timeout.ms`.
+    :param max_bytes: `metrics.max.bytes`.
     """
 
     max_topics: int
@@ -70,6 +71,7 @@ class Settings(NamedTuple):
     listeners: Sequence[str]
     broker: Address
     max_transaction_ms: int = 900_000
+    max_bytes: int = 134_217_728
 
 
 class Collector:
@@ -224,13 +226,30 @@ class Collector:
         """Return the lag of a group."""
         return list(of_groups.group_lags(group, rows, self.history, self._clock()))
 
+    @property
+    def named_groups(self) -> Collection[str]:
+        """The groups that have series."""
+        return self._groups.names
+
     # -- families -----------------------------------------------------------------------------------------------------
 
-    def families(self, groups: Groups, transactions: TransactionReport | None = None) -> Iterator[Family]:
-        """Yield all families with their current values. The caller holds `lock` until the iterator ends.
+    def text(self, groups: Groups, transactions: TransactionReport | None, openmetrics: bool) -> Iterator[bytes]:
+        """Yield the text of all families in pieces, within `metrics.max.bytes`. The caller holds `lock` until the
+        iterator ends.
 
         :param groups: from before the call, so that no lag is negative. :param transactions: None if it is not known.
         """
+        limit = TextLimit(self._settings.max_bytes)
+        yield from pieces(self.families(groups, transactions, limit), openmetrics, limit)
+
+    def families(
+        self, groups: Groups, transactions: TransactionReport | None = None, limit: TextLimit | None = None
+    ) -> Iterator[Family]:
+        """Yield all families with their current values. The caller holds `lock` until the iterator ends.
+
+        :param limit: counts the series that the text leaves out.
+        """
+        limit = limit or TextLimit(self._settings.max_bytes)
         shm = self.shm
         self.history.sample(self._clock())
         rows = self.partitions()
@@ -242,7 +261,7 @@ class Collector:
         yield from of_partitions.cluster_families(rows, self._settings.broker, self._settings.listeners[0])
         yield from of_partitions.partition_families(rows, topics, self.sizes, self._labels)
         if groups is not None:
-            yield from self._group_families(groups, rows)
+            yield from self._group_families(groups, rows, limit)
         yield from of_groups.reader_families(
             reader
             for reader in self.readers(rows)
@@ -262,6 +281,9 @@ class Collector:
         yield from of_partitions.producer_families(shm)
         yield from self._transaction_families(rows, places, transactions)
         yield from of_quotas.families(self._settings.max_clients)
+        yield Family(
+            METRICS["odradek_metrics_left_out_series"], left_out(limit)
+        )  # the last one: the others are counted
 
     def _transaction_families(
         self, rows: Rows, places: Sequence[Place], report: TransactionReport | None
@@ -275,11 +297,10 @@ class Collector:
         if report is not None:
             yield from of_transactions.report_families(report)
 
-    def _group_families(self, groups: Sequence[GroupRow], rows: Rows) -> Iterator[Family]:
-        sizes = {group.group_id: sum(len(offsets) for offsets in group.offsets.values()) for group in groups}
-        self._groups.update(sizes)
+    def _group_families(self, groups: Sequence[GroupRow], rows: Rows, limit: TextLimit) -> Iterator[Family]:
+        self._groups.update({group.group_id: of_groups.size_of(group) for group in groups})
         return of_groups.group_families(
-            groups, rows, self._topics.names, self._groups.names, self.history, self._clock()
+            groups, rows, self._topics.names, self._groups.names, self.history, self._clock(), limit
         )
 
     def _traffic_families(self, places: Sequence[Place], workers: Sequence[Place]) -> Iterator[Family]:

@@ -6,21 +6,62 @@ each sample; a test checks that the output here equals theirs. prometheus_client
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from prometheus_client.core import Metric as ClientMetric
 
+from odradek.metrics.client_labels import FROM_CLIENTS, cut
 from odradek.metrics.metric import COUNTER, UNTYPED, Metric
 
 Value = int | float
 
+_SHORT = 60  # no text of so many characters has more bytes than a label may have
+_LINES = 2_000  # lines of a piece of the text
+FAMILY_SHARE = 16  # a family may use 1 / 16 of the bytes for labels that clients choose
+LEAST_LINE = 100  # about the bytes of the shortest line of a series of a partition and a group
+
+
+class TextLimit:
+    """The limit of the text of one scrape, as far as clients choose how many series there are and how long their labels are.
+
+    :param most_bytes: the largest size of all families with such labels; one family may have 1 / 16 of it.
+    :ivar left_out: the number of series that are left out.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._left = most_bytes
+        self._of_family = most_bytes // FAMILY_SHARE
+        self.left_out = 0
+
+    @property
+    def series(self) -> int:
+        """The largest number of series of one family for which it is worth while to collect values."""
+        return self._of_family // LEAST_LINE
+
+    def lines(self, lines: Iterator[str]) -> Iterator[str]:
+        """Yield the first lines of a family with labels of clients, as far as there is room; count the others."""
+        room = min(self._left, self._of_family)
+        for line in lines:
+            size = len(line) if line.isascii() else len(line.encode("utf-8", "replace"))
+            if size > room:
+                self.left_out += 1 + sum(1 for _ in lines)
+                return
+            room -= size
+            self._left -= size
+            yield line
+
 
 class Labels:
-    """Labels of a series, sorted by name. `text` is their text in both formats, including the braces."""
+    """Labels of a series, sorted by name. `text` is their text in both formats, including the braces. Values that clients
+    choose are cut."""
 
     __slots__ = ("pairs", "text")
 
     def __init__(self, **values: str) -> None:
+        for name, value in values.items():
+            if len(value) > _SHORT and name in FROM_CLIENTS:
+                values[name] = cut(value)
         self.pairs = tuple(sorted(values.items()))
         inside = ",".join(f'{name}="{escape(value)}"' for name, value in self.pairs)
         self.text = f"{{{inside}}}" if inside else ""
@@ -55,25 +96,38 @@ def number(value: Value) -> str:
     return str(int(value))
 
 
-def pieces(families: Iterable[Family], openmetrics: bool) -> Iterator[bytes]:
-    """Yield the text family by family; families without samples are left out."""
+def pieces(families: Iterable[Family], openmetrics: bool, limit: TextLimit | None = None) -> Iterator[bytes]:
+    """Yield the text in pieces; families without samples are left out.
+
+    :param limit: of families with labels that clients choose; None: none.
+    """
     for metric, samples in families:
         name = metric.name
-        lines = [
+        lines: Iterator[str] = (
             f"{name}{suffix}{labels.text} {value if type(value) is int else number(value)}\n"
             for suffix, labels, value in samples
-        ]
-        if not lines:
+        )
+        if limit is not None and not FROM_CLIENTS.isdisjoint(metric.labels):
+            lines = limit.lines(lines)
+        part = list(islice(lines, _LINES))
+        if not part:
             continue
         kind, title = metric.type, name
         if openmetrics:
             kind = "unknown" if kind == UNTYPED else kind
             title = name.removesuffix("_total") if kind == COUNTER else name
         help_ = escape(metric.help) if openmetrics else metric.help.replace("\\", r"\\").replace("\n", r"\n")
-        head = f"# HELP {title} {help_}\n# TYPE {title} {kind}\n"
-        yield "".join((head, *lines)).encode("utf-8", "replace")
+        part.insert(0, f"# HELP {title} {help_}\n# TYPE {title} {kind}\n")
+        while part:
+            yield "".join(part).encode("utf-8", "replace")
+            part = list(islice(lines, _LINES))
     if openmetrics:
         yield b"# EOF\n"
+
+
+def left_out(limit: TextLimit) -> Iterator[Sample]:
+    """Yield the sample with the number of series that were left out so far."""
+    yield "", NO_LABELS, limit.left_out
 
 
 def client_metrics(families: Iterable[Family]) -> Iterator[ClientMetric]:

@@ -9,6 +9,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from odradek.metrics.client_labels import cut
+
 _LENGTH = struct.Struct(">H")
 _COUNTS = struct.Struct(">II")
 _COUNT = struct.Struct(">I")
@@ -33,8 +35,8 @@ def _text(value: str) -> bytes:
 
 
 def encode_group(group_id: str, state: str, members: int, topics: int) -> bytes:
-    """Return the beginning of a group; `topics` results of `encode_offsets` must follow."""
-    return _text(group_id) + _text(state) + _COUNTS.pack(members, topics)
+    """Return the beginning of a group, with a long group id cut; `topics` results of `encode_offsets` must follow."""
+    return _text(cut(group_id)) + _text(state) + _COUNTS.pack(members, topics)
 
 
 def encode_offsets(topic: str, offsets: Mapping[int, int]) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek._ext.shm.overview import Partition
-from odradek.metrics.exposition import Family, Labels, Sample
+from odradek.metrics.exposition import Family, Labels, Sample, TextLimit
 from odradek.metrics.group_rows import GroupRow
 from odradek.metrics.lag import EndHistory
 from odradek.metrics.names import METRICS
@@ -61,6 +61,11 @@ def group_lags(group: GroupRow, rows: Rows, history: EndHistory, now_ms: int) ->
                 yield lag_of(topic, row, offset, history, now_ms)
 
 
+def size_of(group: GroupRow) -> int:
+    """Return the number of partitions in which a group has committed offsets."""
+    return sum(len(offsets) for offsets in group.offsets.values())
+
+
 class _Sums(NamedTuple):
     """Sums of a group over the partitions of a topic. ``lag``: None if no lag is known; ``unknown``: partitions without one."""
 
@@ -81,17 +86,28 @@ def committed_offsets(group: GroupRow, rows: Rows) -> dict[str, dict[int, int]]:
 
 
 def group_families(
-    groups: Sequence[GroupRow], rows: Rows, topics: set[str], names: set[str], history: EndHistory, now_ms: int
+    groups: Sequence[GroupRow],
+    rows: Rows,
+    topics: set[str],
+    names: set[str],
+    history: EndHistory,
+    now_ms: int,
+    limit: TextLimit,
 ) -> Iterator[Family]:
     """Yield kafka_exporter's families of groups, and the lag in seconds.
+
+    The groups with the fewest partitions come first: so one with very many does not push the others out if the text is limited.
 
     :param topics: topics that have series. :param names: groups that have series.
     """
     offsets: list[tuple[Labels, int]] = []
     places: list[tuple[Labels, Lag]] = []
     sums: list[_Sums] = []
-    for group in groups:
+    for group in sorted(groups, key=size_of):
         if group.group_id not in names:
+            continue
+        if len(offsets) + size_of(group) > limit.series:
+            limit.left_out += 3 * size_of(group) + 3 * len(group.offsets)
             continue
         of_topic: dict[str, list[Lag]] = {}
         for lag in group_lags(group, rows, history, now_ms):

@@ -1,13 +1,21 @@
 """HTTP server of the reporter: one thread per connection, on the standard library's server. The caller passes the contents.
 
 The supervisor owns the listening socket, so it outlives this process. A client that is slow or hangs does not delay others:
-each connection has one request and a limited time for it, and the number of connections is limited. At the limit, a new
-connection replaces the one that has waited longest without sending its request. Requests for `/metrics` that arrive during a
-rendering share the next rendering.
+each connection has one request and a limited time for it and for its response.
+
+Connections have two kinds of places. Until its request has arrived, a connection has one of 32; at the limit, a new connection
+replaces one of the address with most of them, the one that has waited longest. Then a request for a page that takes memory and
+time (`/metrics`, `/usage`) needs one of 16 places, of which an address may have 8; without one it is answered at once with 503.
+The responses of health checks fit into any socket buffer, so they need no place: clients that do not read their pages, or
+that have the broker compute pages, keep no health check from its response.
+
+Requests for `/metrics` that arrive during a rendering share the next rendering.
 """
 
+import errno
 import json
 import logging
+import select
 import socket
 import socketserver
 import ssl
@@ -15,7 +23,8 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple
@@ -27,9 +36,13 @@ from odradek.metrics.http_access import OPEN_PAGES, HttpTls
 
 log = logging.getLogger("odradek.reporter")
 
-MOST_CONNECTIONS = 32
-PATIENCE_S = 10.0  # timeout of each read and write of a connection
+MOST_CONNECTIONS = 32  # that have not sent their request
+MOST_PAGES = 16  # that are made or sent at the same time
+MOST_PAGES_OF_ADDRESS = 8
+PATIENCE_S = 10.0  # maximum time until a request has arrived
+RESPONSE_S = 30.0  # maximum time in which a client must read its response
 LONGEST_S = 60.0  # maximum time of a connection
+PIECE_BYTES = 1 << 17  # of a response are sent at once
 LOOK_EVERY_S = 0.5
 GZIP_LEVEL = 1  # for ten megabytes, level 1 takes a tenth of the time of level 9, and the result is a fifth larger
 _PLAIN = "text/plain; charset=utf-8"
@@ -39,12 +52,15 @@ Render = Callable[[bool], Iterable[bytes]]
 """Renders `/metrics` in pieces; the argument selects OpenMetrics instead of the text format."""
 
 
+Usage = Callable[[dict[str, list[str]], Callable[[], None]], dict[str, Any]]
+
+
 class Pages:
     """The contents of the HTTP server. Its members are called in the threads of connections.
 
     :param not_ready: returns the reason why the broker is not ready; None if it is ready.
-    :param usage: returns the document of `/usage` for a query; raises ValueError for a wrong query. None: no such
-        page.
+    :param usage: returns the document of `/usage` for a query; raises ValueError for a wrong query. Its second argument raises
+        OSError if the client has gone; it is called from time to time. None: no such page.
     :param permit: whether a request with this Authorization header may read the pages other than `OPEN_PAGES`.
     """
 
@@ -52,7 +68,7 @@ class Pages:
         self,
         render: Render,
         not_ready: Callable[[], str | None],
-        usage: Callable[[dict[str, list[str]]], dict[str, Any]] | None = None,
+        usage: Usage | None = None,
         permit: Callable[[str | None], bool] = lambda header: True,
     ) -> None:
         self.permit = permit
@@ -70,21 +86,21 @@ class Shared:
         self._counts = threading.Lock()
         self._begun = 0
         self._waiting = 0
-        self._made: dict[tuple[bool, bool], tuple[int, bytes]] = {}
+        self._made: dict[tuple[bool, bool], tuple[int, list[bytes]]] = {}
 
-    def get(self, openmetrics: bool, gzip: bool) -> bytes:
-        """Return a rendering that began after the call."""
+    def get(self, openmetrics: bool, gzip: bool) -> list[bytes]:
+        """Return the pieces of a rendering that began after the call."""
         with self._counts:
             seen = self._begun
             self._waiting += 1
         try:
             with self._making:
-                number, data = self._made.get((openmetrics, gzip), (0, b""))
+                number, data = self._made.get((openmetrics, gzip), (0, []))
                 if number <= seen:
                     with self._counts:
                         self._begun += 1
                         number = self._begun
-                    data = _join(self._render(openmetrics), gzip)
+                    data = _encoded(self._render(openmetrics), gzip)
                     self._made[openmetrics, gzip] = number, data
                 return data
         finally:
@@ -94,11 +110,11 @@ class Shared:
                     self._made.clear()
 
 
-def _join(pieces: Iterable[bytes], gzip: bool) -> bytes:
+def _encoded(pieces: Iterable[bytes], gzip: bool) -> list[bytes]:
     if not gzip:
-        return b"".join(pieces)
+        return list(pieces)
     squeeze = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, zlib.MAX_WBITS | 16)
-    return b"".join([*map(squeeze.compress, pieces), squeeze.flush()])
+    return [piece for piece in (*map(squeeze.compress, pieces), squeeze.flush()) if piece]
 
 
 def accepts_gzip(header: str | None) -> bool:
@@ -115,15 +131,28 @@ class Response(NamedTuple):
 
     status: HTTPStatus
     content_type: str
-    data: bytes
+    pieces: Sequence[bytes]
     gzip: bool = False
 
 
 _UNAUTHORIZED = Response(
     HTTPStatus.UNAUTHORIZED,
     _PLAIN,
-    b"metrics.listener requires a password or a token (Authorization: Basic or Bearer)\n",
+    (b"metrics.listener requires a password or a token (Authorization: Basic or Bearer)\n",),
 )
+_BUSY = Response(
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    _PLAIN,
+    (b"too many requests are being answered, in all or from this address; try again in some seconds\n",),
+)
+
+
+class ClientGone(OSError):
+    """The client has closed its connection, so its response is not made."""
+
+
+_LARGE_PAGES = ("/metrics", "/usage")
+_SHOWN = 100  # characters of an unknown path in a response
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -146,9 +175,23 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         if url.path not in OPEN_PAGES and not self.server.pages.permit(self.headers.get("Authorization")):
             self._send(_UNAUTHORIZED)
-            return
+        elif url.path not in _LARGE_PAGES:
+            self._answer(url.path, url.query)
+        elif self.server.begin_page(self.client_address[0]):
+            try:
+                self._answer(url.path, url.query)
+            finally:
+                self.server.end_page(self.client_address[0])
+        else:
+            self._send(_BUSY)
+
+    do_HEAD = do_GET
+
+    def _answer(self, path: str, query: str) -> None:
         try:
-            response = self._respond(url.path, url.query)
+            response = self._respond(path, query)
+        except ClientGone:
+            raise
         except Exception:  # a connection is a border for exceptions: the server must continue
             log.exception(
                 "the request GET %s of %s failed with an internal error; responding 500",
@@ -157,11 +200,9 @@ class _Handler(BaseHTTPRequestHandler):
                 extra={"client_address": self.client_address[0]},
             )
             response = Response(
-                HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, b"internal error of the broker; see its log\n"
+                HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, (b"internal error of the broker; see its log\n",)
             )
         self._send(response)
-
-    do_HEAD = do_GET
 
     def _respond(self, path: str, query: str) -> "Response":
         if path == "/metrics":
@@ -171,14 +212,15 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/readyz":
             reason = self.server.pages.not_ready()
             if reason is not None:
-                return Response(HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, f"not ready: {reason}\n".encode())
-            return Response(HTTPStatus.OK, _PLAIN, b"ready\n")
+                return Response(HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, (f"not ready: {reason}\n".encode(),))
+            return Response(HTTPStatus.OK, _PLAIN, (b"ready\n",))
         if path == "/healthz":
-            return Response(HTTPStatus.OK, _PLAIN, b"ok\n")
+            return Response(HTTPStatus.OK, _PLAIN, (b"ok\n",))
         if path == "/":
             more = b"" if self.server.pages.usage is None else b"/usage\n"
-            return Response(HTTPStatus.OK, _PLAIN, b"/metrics\n/healthz\n/readyz\n" + more)
-        return Response(HTTPStatus.NOT_FOUND, _PLAIN, f"no page {path}; / lists all pages\n".encode())
+            return Response(HTTPStatus.OK, _PLAIN, (b"/metrics\n/healthz\n/readyz\n" + more,))
+        shown = path if len(path) <= _SHOWN else path[:_SHOWN] + "..."
+        return Response(HTTPStatus.NOT_FOUND, _PLAIN, (f"no page {shown}; / lists all pages\n".encode(),))
 
     def _metrics(self) -> "Response":
         content_type = choose_encoder(self.headers.get("Accept", ""))[1]
@@ -186,18 +228,25 @@ class _Handler(BaseHTTPRequestHandler):
         data = self.server.pages.metrics.get(content_type.startswith("application/openmetrics-text"), gzip)
         return Response(HTTPStatus.OK, content_type, data, gzip)
 
-    def _usage(self, usage: Callable[[dict[str, list[str]]], dict[str, Any]], query: str) -> "Response":
+    def _usage(self, usage: Usage, query: str) -> "Response":
         try:
-            document = usage(parse_qs(query, keep_blank_values=True))
+            document = usage(parse_qs(query, keep_blank_values=True), self._look_for_client)
         except ValueError as error:
-            return Response(HTTPStatus.BAD_REQUEST, _JSON, json.dumps({"error": str(error)}).encode() + b"\n")
-        return Response(HTTPStatus.OK, _JSON, json.dumps(document).encode() + b"\n")
+            return Response(HTTPStatus.BAD_REQUEST, _JSON, (json.dumps({"error": str(error)}).encode() + b"\n",))
+        return Response(HTTPStatus.OK, _JSON, (json.dumps(document).encode() + b"\n",))
+
+    def _look_for_client(self) -> None:
+        """Raise ClientGone if the client has closed the connection, or the server has cut it off."""
+        ended = select.poll()
+        ended.register(self.connection, select.POLLRDHUP)
+        if ended.poll(0):
+            raise ClientGone(errno.ECONNRESET, "the client closed the connection before its response was made")
 
     def _send(self, response: "Response") -> None:
         self.close_connection = True
         headers = {
             "Content-Type": response.content_type,
-            "Content-Length": str(len(response.data)),
+            "Content-Length": str(sum(map(len, response.pieces))),
             "Connection": "close",
             "X-Content-Type-Options": "nosniff",
         }
@@ -210,7 +259,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(response.data)
+            self._send_pieces(response.pieces)
+
+    def _send_pieces(self, pieces: Sequence[bytes]) -> None:
+        """Send the response. Raises TimeoutError if the client has not read it within RESPONSE_S."""
+        ends = time.monotonic() + RESPONSE_S
+        for piece in pieces:
+            for first in range(0, len(piece), PIECE_BYTES):
+                left = ends - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError(f"the client did not read its response within {RESPONSE_S:g} s")
+                self.connection.settimeout(left)
+                self.wfile.write(piece[first : first + PIECE_BYTES])
 
     def log_message(self, format: str, *args: object) -> None:
         """Do not log requests; malformed requests get an error response."""
@@ -235,7 +295,9 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.pages = pages
         self._most = most
         self._lock = threading.Lock()
-        self._open: dict[socket.socket, tuple[float, bool]] = {}  # (time of accept, whether its request has arrived)
+        self._waiting: dict[socket.socket, tuple[float, str]] = {}  # without a request: (time of accept, address)
+        self._answered: dict[socket.socket, float] = {}  # whose request has arrived: time of accept
+        self._pages: Counter[str] = Counter()  # being made or sent, by address
         self._thread = threading.Thread(target=self.serve_forever, args=(LOOK_EVERY_S,), name="http", daemon=True)
 
     def start(self) -> None:
@@ -256,23 +318,38 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def has_request(self, connection: socket.socket) -> None:
         """Note that a connection's request has arrived, so that no new connection replaces it."""
         with self._lock:
-            if connection in self._open:
-                self._open[connection] = self._open[connection][0], True
+            place = self._waiting.pop(connection, None)
+            if place is not None:
+                self._answered[connection] = place[0]
+
+    def begin_page(self, address: str) -> bool:
+        """Take a place for a large page; return whether there is one for the address."""
+        with self._lock:
+            if self._pages.total() >= MOST_PAGES or self._pages[address] >= MOST_PAGES_OF_ADDRESS:
+                return False
+            self._pages[address] += 1
+            return True
+
+    def end_page(self, address: str) -> None:
+        """Release a place that `begin_page` has taken."""
+        with self._lock:
+            self._pages[address] -= 1
+            if not self._pages[address]:
+                del self._pages[address]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for an accepted connection; at the limit close the oldest connection without a request, or the new
-        one."""
+        """Start a thread for an accepted connection; at the limit, close the oldest connection without a request of the address
+        that has most of them."""
         with self._lock:
-            if len(self._open) >= self._most:
-                idle = [
-                    (since, connection) for connection, (since, has_request) in self._open.items() if not has_request
-                ]
-                if idle:
-                    self._cut(min(idle, key=lambda entry: entry[0])[1])
-                else:
-                    request.close()
-                    return
-            self._open[request] = time.monotonic(), False
+            if len(self._waiting) >= self._most:
+                counts = Counter(address for _, address in self._waiting.values())
+                self._cut(
+                    min(
+                        self._waiting,
+                        key=lambda waiting: (-counts[self._waiting[waiting][1]], self._waiting[waiting][0]),
+                    )
+                )
+            self._waiting[request] = time.monotonic(), client_address[0]
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
@@ -281,12 +358,14 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._tls.refresh()
         now = time.monotonic()
         with self._lock:
-            for connection, (since, _) in list(self._open.items()):
-                if now - since > LONGEST_S:
-                    self._cut(connection)
+            late = [connection for connection, (since, _) in self._waiting.items() if now - since > PATIENCE_S]
+            late += [connection for connection, since in self._answered.items() if now - since > LONGEST_S]
+            for connection in late:
+                self._cut(connection)
 
     def _cut(self, connection: socket.socket) -> None:
-        del self._open[connection]
+        self._waiting.pop(connection, None)
+        self._answered.pop(connection, None)
         try:
             socket.socket.shutdown(connection, socket.SHUT_RDWR)  # its thread sees the end, and closes
         except OSError:
@@ -295,7 +374,8 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def shutdown_request(self, request: Any) -> None:
         """Close a connection; called by its thread at the end."""
         with self._lock:
-            self._open.pop(request, None)
+            self._waiting.pop(request, None)
+            self._answered.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:

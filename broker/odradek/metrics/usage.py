@@ -11,7 +11,7 @@ GET /usage?PARAMETER=VALUE&...; all parameters are optional:
 The entries are lists in the order of `fields`; `entries_of` decodes them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -21,6 +21,9 @@ from odradek.metrics.usage_totals import DIMENSIONS, FIELDS, SORTS, Filter, grou
 
 PATH = "/usage"
 PARAMETERS = (*DIMENSIONS, "used", "by", "sort", "top", "name")
+MOST_PATTERNS = 100  # of a query, of all dimensions together; each is compared with each entry
+LOOK_EVERY = 200  # entries that are compared between two looks whether the client has gone
+MOST_NAME = 249  # characters of the name of a topic
 CLOSE = 3  # maximum number of similar names in the response for a topic that does not exist
 
 Entry = dict[str, Any]
@@ -43,8 +46,9 @@ def document(
     names: Mapping[int, str],
     state: Iterable[Mapping[str, Any]],
     about: Mapping[str, Any],
+    look_for_client: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Return the document for a query. Raises BadQuery.
+    """Return the document for a query. Raises BadQuery, and what `look_for_client` raises.
 
     :param query: the values of each parameter, as `urllib.parse.parse_qs` returns them.
     :param rows: the usage of all pages.
@@ -52,9 +56,15 @@ def document(
     :param state: rows of the spool of the kinds topic, group and reader; used only for `name`.
     :param about: further fields: `odradek` (version), `at` (ms), `clock` (ms of a clock that is never set), `boot`,
         `began` (ms), `spool` (its directory or None), ...
+    :param look_for_client: called from time to time; raises an exception if nobody waits for the document any more.
     """
     checked = _Query(query)
-    entries = [candidate for row in rows if checked.matches(candidate := entry(row, names))]
+    entries = []
+    for number, row in enumerate(rows):
+        if number % LOOK_EVERY == 0:
+            look_for_client()
+        if checked.matches(candidate := entry(row, names)):
+            entries.append(candidate)
     response: dict[str, Any] = dict(about)
     if checked.by:
         sums = top(grouped(totals(entries), checked.by), checked.sort, checked.top)
@@ -79,17 +89,26 @@ class _Query:
         for name in query:
             if name not in PARAMETERS:
                 raise BadQuery(f"unknown parameter '{name}'; expected one of {', '.join(PARAMETERS)}")
+        patterns = sum(len(query.get(name, ())) for name in DIMENSIONS)
+        if patterns > MOST_PATTERNS:
+            raise BadQuery(
+                f"the query has {patterns} values of {', '.join(DIMENSIONS)}; at most {MOST_PATTERNS} are allowed"
+            )
         self._filter = Filter(*(query.get(name, ()) for name in DIMENSIONS))
         self._used = _number(query, "used", 0)
         self.by = [name for word in query.get("by", ()) for name in word.split(",")]
         for name in self.by:
             if name not in DIMENSIONS:
                 raise BadQuery(f"by={name}: expected one or more of {', '.join(DIMENSIONS)}, separated by commas")
+        if len(self.by) > len(DIMENSIONS):
+            raise BadQuery(f"by has {len(self.by)} names; expected each of {', '.join(DIMENSIONS)} at most once")
         self.sort = query.get("sort", ["in"])[-1]
         if self.sort not in SORTS:
             raise BadQuery(f"sort={self.sort}: expected one of {', '.join(SORTS)}")
         self.top = _number(query, "top", None)
         self.name = query["name"][-1] if query.get("name") else None
+        if self.name is not None and len(self.name) > MOST_NAME:
+            raise BadQuery(f"name has {len(self.name)} characters; a name of a topic has at most {MOST_NAME}")
 
     def matches(self, candidate: Entry) -> bool:
         """Whether an entry matches the query."""

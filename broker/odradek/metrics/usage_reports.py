@@ -3,8 +3,9 @@
 One per reporter; called in the reporter's threads. It holds the collector's lock while it reads the shared memory.
 """
 
+import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.clock import now_ms
 from odradek.metrics import pages, processes, spool_rows
 from odradek.metrics.collector import SIZES_AT_ONCE, Collector, Groups
-from odradek.metrics.groups import Lag
+from odradek.metrics.groups import Lag, size_of
 from odradek.metrics.partitions import Rows, serves
 from odradek.metrics.spool import Spool, steady_ms
 from odradek.metrics.spool_rows import Row
@@ -22,12 +23,15 @@ from odradek.metrics.usage import document
 
 Query = Mapping[str, Sequence[str]]
 
+DAY_MS = 86_400_000
+LEAST_GROUP_BYTES = 20_000  # of the rows of groups in an interval, however small the spool is
+
 
 class UsageReports:
     """Makes the documents and writes the intervals.
 
     :param names: {API key: name}. :param spool_dir: directory of the spool; None (or `max_bytes` 0): there is no spool.
-    :param max_bytes: maximum size of all files of the spool together.
+    :param max_bytes: maximum size of all files of the spool together. :param interval_ms: `usage.spool.interval.ms`.
     """
 
     def __init__(
@@ -39,7 +43,9 @@ class UsageReports:
         broker_id: int,
         spool_dir: Path | None,
         max_bytes: int,
+        interval_ms: int = 60_000,
     ) -> None:
+        self._most_group_bytes = max(LEAST_GROUP_BYTES, max_bytes * interval_ms // DAY_MS)
         self._shm = shm
         self._collector = collector
         self._log_dirs = log_dirs
@@ -66,9 +72,13 @@ class UsageReports:
         """Whether there is a spool."""
         return self._spool is not None
 
-    def document(self, query: Query, groups: Groups) -> dict[str, Any]:
-        """Return the document for a query of /usage. Raises BadQuery. :param groups: needed for a query with `name`, else
-        None."""
+    def document(
+        self, query: Query, groups: Groups, look_for_client: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
+        """Return the document for a query of /usage. Raises BadQuery, and what `look_for_client` raises.
+
+        :param groups: needed for a query with `name`, else None. :param look_for_client: see `usage.document`.
+        """
         spool = self._spool
         about = {
             "odradek": __version__,
@@ -91,7 +101,7 @@ class UsageReports:
             if query.get("name"):
                 rows = self._collector.partitions()
                 state = [*self._topics(rows), *self._groups(groups or (), rows), *self._readers(rows)]
-        return document(query, usage, self._names, state, about)
+        return document(query, usage, self._names, state, about, look_for_client)
 
     def write_interval(self, groups: Groups) -> bool:
         """Write an interval of the spool; return whether it is on disk. A failure is logged; the next interval contains its
@@ -110,7 +120,7 @@ class UsageReports:
         rows = self._collector.partitions()
         yield from self._topics(rows)
         yield from self._disks()
-        yield from self._groups(groups or (), rows)
+        yield from self._bounded(self._groups(groups or (), rows))
         yield from self._readers(rows)
         for place in places:
             if place.kind == ProcessKind.WORKER:
@@ -161,8 +171,20 @@ class UsageReports:
                 online = not self._shm.log_dir_offline(number)
                 yield spool_rows.log_dir(str(path), free_bytes=free, total_bytes=total, online=online)
 
+    def _bounded(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Yield the first rows, as many as a spool has room for that keeps them for a day: clients choose how many groups there
+        are, and must not push the usage of months out of it."""
+        left = self._most_group_bytes
+        for row in rows:
+            left -= len(json.dumps(row)) + 1
+            if left < 0:
+                return
+            yield row
+
     def _groups(self, groups: Sequence[Any], rows: Rows) -> Iterator[Row]:
-        for group in groups:
+        """Yield the rows of groups, those with series first, so that it is always the same ones that do not fit."""
+        named = self._collector.named_groups
+        for group in sorted(groups, key=lambda group: (group.group_id not in named, size_of(group), group.group_id)):
             for topic, lags in _by_topic(self._collector.group_lags(group, rows)).items():
                 lag, seconds = _sum(lags)
                 yield spool_rows.group(group.group_id, topic, lag=lag, lag_seconds=seconds, members=group.members)

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +26,6 @@ import uvloop
 from odradek._ext.shm.layout import ProcessKind, ProcessState
 from odradek.api.table import BY_KEY
 from odradek.config.listeners import Listener
-from odradek.metrics import exposition
 from odradek.metrics.collector import Collector, Groups, Settings
 from odradek.metrics.coordinator_report import MalformedParts, decode_parts
 from odradek.metrics.group_rows import MalformedGroups, decode_groups
@@ -104,6 +103,7 @@ class Reporter:
             listeners=[listener.name for listener in context.listeners],
             broker=Address(config.node_id, _host_and_port(context.advertised[0])),
             max_transaction_ms=config.integer("transaction.max.timeout.ms"),
+            max_bytes=config.integer("metrics.max.bytes"),
         )
         self.collector = Collector(self._shm, context.log_dirs, settings, PublishedPages(context.reporter_memory))
         spool_dir = config.text("usage.spool.dir")
@@ -115,6 +115,7 @@ class Reporter:
             config.node_id,
             Path(spool_dir) if spool_dir else context.log_dirs[0],
             config.integer("usage.spool.max.bytes"),
+            config.integer("usage.spool.interval.ms"),
         )
         self.collector.spool = self.usage.spool
         self._interval_s = config.integer("usage.spool.interval.ms") / 1000
@@ -261,7 +262,7 @@ class Reporter:
     def _render(self, openmetrics: bool) -> Iterator[bytes]:
         known = asyncio.run_coroutine_threadsafe(self.coordinated(), self._loop).result()
         with self.collector.lock:
-            yield from exposition.pieces(self.collector.families(known.groups, known.transactions), openmetrics)
+            yield from self.collector.text(known.groups, known.transactions, openmetrics)
 
     def not_ready(self) -> str | None:
         """Why the broker is not ready; None if it is.
@@ -279,11 +280,11 @@ class Reporter:
             self._has_been_ready = reason is None
         return reason
 
-    def _usage(self, query: dict[str, list[str]]) -> dict[str, Any]:
+    def _usage(self, query: dict[str, list[str]], look_for_client: Callable[[], None]) -> dict[str, Any]:
         groups = None
         if query.get("name"):
             groups = asyncio.run_coroutine_threadsafe(self.groups(), self._loop).result()
-        return self.usage.document(query, groups)
+        return self.usage.document(query, groups, look_for_client)
 
 
 def _host_and_port(listener: Listener) -> str:

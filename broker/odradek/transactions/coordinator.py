@@ -154,12 +154,13 @@ class TransactionCoordinator:
         keep_prepared: bool,
         then: ProducerCallback,
         client: str = "a client",
+        owner: int = NO_OWNER,
     ) -> None:
         """Give a producer its id and a new epoch, which fences the former producer of the transactional id, and abort the open
         transaction of that one.
 
         :param producer_id, epoch: the id and epoch that the producer had before (KIP-360), or -1.
-        :param client: the client as shown in log lines.
+        :param client: the client as shown in log lines. :param owner: the number of its address.
         """
         code = self._init_error(transactional_id, timeout_ms, producer_id, epoch, enable_2pc, keep_prepared)
         shard = None
@@ -172,11 +173,15 @@ class TransactionCoordinator:
         now_ms = self._timers.wall_ms()
         transaction = shard.find(transactional_id)
         if transaction is None:
+            code = self.shards.creation_error(transactional_id, owner, client)
+            if code is not NONE:
+                then(code, NO_ID, NO_EPOCH)
+                return
             new_id = self._new_id()
             if new_id is None:
                 then(*verbs.NO_NEW_ID)
                 return
-            transaction = self.shards.create(shard, transactional_id, new_id, timeout_ms)
+            transaction = self.shards.create(shard, transactional_id, new_id, timeout_ms, owner)
         outcome = verbs.init(
             transaction.facts,
             transaction.pending,

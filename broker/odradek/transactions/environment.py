@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from odradek.coordination.environment import GroupLog
 from odradek.protocol.errors import ErrorCode
+from odradek.quotas.new_names import TRANSACTIONAL_IDS, NameLimits
 
 TransactionLog = GroupLog
 """One partition of `__transaction_state` that this broker leads.
@@ -139,6 +140,7 @@ class Environment(NamedTuple):
 class Settings:
     """The configuration of the coordinator. The process may change any attribute at any time; times in ms.
 
+    :param names: how many transactional ids clients may create, and the longest new one.
     :param transaction_version: the finalized level of the feature `transaction.version`: 0, 1 or 2.
     :param end_wait_ms: how long the response to EndTxn may wait, after the outcome is durable, for the markers and the
         completion. If it follows them, the client's next transaction does not have to wait.
@@ -152,6 +154,7 @@ class Settings:
         answers from memory that a producer cannot repeat wait for an append, see `Shards.confirm`.
     """
 
+    names: NameLimits = TRANSACTIONAL_IDS
     max_timeout_ms: int = 900_000
     id_expiration_ms: int = 604_800_000
     two_phase_commit: bool = False

@@ -15,7 +15,8 @@ from odradek._ext.records.transaction_values import apply_records
 from odradek.coordination.environment import LogBatch, Record, Timer, Timers
 from odradek.protocol import ProtocolError
 from odradek.protocol.errors import ErrorCode
-from odradek.transactions.environment import NOT_WRITTEN, Environment, Place, Settings, TransactionLog
+from odradek.quotas.new_names import NewNames
+from odradek.transactions.environment import NO_OWNER, NOT_WRITTEN, Environment, Place, Settings, TransactionLog
 from odradek.transactions.records import (
     busy_ids,
     facts_of,
@@ -274,6 +275,7 @@ class Shards:
         self._diverged = environment.diverged
         self.decided = decided
         self.by_partition: dict[int, Shard] = {}
+        self.names = NewNames(settings.names, self._count, self._exists, timers.wall_ms)
 
     # -- leadership ------------------------------------------------------------------------------------------------------
 
@@ -384,8 +386,24 @@ class Shards:
 
     # -- writing ---------------------------------------------------------------------------------------------------------
 
-    def create(self, shard: Shard, transactional_id: str, producer_id: int, timeout_ms: int) -> Transaction:
-        """Make a new id. Until its first record is acknowledged, it exists only in memory."""
+    def creation_error(self, transactional_id: str, owner: int, client: str) -> ErrorCode:
+        """The error for a client that would create an id; NONE if it may. :param owner: see `NewNames.full`."""
+        if self.names.too_long(transactional_id, client):
+            return ErrorCode.INVALID_REQUEST
+        return ErrorCode.POLICY_VIOLATION if self.names.full(transactional_id, owner, client) else ErrorCode.NONE
+
+    def _count(self) -> int:
+        return sum(len(shard.idle) + len(shard.active) for shard in self.by_partition.values())
+
+    def _exists(self, transactional_id: str) -> bool:
+        shard = self.shard_of(transactional_id)[1]
+        return shard is not None and (transactional_id in shard.active or transactional_id in shard.idle)
+
+    def create(
+        self, shard: Shard, transactional_id: str, producer_id: int, timeout_ms: int, owner: int = NO_OWNER
+    ) -> Transaction:
+        """Make a new id. Until its first record is acknowledged, it exists only in memory. :param owner: see `NewNames`."""
+        self.names.created(transactional_id, owner)
         facts = fresh(producer_id, timeout_ms, self._timers.wall_ms())
         transaction = shard.active[transactional_id] = Transaction(transactional_id, facts)
         return transaction

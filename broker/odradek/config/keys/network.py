@@ -56,8 +56,8 @@ KEYS = (
         "most of them; if there is none, the new connection is closed. Each worker has an equal part. Odradek's own key."),
     ConfigKey("odradek.unauthenticated.max.connections.per.ip", INT, 500, Range(1), LOW, READ_ONLY, NOW,
         "The maximum number of connections from one IP address (of IPv6, from one /64 network) to listeners with TLS or SASL "
-        "whose clients have not authenticated yet. The broker closes further ones. Each worker has an equal part. Odradek's "
-        "own key."),
+        "whose clients have not authenticated yet. At the limit, the oldest of them that has been silent for a second makes "
+        "room; if there is none, the broker closes the new connection. Each worker has an equal part. Odradek's own key."),
     ConfigKey("control.plane.listener.name", STRING, None, None, HIGH, READ_ONLY, NONE,
         "A separate listener for requests of the controller. Removed in Kafka 4.0."),
     ConfigKey("num.network.threads", INT, None, Range(1), HIGH, READ_ONLY, NOW,
@@ -95,12 +95,13 @@ KEYS = (
     ConfigKey("connections.max.idle.ms", LONG, 600_000, None, MEDIUM, READ_ONLY, NOW,
         "The time in ms without a request after which the broker closes a connection. A negative value means never."),
     ConfigKey("odradek.connections.kept.bytes", LONG, 67_108_864, Range(1_048_576), MEDIUM, READ_ONLY, NOW,
-        "The maximum memory in bytes that all workers together keep for idle connections. Each worker may use an equal "
-        "part of it. The memory contains the state of fetches without a session, incomplete requests, and responses "
-        "that clients do not read. Above the limit, a worker first drops the fetch state that has been idle longest. "
-        "It then closes connections whose request has been incomplete, or whose response has been unread, for 10 s. It "
-        "starts with the client address that uses most memory (clients behind one gateway count as one). Odradek's own "
-        "key."),
+        "The maximum memory in bytes that all workers together keep for connections that are idle or slow. Each worker may "
+        "use an equal part of it. The memory contains the state of fetches without a session, requests that have been "
+        "incomplete for a second, and responses that have been unread for a second. Above the limit, a worker first drops "
+        "the fetch state that has been idle longest. It then closes connections whose request has been incomplete, or whose "
+        "response has been unread, for 10 s, also if a byte of it arrives now and then. It starts with the client address "
+        "that uses most memory (clients behind one gateway count as one), and there with the connection that makes the least "
+        "progress. Below the limit a request may take any time to arrive. Odradek's own key."),
     ConfigKey("connections.max.reauth.ms", LONG, 0, None, MEDIUM, READ_ONLY, NOW,
         "The time in ms after which a SASL client must authenticate again (KIP-368). The broker closes a connection that "
         "sends another request after this time. 0: never. Can be set for a listener and mechanism."),

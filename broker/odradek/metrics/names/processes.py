@@ -39,7 +39,9 @@ PROCESSES = (
         "",
         {
             "odradek_boot_time_seconds": "Time at which the broker created its shared memory, in seconds since 1970. All "
-            "counters of the broker began at 0 then."
+            "counters of the broker began at 0 then.",
+            "odradek_metrics_left_out_series": "Number of series that this scrape omits because metrics.max.bytes is "
+            "exceeded. 0 if it is complete.",
         },
     ),
     *rows(GAUGE, "worker", {"odradek_worker_connections": "Number of open client connections of a worker."}),
@@ -55,8 +57,8 @@ PROCESSES = (
             "odradek_unsent_bytes_total": "Bytes of responses that a worker did not send because the connection was closed.",
             "odradek_bad_frames_total": "Malformed frames that a worker received. The worker closes the connection after "
             "each of them.",
-            "odradek_idle_connections_memory_dropped_bytes_total": "Bytes of memory of idle connections that a worker freed "
-            "because odradek.connections.kept.bytes was exceeded, by dropping fetch state or closing connections.",
+            "odradek_idle_connections_memory_dropped_bytes_total": "Bytes of memory of idle or slow connections that a worker "
+            "freed because odradek.connections.kept.bytes was exceeded, by dropping fetch state or closing connections.",
         },
     ),
     *rows(
