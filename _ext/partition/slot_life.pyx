@@ -317,7 +317,7 @@ def begin_local(uint32_t index, int log_dir, settings):
         raise SlotChanged(f"{name_of(slot)} is not a partition of other brokers only")
 
 
-def go_remote(uint32_t index, uint32_t incarnation, bytes renamed):
+def go_remote(uint32_t index, uint32_t incarnation, renamed):
     """Take the log of a partition out of service: rename its directory to `renamed`, and make the slot REMOTE. Its view stays. May be
     repeated after a death at any point. Only the one writer of the table calls this; announce the slot afterwards, because its
     incarnation changes.
