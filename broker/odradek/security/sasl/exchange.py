@@ -280,7 +280,7 @@ class Exchange:
             return Ask(step)
         if isinstance(step, Challenge):
             self._go(State.TOKEN)
-            return Respond(self._answer(auth_bytes=step.token), step.refusal)
+            return Respond(self._answer(auth_bytes=step.token, error_message=""), step.refusal)
         return self._proven(step)
 
     def _proven(self, step: Proven) -> Action:
@@ -304,7 +304,7 @@ class Exchange:
             # a JWT is accepted after its end, because clocks differ; 0 would be a session without an end
             left_ms = max(1, left_ms)
             lifetime_ms = min(lifetime_ms or left_ms, left_ms)
-        data = self._answer(auth_bytes=step.token, session_lifetime_ms=lifetime_ms)
+        data = self._answer(auth_bytes=step.token, error_message="", session_lifetime_ms=lifetime_ms)
         return Done(data, step.user, self.mechanism, lifetime_ms, by_token=step.by_token)
 
     def confirmed(self, expires_ms: int) -> Action:
