@@ -41,7 +41,7 @@ PROCESSES = (
             "odradek_boot_time_seconds": "Time at which the broker created its shared memory, in seconds since 1970. All "
             "counters of the broker began at 0 then.",
             "odradek_metrics_left_out_series": "Number of series that this scrape omits because metrics.max.bytes is "
-            "exceeded. 0 if it is complete.",
+            "exceeded. 0 if the scrape is complete.",
         },
     ),
     *rows(GAUGE, "worker", {"odradek_worker_connections": "Number of open client connections of a worker."}),
