@@ -65,8 +65,8 @@ PROCESSES = (
         GAUGE,
         "worker",
         {
-            "odradek_idle_connections_memory_bytes": "Bytes of memory that a worker keeps for connections that were "
-            "idle for at least a second: state of fetches without a session, incomplete requests, and responses "
+            "odradek_idle_connections_memory_bytes": "Bytes of memory that a worker keeps for connections that have been "
+            "idle or slow for at least a second: state of fetches without a session, incomplete requests, and responses "
             "that clients do not read.",
         },
     ),
