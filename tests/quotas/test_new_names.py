@@ -65,9 +65,7 @@ def test_refusals_are_one_line_a_minute_that_names_the_key(caplog):
     names.now_ms += 60_000
     for number in range(5):
         names.new(f"a{number}", 1)
-    assert (
-        "created 4 of the existing ones, and odradek.groups.max.per.client allows 4" in caplog.records[-1].getMessage()
-    )
+    assert "created 4 existing groups, and odradek.groups.max.per.client allows 4" in caplog.records[-1].getMessage()
     assert "refused 99 others" in caplog.records[-1].getMessage()
 
 

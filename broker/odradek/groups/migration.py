@@ -167,7 +167,7 @@ def join(
         why = f"its protocol type is {request.protocol_type!r}, not {CONSUMER!r}"
     elif not shares_protocol(group, request):
         names = ", ".join(name for name, _ in request.protocols) or "none"
-        why = f"the classic members have an assignor in common, which is none of its own: {names}"
+        why = f"it does not support an assignor that all classic members have in common; its assignors are {names}"
     else:
         subscription = subscription_of(request.protocols[0][1])
         why = f"its subscription for assignor {request.protocols[0][0]} is malformed"

@@ -494,7 +494,10 @@ class Following:
         wild = [acl for acl in literal if acl.name == WILDCARD]
         refused = [acl for acl in literal if acl.name in plan.refused]
         lines = []
-        advice = f"such an ACL would hold for topics of {self._flow.target.alias} that are no copies; add there what is wanted"
+        alias = self._flow.target.alias
+        advice = (
+            f"such an ACL would also apply to topics of {alias} that are not copies; add the ACLs that you need there"
+        )
         if wild:
             lines.append(f"{_counted(wild)} of all topics ('{WILDCARD}') not copied: {advice}")
         if prefixed:

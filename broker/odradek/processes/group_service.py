@@ -478,6 +478,6 @@ class GroupService:
                 if count:
                     log.info("deleting %d expired committed offsets", count)
         except Exception:
-            log.exception("cannot delete expired committed offsets; the next look retries it")
+            log.exception("cannot delete expired committed offsets; retrying at the next check")
         finally:
             self._expire_later()

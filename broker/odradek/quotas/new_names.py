@@ -76,12 +76,12 @@ class NewNames:
                 self._refused(
                     name,
                     client,
-                    f"the address has created {self._counts[owner]} of the existing ones, and {limits.key}.per.client allows"
+                    f"its address has created {self._counts[owner]} existing {limits.kind}, and {limits.key}.per.client allows"
                     f" {limits.most_of_client}",
                 )
                 return True
         if (total := self._total()) >= limits.most:
-            self._refused(name, client, f"there are {total}, and {limits.key} allows {limits.most}")
+            self._refused(name, client, f"there are {total} {limits.kind}, and {limits.key} allows {limits.most}")
             return True
         return False
 
@@ -115,5 +115,5 @@ class NewNames:
             return
         shown = repr(name) if len(name) <= SHOWN else f"{name[:SHOWN]!r}..."
         more = f"; refused {self._unreported} others since the last line" if self._unreported else ""
-        log.warning("refused to create one of the %s, %s, for %s: %s%s", self._limits.kind, shown, client, why, more)
+        log.warning("%s: refused to create %s for %s: %s%s", self._limits.kind, shown, client, why, more)
         self._report_ms, self._unreported = now_ms, 0

@@ -29,14 +29,15 @@ TITLE = "Consumer groups and their offsets."
 KEYS = (
     ConfigKey("odradek.groups.max", INT, 100_000, Range(1), MEDIUM, READ_ONLY, NOW,
         "The maximum number of consumer groups that a broker coordinates. A request that would create another one receives "
-        "POLICY_VIOLATION. Groups that exist are loaded and served also above it. Odradek's own key."),
+        "POLICY_VIOLATION. Existing groups above the limit are loaded and served. Odradek's own key."),
     ConfigKey("odradek.groups.max.per.client", INT, 10_000, Range(1), MEDIUM, READ_ONLY, NOW,
         "The maximum number of existing consumer groups that one client address (of IPv6, one /64 network) has created at a "
-        "broker since its coordinator process began. A request that would create another one receives POLICY_VIOLATION. "
+        "broker since its coordinator process started. A request that would create another one receives POLICY_VIOLATION. "
         "Odradek's own key."),
     ConfigKey("odradek.id.max.length", INT, 1000, Range(249, 32_767), MEDIUM, READ_ONLY, NOW,
-        "The maximum number of characters of the id of a new consumer group (longer ones receive INVALID_GROUP_ID), and of a "
-        "new transactional id (INVALID_REQUEST). Ids that exist are served whatever their length. Odradek's own key."),
+        "The maximum number of characters of the id of a new consumer group (a longer one receives INVALID_GROUP_ID), and "
+        "of a new transactional id (a longer one receives INVALID_REQUEST). Existing ids of any length are served. "
+        "Odradek's own key."),
     ConfigKey("group.initial.rebalance.delay.ms", INT, 3000, Range(0), MEDIUM, READ_ONLY, NOW,
         "The time in ms that the first rebalance of an empty classic group waits for more members."),
     ConfigKey("group.max.session.timeout.ms", INT, 1_800_000, Range(1), MEDIUM, READ_ONLY, NOW,

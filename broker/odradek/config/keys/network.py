@@ -56,8 +56,8 @@ KEYS = (
         "most of them; if there is none, the new connection is closed. Each worker has an equal part. Odradek's own key."),
     ConfigKey("odradek.unauthenticated.max.connections.per.ip", INT, 500, Range(1), LOW, READ_ONLY, NOW,
         "The maximum number of connections from one IP address (of IPv6, from one /64 network) to listeners with TLS or SASL "
-        "whose clients have not authenticated yet. At the limit, the oldest of them that has been silent for a second makes "
-        "room; if there is none, the broker closes the new connection. Each worker has an equal part. Odradek's own key."),
+        "whose clients have not authenticated yet. At the limit, the broker closes the oldest of them that has been silent for "
+        "a second; if there is none, it closes the new connection. Each worker has an equal part. Odradek's own key."),
     ConfigKey("control.plane.listener.name", STRING, None, None, HIGH, READ_ONLY, NONE,
         "A separate listener for requests of the controller. Removed in Kafka 4.0."),
     ConfigKey("num.network.threads", INT, None, Range(1), HIGH, READ_ONLY, NOW,
@@ -99,7 +99,7 @@ KEYS = (
         "use an equal part of it. The memory contains the state of fetches without a session, requests that have been "
         "incomplete for a second, and responses that have been unread for a second. Above the limit, a worker first drops "
         "the fetch state that has been idle longest. It then closes connections whose request has been incomplete, or whose "
-        "response has been unread, for 10 s, also if a byte of it arrives now and then. It starts with the client address "
+        "response has been unread, for 10 s, also if the client sends or reads single bytes. It starts with the client address "
         "that uses most memory (clients behind one gateway count as one), and there with the connection that makes the least "
         "progress. Below the limit a request may take any time to arrive. Odradek's own key."),
     ConfigKey("connections.max.reauth.ms", LONG, 0, None, MEDIUM, READ_ONLY, NOW,

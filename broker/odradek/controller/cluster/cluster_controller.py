@@ -200,7 +200,7 @@ class ClusterController:
             return
         log.warning(
             "broker %d has seen a newer controller epoch than %d: ZooKeeper was restored from an older backup; the controller "
-            "goes on in epoch %d",
+            "continues in epoch %d",
             broker_id, reign.epoch, epoch,
         )  # fmt: skip
         self.resign()
@@ -307,7 +307,7 @@ class ClusterController:
         """The context may differ from the store: discard it, keep the reign for `begin_again`, and request that."""
         if self._executor is not None:
             log.warning(
-                "the controller of epoch %d stops; in %g s it reads everything again",
+                "the controller of epoch %d stops; it reads everything again in %g s",
                 self._reign.epoch if self._reign else -1,
                 RETRY_S,
             )

@@ -79,7 +79,7 @@ def _raise(context: ControllerContext, broker_id: int, partitions: Iterable[Part
                 continue
             epoch = raised(state.leader_epoch, attempts.get((partition, broker_id), 0))
             if epoch is None:
-                log.error("cannot raise the leader epoch of %s: it is the largest one already", partition)
+                log.error("cannot raise the leader epoch of %s: it already is the largest possible epoch", partition)
                 continue
             changes.append((partition, state._replace(controller_epoch=context.epoch, leader_epoch=epoch)))
         refused = yield from write_states(context, changes)

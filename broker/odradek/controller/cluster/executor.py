@@ -191,7 +191,7 @@ class Executor:
     def _note_refusal(self, error: Refused) -> None:
         if not isinstance(error, NodeError | NotSent):
             self.refused = True
-            log.error("the controller goes on without a node: %s", error)
+            log.error("the controller cannot read a node and continues without it: %s", error)
 
     def _children(self, children: Children) -> list[str]:
         watch = self._watch if children.watched and self._arm(True, children.path) else None

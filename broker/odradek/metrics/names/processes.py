@@ -41,7 +41,7 @@ PROCESSES = (
             "odradek_boot_time_seconds": "Time at which the broker created its shared memory, in seconds since 1970. All "
             "counters of the broker began at 0 then.",
             "odradek_metrics_left_out_series": "Number of series that this scrape omits because metrics.max.bytes is "
-            "exceeded. 0 if it is complete.",
+            "exceeded. 0 if the scrape is complete.",
         },
     ),
     *rows(GAUGE, "worker", {"odradek_worker_connections": "Number of open client connections of a worker."}),
@@ -65,8 +65,8 @@ PROCESSES = (
         GAUGE,
         "worker",
         {
-            "odradek_idle_connections_memory_bytes": "Bytes of memory that a worker keeps for connections that were "
-            "idle for at least a second: state of fetches without a session, incomplete requests, and responses "
+            "odradek_idle_connections_memory_bytes": "Bytes of memory that a worker keeps for connections that have been "
+            "idle or slow for at least a second: state of fetches without a session, incomplete requests, and responses "
             "that clients do not read.",
         },
     ),
