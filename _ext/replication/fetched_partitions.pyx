@@ -115,6 +115,7 @@ cdef class FetchedPartitions:
         if not fetched.active:
             fetched.active = True
             self.active_count += 1
+        fetched.device = DEVICE_READY       # `refresh` notes a wait that this connection knows of
         if not self.refresh(fetched):
             self.event_count = events       # the caller receives the result here
             return False

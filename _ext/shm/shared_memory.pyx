@@ -174,9 +174,8 @@ cdef class SharedMemory:
         if mapped == MAP_FAILED:
             raise OSError(errno, f"mapping {parts.total_bytes} bytes of shared memory failed")
         # A core would contain the whole mapping, more than a GiB, and the supervisor cannot restart a process before the kernel has
-        # written it. Every child inherits this advice with the mapping.
-        if madvise(mapped, parts.total_bytes, MADV_DONTDUMP) != 0:
-            raise OSError(errno, "excluding the shared memory from core dumps failed")
+        # written it. Every child inherits this advice with the mapping. Without it, only cores are larger: a sandbox may forbid it.
+        madvise(mapped, parts.total_bytes, MADV_DONTDUMP)
         header = <Header*>mapped
         the_region.base = <char*>mapped
         the_region.header = header

@@ -84,6 +84,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             "zookeeper.connect": zookeeper.hosts,
             "zookeeper.session.timeout.ms": SESSION_MS,
             "controlled.shutdown.enable": "false",
+            "odradek.stuck.process.ms": 600_000,  # the supervisor replaces no coordinator that a test has stopped
         }
         brokers = stack.enter_context(our_brokers.started(directory, IDS, settings))
         yield Cluster(zookeeper, brokers)

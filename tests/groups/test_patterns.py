@@ -5,7 +5,15 @@ import time
 
 import pytest
 
-from odradek.groups.patterns import KEPT, LONGEST, MOST_UNICODE_CLASSES, REFUSED_KEPT, TopicPatterns, compiled
+from odradek.groups.patterns import (
+    KEPT,
+    LONGEST,
+    MOST_REPETITIONS,
+    MOST_UNICODE_CLASSES,
+    REFUSED_KEPT,
+    TopicPatterns,
+    compiled,
+)
 
 
 class Topics:
@@ -164,11 +172,21 @@ def test_an_invalid_pattern_of_a_stored_member_matches_nothing(slices, caplog):
 
 def test_what_a_pattern_costs_is_limited():
     assert compiled("x" * LONGEST).fullmatch("x" * LONGEST)
-    with pytest.raises(ValueError, match="it has 251 characters; a pattern can have at most 250"):
+    with pytest.raises(ValueError, match="it has 1001 characters; a pattern can have at most 1000"):
         compiled("x" * (LONGEST + 1))
     assert compiled("\\pL*" * MOST_UNICODE_CLASSES).fullmatch("abc")
     with pytest.raises(ValueError, match="it has 9 Unicode classes"):
         compiled("\\pL*" * (MOST_UNICODE_CLASSES + 1))
+    assert compiled("a{2}" * MOST_REPETITIONS).fullmatch("aa" * MOST_REPETITIONS)
+    with pytest.raises(ValueError, match="it has 31 counted repetitions"):
+        compiled("a{2}" * (MOST_REPETITIONS + 1))
+
+
+def test_a_stored_pattern_that_is_longer_than_new_ones_may_be_still_matches():
+    """A member of an older version keeps its topics: its client states the pattern only when it changes."""
+    patterns = TopicPatterns(Topics("a", "b"))
+    assert patterns.matches("a|" * LONGEST + "c") == frozenset({"a"})
+    assert patterns.error_of("b|" * LONGEST)
 
 
 def test_a_pattern_that_was_refused_is_not_compiled_again(monkeypatch):
@@ -192,13 +210,13 @@ def test_a_pattern_that_was_refused_is_not_compiled_again(monkeypatch):
 
 
 WORST = {
-    "repetitions": ".{1000}" * 35,
-    "cases": "(?i)" + "[\\W\\D]" * 30,
-    "cases of classes": "(?i)" + "[^\\pL]\\PL" * 4 + "[\\W\\D]" * 24,
+    "repetitions": ".{1000}" * MOST_REPETITIONS,
+    "cases": "(?i)" + "[\\W\\D]" * 160,
+    "cases of classes": "(?i)" + "[^\\pL]\\PL" * 4 + "[\\W\\D]" * 150,
     "classes": "[\\pL\\PL]{1000}" * 4,
-    "ranges": "(?i)" + "[\u0100-\uffff]" * 49,
-    "optional": "(.?){83}" * 31,
-    "nested": "(" * 83 + "." + ")+" * 83,
+    "ranges": "(?i)" + "[\u0100-\uffff]" * 199,
+    "optional": "(.?){83}" * MOST_REPETITIONS,
+    "nested": "(" * 333 + "." + ")+" * 333,
 }
 
 
@@ -215,4 +233,4 @@ def test_the_worst_patterns_are_compiled_within_a_step_of_a_loop(name, monkeypat
             compiled(WORST[name])
         took.append(time.thread_time() - began)
     assert len(WORST[name]) <= LONGEST
-    assert min(took) < 0.01, sorted(took)
+    assert min(took) < 0.02, sorted(took)  # the worst one takes 4 ms; the limits are there to prevent seconds

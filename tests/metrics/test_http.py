@@ -154,7 +154,8 @@ def stalled(broker, stack, path="/metrics"):
     return client
 
 
-def test_health_checks_are_answered_beside_any_number_of_clients_that_do_not_read(served):
+def test_health_checks_are_answered_beside_any_number_of_clients_that_do_not_read(served, monkeypatch):
+    monkeypatch.setattr(metrics_http, "RESPONSE_S", 600)  # nobody is cut off, however slow this machine is
     served.text = b"x" * (32 << 20)
     with contextlib.ExitStack() as stack:
         for _ in range(3 * MOST_PAGES):

@@ -319,7 +319,7 @@ def test_a_truncated_log_whose_checkpoints_cannot_be_written_does_not_lead(
 @pytest.mark.parametrize("epoch", [4, 5])
 def test_an_epoch_that_is_not_newer_is_ignored(receiver: Receiver, epoch: int) -> None:
     assert receiver.assign(leader_epoch=5) == DONE
-    assert receiver.assign(leader=OTHER, leader_epoch=epoch) == (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
+    assert receiver.assign(leader=OTHER, leader_epoch=epoch) == (ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH)
     assert receiver.role() == (Role.ROLE_LEADER, BROKER_ID, 5)
 
 
@@ -336,7 +336,7 @@ def test_a_log_never_gets_an_older_leader_epoch_than_its_own(
     """After a restore of an older ZooKeeper, whose controller begins with older epochs."""
     assert receiver.assign(leader_epoch=5) == DONE
     roles.give_up_leadership(receiver.slot())  # the broker registers again, so no epoch is old
-    refused = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
+    refused = (ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH)
     assert receiver.assign(leader=leader, leader_epoch=4) == refused
     assert receiver.role()[0] == Role.ROLE_NONE
     assert "refused LeaderAndIsr for 1 of 1 partitions, such as t-0 in leader epoch 4" in caplog.text
@@ -351,7 +351,7 @@ def test_the_topic_id_is_judged_before_the_epoch(receiver: Receiver) -> None:
 
 def test_the_epoch_is_judged_before_the_replicas(receiver: Receiver) -> None:
     assert receiver.assign(leader_epoch=5) == DONE
-    assert receiver.assign(leader_epoch=5, replicas=[OTHER])[1] == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert receiver.assign(leader_epoch=5, replicas=[OTHER])[1] == ErrorCode.FENCED_LEADER_EPOCH
     assert receiver.assign(leader_epoch=6, replicas=[OTHER])[1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -403,6 +403,13 @@ def test_a_replica_that_is_stopped_keeps_its_log(receiver: Receiver) -> None:
     assert receiver.role()[0] == Role.ROLE_NONE
     assert slots.state_of(receiver.slot()) == SlotState.SLOT_ONLINE
     assert receiver.assign(leader=OTHER, leader_epoch=6) == DONE
+
+
+def test_a_new_controller_that_repeats_the_role_of_a_stopped_follower_begins_no_epoch(receiver: Receiver) -> None:
+    assert receiver.assign(leader=OTHER, leader_epoch=5) == DONE
+    assert receiver.stop(5, delete=False) == DONE
+    assert receiver.assign(leader=OTHER, leader_epoch=5) == DONE
+    assert receiver.role()[0] == Role.ROLE_NONE
 
 
 def test_an_older_epoch_does_not_stop_a_replica(receiver: Receiver) -> None:

@@ -5,8 +5,8 @@ name. But a pattern may need a millisecond per name, and there may be tens of th
 compiled and matched in time slices of the loop before its heartbeat is handled (`resolve`), and new topics are matched in
 slices, too: a group learns of these topics afterwards.
 
-RE2's time to compile a pattern is limited by its length, by its memory and by the number of its Unicode classes, each of which
-has hundreds of ranges: see `compiled`.
+RE2's time to compile a pattern is limited by its length, by its memory, by the number of its counted repetitions and by the number of
+its Unicode classes, each of which has hundreds of ranges: see `compiled`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ _refused: dict[bytes, str] = {}
 SLICE_S = 0.002
 MOST_COMPILED_BYTES = 1 << 16
 """Memory limit of a compiled pattern and its matching."""
-LONGEST = 250
-"""The largest number of characters of a pattern; the name of a topic has at most 249."""
+LONGEST = 1000
+"""The largest number of characters of a pattern, enough for the names of dozens of topics."""
 MOST_UNICODE_CLASSES = 8
+MOST_REPETITIONS = 30
+"""The largest number of counted repetitions (``{n}``) of a pattern. RE2 parses all of them before it refuses a pattern as too large."""
 REFUSED_KEPT = 1000
 """Number of patterns that RE2 has refused and whose error is kept."""
 KEPT = 100
@@ -104,7 +106,7 @@ class TopicPatterns:
         known = self._patterns.get(pattern) or self._add(pattern)
         if known.matched is None or (known.todo and self._slices is None):
             try:
-                self._compile(pattern, known)
+                self._compile(pattern, known, accepted=True)
             except ValueError as error:  # of a member that another broker or an older version has accepted
                 log.error(
                     "pattern %.300r of a stored member matches no topic, because it is invalid: %s", pattern, error
@@ -200,9 +202,9 @@ class TopicPatterns:
         self._finish(known)
         return False
 
-    def _compile(self, pattern: str, known: Pattern) -> None:
+    def _compile(self, pattern: str, known: Pattern, accepted: bool = False) -> None:
         if known.expression is None:
-            known.expression = compiled(pattern)
+            known.expression = compiled(pattern, accepted)
 
     def _drop(self, pattern: str, known: Pattern) -> None:
         """Forget an invalid pattern, unless a stored member has it, and call the waiting callbacks."""
@@ -228,18 +230,16 @@ class TopicPatterns:
             then()
 
 
-def compiled(pattern: str) -> Any:
+def compiled(pattern: str, accepted: bool = False) -> Any:
     """Compile a pattern, in a few milliseconds at most. Raises ValueError.
 
     An error of RE2 is kept for the pattern, so that a client that repeats a pattern which is too large costs nothing.
+
+    :param accepted: another broker or an older version has accepted the pattern of a stored member: only RE2's memory limits it. To
+        refuse it now would take the member's topics away without an error for it.
     """
-    if len(pattern) > LONGEST:
-        raise ValueError(f"it has {len(pattern)} characters; a pattern can have at most {LONGEST}")
-    classes = len(_UNICODE_CLASS.findall(pattern))
-    if classes > MOST_UNICODE_CLASSES:
-        raise ValueError(
-            f"it has {classes} Unicode classes (\\p and \\P); a pattern can have at most {MOST_UNICODE_CLASSES}"
-        )
+    if not accepted:
+        _refuse_expensive(pattern)
     digest = hashlib.blake2b(pattern.encode(errors="surrogatepass"), digest_size=16).digest()
     known = _refused.get(digest)
     if known is not None:
@@ -258,3 +258,14 @@ def compiled(pattern: str) -> Any:
             del _refused[next(iter(_refused))]
         _refused[digest] = text
         raise ValueError(text) from error
+
+
+def _refuse_expensive(pattern: str) -> None:
+    if len(pattern) > LONGEST:
+        raise ValueError(f"it has {len(pattern)} characters; a pattern can have at most {LONGEST}")
+    for count, what, most in (
+        (len(_UNICODE_CLASS.findall(pattern)), "Unicode classes (\\p and \\P)", MOST_UNICODE_CLASSES),
+        (pattern.count("{"), "counted repetitions ({})", MOST_REPETITIONS),
+    ):
+        if count > most:
+            raise ValueError(f"it has {count} {what}; a pattern can have at most {most}")

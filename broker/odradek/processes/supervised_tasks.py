@@ -6,6 +6,7 @@ lists it with the reason why its failure cannot be lost.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -13,7 +14,8 @@ log = logging.getLogger("odradek.supervisor")
 
 RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
-"""The time in seconds after which a task that failed begins again: `RETRY_S`, then twice as long each time, up to this."""
+"""The time in seconds after which a task that failed begins again: `RETRY_S`, then twice as long each time, up to this. If it did not
+fail for longer than this, it begins again after `RETRY_S`."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -34,9 +36,12 @@ def supervised(
 async def _until_done(what: str, work: Callable[[], Coroutine[Any, Any, None]], sleep: Sleep) -> None:
     wait_s = RETRY_S
     while True:
+        began = time.monotonic()
         try:
             return await work()
         except Exception:
+            if time.monotonic() - began > LONGEST_RETRY_S:
+                wait_s = RETRY_S
             log.exception("%s ended by an unexpected error; it begins again in %g s", what, wait_s)
         await sleep(wait_s)
         wait_s = min(2 * wait_s, LONGEST_RETRY_S)

@@ -23,6 +23,7 @@ import odradek._ext.shm.views as views
 from odradek._ext.partition.lost_tails import lost_tail
 from odradek._ext.partition.slots import LogUnsettled, SlotChanged
 from odradek._ext.shm.layout import LostTail, SlotState
+from odradek.metadata.znodes import NO_LEADER
 from odradek.protocol.errors import ErrorCode
 from odradek.replication.control_requests import (
     EPOCH_DURING_DELETE,
@@ -278,7 +279,7 @@ class ReplicaControl:
         finally:
             self._logs.opened()
             self._table.announce(changed)
-        refused = [entry for entry, code in outcomes if code == ErrorCode.STALE_CONTROLLER_EPOCH]
+        refused = [entry for entry, code in outcomes if code == ErrorCode.FENCED_LEADER_EPOCH]
         if refused:
             log.warning(
                 "refused LeaderAndIsr for %d of %d partitions, such as %s-%d in leader epoch %d: this broker has seen newer "
@@ -319,14 +320,16 @@ class ReplicaControl:
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             epoch = roles.role_epoch(slot)
             same = state.leader_epoch == epoch and self._broker_id in state.replicas
-            if same and state.leader == slot_facts.describe(slot).leader_id:
+            known = slot_facts.describe(slot).leader_id
+            stopped = known == NO_LEADER and state.leader != self._broker_id  # a follower, by a controlled shutdown
+            if same and (state.leader == known or stopped):
                 return ErrorCode.NONE  # a repeated request, or a new controller, which sends all states
             if state.leader_epoch <= epoch:
                 log.debug(
                     "ignored LeaderAndIsr for %s-%d: leader epoch %d is not newer than %d",
                     entry.topic, entry.partition, state.leader_epoch, epoch,
                 )  # fmt: skip
-                return ErrorCode.STALE_CONTROLLER_EPOCH
+                return ErrorCode.FENCED_LEADER_EPOCH
         if self._broker_id not in state.replicas:
             log.error(
                 "refused to lead or follow %s-%d: broker %d is not among its replicas %s",
@@ -384,7 +387,7 @@ class ReplicaControl:
         incarnation = facts.incarnation
         if facts.epochs and state.leader_epoch < facts.epochs[-1][0]:
             # The log has records of a newer epoch: records of an older one after them could not be told from others.
-            return ErrorCode.STALE_CONTROLLER_EPOCH
+            return ErrorCode.FENCED_LEADER_EPOCH
         assignment = {
             "leader_epoch": state.leader_epoch,
             "partition_epoch": state.partition_epoch,

@@ -42,7 +42,7 @@ class Replica:
         if (state.leader_epoch, state.leader) == (self.leader_epoch, self.leader_id):
             return E.NONE
         if state.leader_epoch <= self.leader_epoch:
-            return E.STALE_CONTROLLER_EPOCH
+            return E.FENCED_LEADER_EPOCH
         self.leader_epoch, self.partition_epoch = state.leader_epoch, state.partition_epoch
         self.leader_id, self.in_sync, self.replicas = state.leader, list(state.isr), list(state.replicas)
         self.pending, self.followers = None, {}

@@ -11,6 +11,7 @@ from odradek.protocol.errors import ErrorCode
 from tests.controller.cluster.harness import Brokers, Cluster, leaders_of
 
 STALE = ErrorCode.STALE_CONTROLLER_EPOCH
+FENCED = ErrorCode.FENCED_LEADER_EPOCH
 
 
 class WiserBrokers(Brokers):
@@ -35,7 +36,7 @@ class WiserBrokers(Brokers):
                 for state in topic.partition_states:
                     key = broker_id, topic.topic_name, state.partition_index
                     known = self.leaders[broker_id, state.partition_index]
-                    self.failing[key] = STALE if state.leader_epoch < known else 0
+                    self.failing[key] = FENCED if state.leader_epoch < known else 0
                     self.leaders[broker_id, state.partition_index] = max(known, state.leader_epoch)
         return super()._response(broker_id, api_key, request)
 
@@ -75,6 +76,17 @@ def test_an_answer_to_an_older_request_raises_nothing(cluster):
         request for broker_id, key, request in cluster.brokers.sent if (broker_id, key) == (3, LEADER_AND_ISR)
     ]
     partition.state = partition.state._replace(leader_epoch=5)  # a newer request is on its way
+    cluster.run(epochs.answered(cluster.controller.context, 3, request, [(partition, FENCED)]))
+    assert cluster.tree.state("t", 0).leader_epoch == 4
+
+
+def test_a_broker_of_kafka_that_refuses_the_epoch_that_it_has_proves_nothing(cluster):
+    """Kafka answers STALE_CONTROLLER_EPOCH for the present leader epoch, too, which every new controller sends."""
+    cluster.start()
+    partition = cluster.controller.context.find("t", 0)
+    (request,) = [
+        request for broker_id, key, request in cluster.brokers.sent if (broker_id, key) == (3, LEADER_AND_ISR)
+    ]
     cluster.run(epochs.answered(cluster.controller.context, 3, request, [(partition, STALE)]))
     assert cluster.tree.state("t", 0).leader_epoch == 4
 

@@ -2,8 +2,10 @@
 
 Pure, see `effects`. A controller writes every epoch to the tree before any broker learns of it, so a broker that knows a newer
 epoch than the tree, or the same one with another leader, proves that the tree went back. An answer does not say which epoch the
-broker knows; so the epoch rises by 1, 2, 4 and so on until no broker refuses it, after at most 31 attempts. Brokers of Kafka
-refuse older leader epochs with the same error.
+broker knows; so the epoch rises by 1, 2, 4 and so on until no broker refuses it, after at most 31 attempts.
+
+Brokers of Odradek refuse such epochs with FENCED_LEADER_EPOCH. Brokers of Kafka refuse them with STALE_CONTROLLER_EPOCH, but also the
+epoch that they have already, which a new controller sends to all brokers: that error proves nothing.
 """
 
 import logging
@@ -37,7 +39,7 @@ def answered(
     """
     refused = []
     for partition, code in codes:
-        if code == ErrorCode.STALE_CONTROLLER_EPOCH:
+        if code == ErrorCode.FENCED_LEADER_EPOCH:
             refused.append(partition)
         else:
             context.epoch_attempts.pop((partition, broker_id), None)
