@@ -174,7 +174,6 @@ def test_requests_that_do_not_arrive_whole_are_counted_and_their_connections_clo
 def test_responses_that_are_not_read_are_counted_and_their_connections_closed_after_a_while(worker):
     slot = worker.create("t")
     assert slot_probe.append(slot, [batch(b"x" * 10_000)])[0][0] == 0
-    clients = ActiveClients(worker, 50_000)
     wire = worker.connect(tcp=True)
     (connection,) = worker.loop.connections.values()
     wire.socket.settimeout(0.01)
@@ -260,8 +259,8 @@ def test_incomplete_requests_of_the_address_that_keeps_most_are_closed(worker):
 
 
 class ActiveClients:
-    """Looks of one KeptMemory, twice a second by the test's time, which begins when this is made: before the clients begin. All clients
-    send or read something before each look."""
+    """Looks of one KeptMemory, twice a second by the test's time, which begins when this is made, before the clients begin. All
+    clients send or read something before each look."""
 
     def __init__(self, worker, budget):
         self._worker = worker

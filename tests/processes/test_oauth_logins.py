@@ -172,7 +172,7 @@ def test_a_broker_starts_without_its_provider_and_accepts_tokens_when_it_is_ther
         until(lambda: "no client can log in with OAUTHBEARER on OA" in log(), "the ERROR line")
         until(
             lambda: (
-                f"failed with OAUTHBEARER: the keys of the identity provider at file://{path} were never read: {path} cannot be read"
+                f"failed with OAUTHBEARER: the keys of the identity provider at file://{path} were never read: {path} cannot be"
                 in log()
             ),
             "the reason of the failed login",

@@ -5,8 +5,8 @@ name. But a pattern may need a millisecond per name, and there may be tens of th
 compiled and matched in time slices of the loop before its heartbeat is handled (`resolve`), and new topics are matched in
 slices, too: a group learns of these topics afterwards.
 
-RE2's time to compile a pattern is limited by its length, by its memory, by the number of its counted repetitions and by the number of
-its Unicode classes, each of which has hundreds of ranges: see `compiled`.
+RE2's time to compile a pattern is limited by its length, by its memory, by the number of its counted repetitions and by the
+number of its Unicode classes, each of which has hundreds of ranges: see `compiled`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LONGEST = 1000
 """The largest number of characters of a pattern, enough for the names of dozens of topics."""
 MOST_UNICODE_CLASSES = 8
 MOST_REPETITIONS = 30
-"""The largest number of counted repetitions (``{n}``) of a pattern. RE2 parses all of them before it refuses a pattern as too large."""
+"""The largest number of counted repetitions (``{n}``). RE2 parses all of them before it refuses a pattern as too large."""
 REFUSED_KEPT = 1000
 """Number of patterns that RE2 has refused and whose error is kept."""
 KEPT = 100
@@ -235,8 +235,8 @@ def compiled(pattern: str, accepted: bool = False) -> Any:
 
     An error of RE2 is kept for the pattern, so that a client that repeats a pattern which is too large costs nothing.
 
-    :param accepted: another broker or an older version has accepted the pattern of a stored member: only RE2's memory limits it. To
-        refuse it now would take the member's topics away without an error for it.
+    :param accepted: another broker or an older version has accepted the pattern of a stored member: only RE2's memory limits
+        it. To refuse it now would take the member's topics away without an error for it.
     """
     if not accepted:
         _refuse_expensive(pattern)

@@ -14,8 +14,8 @@ log = logging.getLogger("odradek.supervisor")
 
 RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
-"""The time in seconds after which a task that failed begins again: `RETRY_S`, then twice as long each time, up to this. If it did not
-fail for longer than this, it begins again after `RETRY_S`."""
+"""The time in seconds after which a task that failed begins again: `RETRY_S`, then twice as long each time, up to this. If it
+worked for longer than this, it begins again after `RETRY_S`."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
