@@ -4,8 +4,8 @@ Pure, see `effects`. A controller writes every epoch to the tree before any brok
 epoch than the tree, or the same one with another leader, proves that the tree went back. An answer does not say which epoch the
 broker knows; so the epoch rises by 1, 2, 4 and so on until no broker refuses it, after at most 31 attempts.
 
-Brokers of Odradek refuse such epochs with FENCED_LEADER_EPOCH. Brokers of Kafka refuse them with STALE_CONTROLLER_EPOCH, but they
-also refuse the epoch that they have already, which a new controller sends to all brokers: that error proves nothing.
+Brokers of Odradek refuse such epochs with FENCED_LEADER_EPOCH. Brokers of Kafka refuse them with STALE_CONTROLLER_EPOCH, but
+they also refuse the epoch that they have already, which a new controller sends to all brokers: that error proves nothing.
 """
 
 import logging
