@@ -62,8 +62,8 @@ KEYS = (
         "topic=\"other\". Odradek's own key."),
     ConfigKey("metrics.max.bytes", LONG, 134_217_728, Range(1_048_576), LOW, READ_ONLY, NOW,
         "The maximum size in bytes of the part of /metrics whose labels clients choose (consumer groups, client ids, "
-        "principals and users). One metric may use a sixteenth of it. The broker omits further series; "
-        "odradek_metrics_left_out_series is their number. Odradek's own key."),
+        "principals, users, and the names and versions of their software). One metric may use a sixteenth of it. The "
+        "broker omits further series; odradek_metrics_left_out_series is their number. Odradek's own key."),
     ConfigKey("metrics.max.clients", INT, 1000, Range(0), LOW, READ_ONLY, NOW,
         "The maximum number of clients (principal and client id) that have their own series in /metrics. All other "
         "clients are counted together as \"other\". It is also the maximum number of consumer groups with series. "
