@@ -63,7 +63,7 @@ class Recorder:
     def wall_ms(self):
         return NOW_MS
 
-    def commit(self, commit, then):
+    def commit(self, commit, then, client):
         self.commits.append(commit)
         then(self.outcome)
 
