@@ -5,7 +5,6 @@
 import asyncio
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import pytest
@@ -21,6 +20,7 @@ from odradek.net.forward_frames import (
 )
 from odradek.net.forward_server import ForwardServer
 from odradek.processes.coordinator import Coordinator
+from odradek.processes.store_thread import StoreThread
 from odradek.protocol import decode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
@@ -72,7 +72,7 @@ class Process:
 async def process(transactions, path):
     """A process whose store thread creates a topic for the first connection."""
     made = Coordinator.__new__(Coordinator)
-    made._loop, made._cluster, made._thread = asyncio.get_running_loop(), None, ThreadPoolExecutor(1)
+    made._loop, made._cluster, made._thread = asyncio.get_running_loop(), None, StoreThread(bool)
     made._store_service, made._transactions, made._groups = Store(), transactions, transactions._groups
     made._turn = transactions._turn
     listener = socket.socket(socket.AF_UNIX)

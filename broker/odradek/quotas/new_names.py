@@ -115,5 +115,8 @@ class NewNames:
             return
         shown = repr(name) if len(name) <= SHOWN else f"{name[:SHOWN]!r}..."
         more = f"; refused {self._unreported} others since the last line" if self._unreported else ""
-        log.warning("%s: refused to create %s for %s: %s%s", self._limits.kind, shown, client, why, more)
+        log.warning(
+            "%s: refused to create %s for %s: %s%s", self._limits.kind, shown, client, why, more,
+            extra={"client_address": client.partition(" ")[0]},  # a client's name begins with its address
+        )  # fmt: skip
         self._report_ms, self._unreported = now_ms, 0
