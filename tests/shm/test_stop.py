@@ -32,23 +32,24 @@ def mark(broker: OneBroker) -> Path:
 
 
 def test_a_clean_start_reads_no_more_than_the_tail(broker: OneBroker, tmp_path: Path) -> None:
-    slot = broker.create(segment_bytes=20_000)
-    for number in range(300):
+    """What follows the newest index entries, and the last batches of the producers before them: 16 entries are 64 KiB."""
+    slot = broker.create(segment_bytes=100_000)
+    for number in range(1500):
         producer = {"producer_id": 5, "producer_epoch": 0, "base_sequence": number}
         slot_probe.append(slot, [batch(timestamp=1000 + number, **producer), batch(timestamp=900)])
     before = slot_facts.describe(slot)
     stop(broker)
     assert mark(broker).exists()
     state = slot_facts.describe(slot)
-    assert state.flushed_offset == state.log_end_offset == 600
-    assert state.timeindexed_timestamp == state.max_timestamp == 1299
+    assert state.flushed_offset == state.log_end_offset == 3000
+    assert state.timeindexed_timestamp == state.max_timestamp == 2499
     assert state.timeindex_entries >= before.timeindex_entries
-    assert (broker.table.path(slot) / f"{600:020d}.snapshot").exists()
+    assert (broker.table.path(slot) / f"{3000:020d}.snapshot").exists()
     loaded = broker.reload(slot, tmp_path / "copy", clean=True)
-    assert (loaded.events, loaded.log_end_offset) == ([], 600)
-    assert loaded.scanned_bytes < 10_000
-    assert [(one.producer_id, one.batches[-1].last_sequence) for one in loaded.producers] == [(5, 299)]
-    assert loaded.last_timeindex_timestamp == 1299
+    assert (loaded.events, loaded.log_end_offset) == ([], 3000)
+    assert loaded.scanned_bytes < 80_000
+    assert [(one.producer_id, one.batches[-1].last_sequence) for one in loaded.producers] == [(5, 1499)]
+    assert loaded.last_timeindex_timestamp == 2499
 
 
 def test_batches_without_producer_behind_the_last_snapshot_need_a_new_one(broker: OneBroker) -> None:
