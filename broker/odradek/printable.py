@@ -30,7 +30,7 @@ def one_line(text: str) -> str:
 
 
 def several_lines(text: str) -> str:
-    """The same for a text with lines of its own, such as a traceback: line feeds stay."""
+    """As `one_line`, for a text of several lines, such as a traceback: line feeds stay."""
     return _IN_LINES.sub(_escaped, text)
 
 

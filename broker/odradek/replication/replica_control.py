@@ -386,7 +386,7 @@ class ReplicaControl:
         facts = slot_facts.describe(slot)
         incarnation = facts.incarnation
         if facts.epochs and state.leader_epoch < facts.epochs[-1][0]:
-            # The log has records of a newer epoch: records of an older one after them could not be told from others.
+            # Followers could not distinguish records of an older epoch that follow those of a newer one (KIP-101).
             return ErrorCode.FENCED_LEADER_EPOCH
         assignment = {
             "leader_epoch": state.leader_epoch,
