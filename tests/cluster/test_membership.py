@@ -1,5 +1,6 @@
 """The membership of one Odradek broker in its cluster: its session and registration through kills, restarts and losses."""
 
+import json
 import os
 import signal
 import stat
@@ -25,6 +26,7 @@ from tests.zookeeper import ZookeeperServer, chroot, shared_server
 ID = 1
 LONG_MS = 100_000
 """A session timeout that no test reaches."""
+SHORT_MS = 2000
 
 
 @contextmanager
@@ -151,6 +153,24 @@ def test_a_killed_broker_is_back_with_a_new_epoch_before_its_session_expires(
             before = after
 
 
+def test_a_broker_whose_session_file_is_of_another_place_waits_for_the_end_of_that_session(
+    servers: str, store: ZookeeperStore, tmp_path: Path
+) -> None:
+    with broker(servers, tmp_path, SHORT_MS) as ours:
+        create_topic(ours, "topic")
+        before = registration(store)
+        ours.kill_group()
+        file = ours.data_dir / FILE
+        noted = json.loads(file.read_text())
+        noted["place"] = ["another machine", 0, 0]
+        file.write_text(json.dumps(noted))
+        ours.start()
+        after = registration(store)
+        assert before is not None and after is not None
+        assert after.created > before.created and after.owner != before.owner
+        produce_and_consume(ours, "topic", ["a"])
+
+
 def test_a_memory_fault_counts_as_a_restart(servers: str, store: ZookeeperStore, tmp_path: Path) -> None:
     with broker(servers, tmp_path) as ours:
         create_topic(ours, "topic")
@@ -190,12 +210,12 @@ def test_an_id_or_address_of_a_live_broker_is_refused(servers: str, store: Zooke
     with broker(servers, tmp_path / "one") as ours:
         before = registration(store)
         with ExitStack() as stack:
-            second = broker(servers, tmp_path / "two")
+            second = broker(servers, tmp_path / "two", SHORT_MS)
             stack.callback(second.__exit__, None, None, None)
             assert "another broker is registered with broker.id=1" in refused(second)
         address = f"PLAINTEXT://{ours.bootstrap_servers}"
         with ExitStack() as stack:
-            third = broker(servers, tmp_path / "three", **{"broker.id": 3, "advertised.listeners": address})
+            third = broker(servers, tmp_path / "three", SHORT_MS, **{"broker.id": 3, "advertised.listeners": address})
             stack.callback(third.__exit__, None, None, None)
             assert f"broker 1 is registered with the address {ours.bootstrap_servers}" in refused(third)
         assert registration(store) == before and registration(store, 3) is None

@@ -1,7 +1,7 @@
 """`flush.messages=1` in a cluster: a record counts in a replica, leader or follower, when it is on the device there."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from tests.wire import Wire
 from tests.zookeeper import ZookeeperServer
 
 IDS = (1, 2)
-SYNCED, QUICK, OFFSETS = "synced", "quick", "__consumer_offsets"
+SYNCED, THIRD, TIMED, QUICK, OFFSETS = "synced", "third", "timed", "quick", "__consumer_offsets"
+NEVER = str(1 << 62)
 CONFIG = {
     "num.network.threads": 1,
     "zookeeper.session.timeout.ms": 60_000,
@@ -48,17 +49,21 @@ class Pair:
         self.leader, self.follower = brokers[1], brokers[2]
         self.syncs = syncs
 
+    def in_sync_of(self, topic: str) -> list[set[int]]:
+        """The in-sync replicas of partition 0 that each broker shows."""
+        return [shown.in_sync(broker.bootstrap_servers, topic).get(0, set()) for broker in self.brokers.values()]
+
     def in_sync(self, topic: str) -> bool:
-        seen = [shown.partitions(broker.bootstrap_servers, topic).get(0) for broker in self.brokers.values()]
-        return all(row is not None and row.leader == 1 and row.in_sync == set(IDS) for row in seen)
+        leaders = [shown.leaders(broker.bootstrap_servers, topic).get(0) for broker in self.brokers.values()]
+        return leaders == [1, 1] and self.in_sync_of(topic) == [set(IDS), set(IDS)]
 
     def wire(self) -> Any:
         return Wire.to(self.leader)
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    directory: Path = tmp_path_factory.mktemp("pair")
+@contextmanager
+def running_pair(directory: Path, settings: dict[str, object] | None = None) -> Iterator[Pair]:
+    """Two brokers with the topics of these tests, all of them in sync."""
     with ExitStack() as stack:
         zookeeper = stack.enter_context(ZookeeperServer())
         syncs, brokers = {}, {}
@@ -66,7 +71,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             syncs[number] = Syncs(directory / f"syncs-{number}")
             own = {"broker.id": number, "zookeeper.connect": zookeeper.hosts}
             brokers[number] = stack.enter_context(
-                Broker(CONFIG | own, directory=directory / str(number), environment=syncs[number].environment)
+                Broker(
+                    CONFIG | own | (settings or {}),
+                    directory=directory / str(number),
+                    environment=syncs[number].environment,
+                )
             )
             stack.callback(syncs[number].close)
         made = Pair(brokers, syncs)
@@ -75,11 +84,19 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         topics = [
             NewTopic(SYNCED, 1, replica_assignment=[[1, 2]]),
             NewTopic(OFFSETS, 1, replica_assignment=[[1, 2]], config={"cleanup.policy": "compact"}),
-            NewTopic(QUICK, 1, replica_assignment=[[1, 2]], config={"flush.messages": str(1 << 62)}),
+            NewTopic(QUICK, 1, replica_assignment=[[1, 2]], config={"flush.messages": NEVER}),
+            NewTopic(THIRD, 1, replica_assignment=[[1, 2]], config={"flush.messages": "3"}),
+            NewTopic(TIMED, 1, replica_assignment=[[1, 2]], config={"flush.messages": NEVER, "flush.ms": "1"}),
         ]
         for future in admin.create_topics(topics, request_timeout=60).values():
             future.result()
         until(lambda: all(made.in_sync(topic.topic) for topic in topics), "all replicas are in sync")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with running_pair(tmp_path_factory.mktemp("pair")) as made:
         yield made
 
 
@@ -102,6 +119,32 @@ def test_a_record_is_acknowledged_and_read_when_it_is_on_both_devices(pair: Pair
 
 
 @pytest.mark.parametrize("slow", IDS, ids=["leader", "follower"])
+def test_only_the_append_that_reaches_flush_messages_waits_for_both_devices(pair: Pair, slow: int) -> None:
+    with pair.wire() as writer, pair.wire() as reader:
+        pair.syncs[slow].hold(f"/{THIRD}-0/")
+        for _ in range(2):
+            error, offset = told(writer, send(writer, THIRD, acks=-1))
+            assert error == ErrorCode.NONE
+            assert seen(reader, offset, THIRD) == (offset + 1, len(BATCH))
+        sent = send(writer, THIRD, acks=-1)
+        until_appended(reader, offset + 1, THIRD)
+        for _ in range(5):
+            assert told(reader, send(reader, QUICK, acks=-1))[0] == ErrorCode.NONE  # by the same fetcher
+        assert seen(reader, offset + 1, THIRD) == (offset + 1, 0)
+        assert nothing_came(writer)
+        pair.syncs[slow].release()
+        assert told(writer, sent) == (0, offset + 1)
+
+
+@pytest.mark.parametrize("slow", IDS, ids=["leader", "follower"])
+def test_flush_ms_syncs_each_replica_and_no_response_waits_for_it(pair: Pair, slow: int) -> None:
+    with pair.wire() as writer:
+        pair.syncs[slow].hold(f"/{TIMED}-0/")
+        assert told(writer, send(writer, TIMED, acks=-1))[0] == ErrorCode.NONE
+        pair.syncs[slow].release()  # waits for the sync to come
+
+
+@pytest.mark.parametrize("slow", IDS, ids=["leader", "follower"])
 def test_a_commit_is_acknowledged_when_it_is_on_both_devices(pair: Pair, slow: int) -> None:
     with GroupTalk(pair.leader.host, pair.leader.port) as talk, pair.wire() as reader:
         talk.until_coordinated("g")
@@ -115,3 +158,17 @@ def test_a_commit_is_acknowledged_when_it_is_on_both_devices(pair: Pair, slow: i
         assert not readable(talk.socket)
         pair.syncs[slow].release()
         assert talk.receive().topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def test_a_follower_whose_device_hangs_leaves_the_in_sync_replicas(tmp_path: Path) -> None:
+    with running_pair(tmp_path, {"replica.lag.time.max.ms": 2000}) as pair, pair.wire() as writer:
+        follower = pair.syncs[2]
+        follower.hold(f"/{SYNCED}-0/")
+        sent = send(writer, SYNCED, acks=-1, timeout_ms=1000)
+        assert told(writer, sent)[0] == ErrorCode.REQUEST_TIMED_OUT
+        until(lambda: pair.in_sync_of(SYNCED) == [{1}, {1}], "the leader alone is in sync")
+        assert told(writer, send(writer, SYNCED, acks=-1))[0] == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert told(writer, send(writer, QUICK, acks=-1))[0] == ErrorCode.NONE
+        follower.release()
+        until(lambda: pair.in_sync(SYNCED), "the follower is in sync again")
+        assert told(writer, send(writer, SYNCED, acks=-1))[0] == ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""All brokers of a cluster lose power at the same moment: what flush.messages=1 promises holds with three replicas, too."""
+"""All brokers of a cluster lose power at the same moment: what docs/durability.md promises holds with three replicas, too."""
 
 import os
 import random
@@ -6,14 +6,16 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from odradek.protocol.errors import ErrorCode
 from odradek.testing.broker_process import Broker
+from tests.api.group_talk import GroupTalk
 from tests.cluster import shown
 from tests.faults.checker import RecordId, decode_id, encode_id, faults, read_partitions
 from tests.faults.lossy_disk import LossyDisk, missing
@@ -79,8 +81,8 @@ class Cluster:
         until(lambda: self.in_sync(TOPIC, PARTITIONS), "all replicas are in sync")
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+@contextmanager
+def running_cluster(tmp_path: Path, settings: dict[str, object] | None = None) -> Iterator[Cluster]:
     with ExitStack() as stack:
         zookeeper = stack.enter_context(ZookeeperServer())
         brokers, disks = {}, {}
@@ -90,8 +92,16 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
             disks[number] = stack.enter_context(LossyDisk(directory, 128))
         for number in IDS:
             own = {"broker.id": number, "zookeeper.connect": zookeeper.hosts, "log.dirs": disks[number].path / "data"}
-            brokers[number] = stack.enter_context(Broker(CONFIG | own, directory=tmp_path / f"broker-{number}"))
+            brokers[number] = stack.enter_context(
+                Broker(CONFIG | own | (settings or {}), directory=tmp_path / f"broker-{number}")
+            )
         yield Cluster(brokers, disks)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with running_cluster(tmp_path) as made:
+        yield made
 
 
 def committed(servers: str) -> int:
@@ -158,3 +168,47 @@ def test_what_was_acknowledged_or_read_survives_the_loss_of_power_of_all_brokers
         lost = [offset for offset, record in records.items() if there.get(offset) != record]
         assert not lost, f"{len(lost)} of {len(records)} records of partition {partition} that were read are lost"
     assert committed(cluster.servers) == commits[-1]
+
+
+def coordinator(cluster: Cluster, group: str) -> GroupTalk:
+    """A connection to the broker that serves the group; the caller closes it."""
+    found: list[GroupTalk] = []
+
+    def served() -> bool:
+        for broker in cluster.brokers.values():
+            talk = GroupTalk(broker.host, broker.port)
+            if talk.fetch_offsets(group, None).error_code == ErrorCode.NONE:
+                found.append(talk)
+                return True
+            talk.close()
+        return False
+
+    until(served, f"a broker serves the group {group}")
+    return found[0]
+
+
+def test_members_whose_records_were_lost_join_again(tmp_path: Path) -> None:
+    never = {"log.flush.interval.messages": 1 << 62}
+    with running_cluster(tmp_path, never) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.servers, "log_level": 0})
+        for name in (TOPIC, "__consumer_offsets"):
+            config = {"cleanup.policy": "compact"} if name != TOPIC else {}
+            count = PARTITIONS if name == TOPIC else 1
+            admin.create_topics([NewTopic(name, count, 3, config=config)], request_timeout=60)[name].result()
+        until(lambda: cluster.in_sync(TOPIC, PARTITIONS), "all replicas are in sync")
+        until(lambda: cluster.in_sync("__consumer_offsets", 1), "all replicas are in sync")
+        instance = {"group_instance_id": "static"}
+        with coordinator(cluster, "classic") as talk:
+            member, generation = talk.joined("classic", **instance)
+            epoch = talk.beat("new", "m", 0).member_epoch
+            answer = talk.commit(
+                "classic", {(TOPIC, 0): 7}, generation_id_or_member_epoch=generation, member_id=member, version=9
+            )
+            assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+        cluster.lose_power()
+        cluster.start(random.Random(1))
+        with coordinator(cluster, "classic") as talk:
+            lost = talk.heartbeat("classic", member, generation, **instance).error_code
+            assert lost == talk.beat("new", "m", epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+            talk.joined("classic", **instance)
+            assert talk.beat("new", "m", 0).error_code == ErrorCode.NONE

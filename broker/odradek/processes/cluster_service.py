@@ -18,7 +18,7 @@ from odradek._ext.shm import pauses
 from odradek._ext.shm.layout import LeaveState
 from odradek._ext.shm.locks import Lane, enter_lane
 from odradek._ext.shm.metering import gauge
-from odradek.metadata.cluster import WrongCluster
+from odradek.metadata.cluster import BrokerIdTaken, WrongCluster
 from odradek.metadata.session import CODES, WRONG_TREE_CODE, Action, SessionEvent, SessionState
 from odradek.metadata.store import Store, StoreError, StoreUnavailable, WrongTree
 from odradek.net.forward_frames import ForwardReply
@@ -41,6 +41,8 @@ STOP_WITHIN_S = 8.0
 """The time in seconds that a broker that stops waits for requests to ZooKeeper under way."""
 RETRY_S = 1.0
 """The time in seconds between two attempts to join the cluster."""
+TAKEN_FOR_TIMEOUTS = 2.0
+"""For how many session timeouts a broker that starts waits for the end of another registration with its id or address."""
 READ_WITHIN_S = 20.0
 """The time in seconds within which a request of the controller must get what it needs from ZooKeeper. The controller waits
 30 s for the response."""
@@ -113,10 +115,13 @@ class ClusterService:
     async def join(self, open_store: Callable[[], None]) -> None:
         """Join the cluster; repeated until ZooKeeper answers. Raises WrongCluster, BrokerIdTaken.
 
-        A broker that serves already waits for the tree of its cluster instead of ending with WrongCluster.
+        A broker that serves already waits for the tree of its cluster instead of ending with WrongCluster. Another registration
+        with its id or address may be its own, from a start on another machine or device, which ZooKeeper keeps for the session
+        timeout; only if it stays, it is that of another broker.
         The settings of all topics with a log here are in the slots before the broker is registered.
         """
         self._open_store = open_store
+        taken_until = None
         while True:
             losses = self._keeper.losses
             try:
@@ -127,6 +132,18 @@ class ClusterService:
                     raise
                 servers = self._context.config["zookeeper.connect"]
                 log.warning("waiting for ZooKeeper at %s: %s; retrying in %g s", servers, error, RETRY_S)
+                await asyncio.sleep(RETRY_S)
+            except BrokerIdTaken as error:
+                if taken_until is None:
+                    wait_s = TAKEN_FOR_TIMEOUTS * self.membership.session_timeout_s
+                    taken_until = self._loop.time() + wait_s
+                    log.warning(
+                        "%s, unless that is the session of a former start of this broker: waiting up to %g s for its end",
+                        error,
+                        wait_s,
+                    )
+                elif self._loop.time() >= taken_until:
+                    raise
                 await asyncio.sleep(RETRY_S)
             else:
                 if losses == self._keeper.losses:
