@@ -180,7 +180,7 @@ def coordinator(cluster: Cluster, group: str) -> GroupTalk:
             if talk.fetch_offsets(group, None).error_code == ErrorCode.NONE:
                 found.append(talk)
                 return True
-            talk.close()
+            talk.socket.close()
         return False
 
     until(served, f"a broker serves the group {group}")
@@ -188,8 +188,12 @@ def coordinator(cluster: Cluster, group: str) -> GroupTalk:
 
 
 def test_members_whose_records_were_lost_join_again(tmp_path: Path) -> None:
-    never = {"log.flush.interval.messages": 1 << 62}
-    with running_cluster(tmp_path, never) as cluster:
+    settings = {
+        "log.flush.interval.messages": 1 << 62,
+        "group.coordinator.rebalance.protocols": "classic,consumer",
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    with running_cluster(tmp_path, settings) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.servers, "log_level": 0})
         for name in (TOPIC, "__consumer_offsets"):
             config = {"cleanup.policy": "compact"} if name != TOPIC else {}
