@@ -128,13 +128,19 @@ cdef int16_t check_follower(Slot* slot, uint32_t incarnation, int32_t leader_epo
 
 cdef int16_t note_fetch(Slot* slot, int32_t broker_id, int64_t broker_epoch, int64_t fetch_offset, int64_t log_start_offset,
                         int64_t now_ms, bint* log_start_moved) noexcept nogil:
-    """The caller holds the lock and has checked the slot. A request of an earlier registration of the follower is refused: the
-    registered one may have lost these records."""
+    """The caller holds the lock and has checked the slot. A request of an earlier registration of an in-sync follower is refused: the
+    registered one may have lost these records.
+
+    After ZooKeeper was restored from an older backup, the registration itself has a smaller epoch than the former one. So a follower
+    that no high watermark waits for may have any; before it joins, the controller compares its epoch with that of its registration.
+    An in-sync one leaves the set when its fetches have been refused for `replica.lag.time.max.ms`.
+    """
     cdef Commit* commit = current(slot)
     cdef Follower* follower = entry_for(slot, broker_id)
     if follower == NULL:
         return UNKNOWN_LEADER_EPOCH
-    if 0 <= broker_epoch < follower.broker_epoch:
+    if 0 <= broker_epoch < follower.broker_epoch and \
+            (slot.in_sync_state != IN_SYNC_COMMITTED or is_member(slot.in_sync, slot.in_sync_count, broker_id)):
         return NOT_LEADER_OR_FOLLOWER
     if fetch_offset < slot.log_start_offset or fetch_offset > commit.log_end_offset:
         return OFFSET_OUT_OF_RANGE

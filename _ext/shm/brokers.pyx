@@ -198,16 +198,21 @@ cdef int64_t own_epoch() noexcept nogil:
     return max(<int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch), <int64_t>-1)
 
 
-def end_registration():
+def end_registration(int64_t epoch=-1):
     """Note that the registration has ended: requests that the controller sent to it are refused from now on. A repetition changes
-    nothing."""
-    cdef int64_t epoch = own_epoch()
+    nothing.
+
+    :param epoch: of the registration; -1: the one that is noted.
+    """
+    if epoch < 0:
+        epoch = own_epoch()
     if epoch >= 0:
         set_broker_epoch(ENDED - epoch)
 
 
 def least_epoch():
-    """The smallest broker epoch that requests for this broker may have; -1: all. The epochs of registrations only grow."""
+    """The smallest broker epoch that requests for this broker may have; -1: all. The epochs of registrations grow, unless ZooKeeper
+    was restored from an older backup."""
     cdef int64_t word = <int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch)
     return ENDED - word + 1 if word <= ENDED else word
 

@@ -17,6 +17,7 @@ from odradek.metadata.cluster import (
     ensure_cluster_id,
     join_cluster,
     new_uuid,
+    register_again,
     register_broker,
 )
 from odradek.metadata.election import Reign, run_for_controller
@@ -156,6 +157,16 @@ def test_a_broker_registers_and_its_successor_in_the_session_again(opener):
         register_broker(opener(Session(2, b"b")), 7, registration(3))
     one.end_session()
     assert register_broker(opener(Session(2, b"b")), 7, registration(3)) > epoch
+
+
+def test_a_broker_that_registers_again_in_its_session_has_a_new_epoch(opener):
+    one = opener(Session(1, b"a"))
+    ensure_cluster_id(one, None)
+    epoch = register_broker(one, 7, registration(1))
+    assert register_again(one, 7, registration(2)) > epoch
+    stat = one.exists("/brokers/ids/7")
+    assert stat.owner == 1
+    assert znodes.decode_broker(7, one.get("/brokers/ids/7")[0]).endpoints[0].port == 2
 
 
 def test_every_election_has_an_epoch_of_its_own(opener):

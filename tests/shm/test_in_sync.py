@@ -211,6 +211,20 @@ def test_a_follower_that_may_not_join_any_more_is_not_proposed(tmp_path: Path, c
     leader.broker.close()
 
 
+def test_a_follower_whose_broker_epoch_went_back_may_fetch_when_no_high_watermark_waits_for_it(tmp_path: Path) -> None:
+    """ZooKeeper was restored from an older backup: the broker's new registration has a smaller epoch than its former one."""
+    leader = Leader(tmp_path, in_sync=(1, 2))
+    leader.append(10)
+    assert leader.fetch(2, 10, broker_epoch=87) == leader.fetch(3, 4, broker_epoch=87) == 0
+    assert leader.fetch(2, 10, broker_epoch=84) == NOT_LEADER, "an in-sync replica"
+    assert leader.fetch(3, 10, broker_epoch=84) == 0
+    found = in_sync.expansion_of(leader.slot)
+    assert found is not None and dict(zip(found.in_sync, found.broker_epochs, strict=True)) == {1: -1, 2: -1, 3: 84}
+    assert leader.propose(1, 2, 3)
+    assert leader.fetch(3, 10, broker_epoch=83) == NOT_LEADER, "the high watermark waits for it already"
+    leader.broker.close()
+
+
 def test_broker_epochs_of_a_proposal_are_those_of_its_members(leader: Leader) -> None:
     with pytest.raises(ValueError, match="2 members, but 1 broker epochs"):
         in_sync.propose_in_sync(leader.slot, leader.incarnation, leader.epoch, [1, 2], [-1])

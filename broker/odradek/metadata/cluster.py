@@ -136,6 +136,18 @@ def register_broker(store: Store, broker_id: int, registration: znodes.BrokerReg
     return stat.created
 
 
+def register_again(store: Store, broker_id: int, registration: znodes.BrokerRegistration) -> int:
+    """Replace the registration of the broker in the session of the store by a new one; return its broker epoch. The controller
+    takes the broker for one that was restarted, and sends everything again."""
+    path = znodes.broker_path(broker_id)
+    data = znodes.encode_broker(registration)
+    store.transaction().delete(path).create(path, data, ephemeral=True).commit()
+    stat = store.exists(path)
+    if stat is None:
+        raise StoreUnavailable(f"the session ended while broker {broker_id} was registered")
+    return stat.created
+
+
 def usable_registration(broker_id: int, data: bytes) -> znodes.BrokerRegistration | None:
     """The registration of a broker; None, with an ERROR once, if it cannot be decoded."""
     consequence = f"broker {broker_id} counts as one that is not registered"

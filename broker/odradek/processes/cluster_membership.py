@@ -29,7 +29,7 @@ from odradek.controller.topic_names import CLUSTER_METADATA
 from odradek.metadata import acl_nodes, token_nodes, znodes
 from odradek.metadata.acl_nodes import EVERYTHING, Pattern
 from odradek.metadata.changes import Notifications, SettingsChanges
-from odradek.metadata.cluster import check_endpoints, check_tree, join_cluster, register_broker
+from odradek.metadata.cluster import check_endpoints, check_tree, join_cluster, register_again, register_broker
 from odradek.metadata.corrupt_nodes import usable
 from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.session import SessionEvent
@@ -50,6 +50,26 @@ LOG_DIR_FAILURE = 1
 USERS = znodes.USER_CONFIGS.removeprefix(f"{znodes.CONFIG}/") + "/"
 ACCEPTS_WITHIN_S = 3.0
 """The time in seconds within which a server must accept a connection to count as working."""
+
+
+def begin_registration(store: Store, broker_id: int, registration: BrokerRegistration) -> None:
+    """Register the broker, and note its broker epoch. Raises StoreError, BrokerIdTaken.
+
+    After ZooKeeper was restored from an older backup, the broker epoch is smaller than that of the former registration.
+    Requests that the controller has sent to it already were refused as those for the former one, and are not repeated. So there
+    is another registration, after its epoch counts as ended: requests to the next one are accepted from then on.
+    """
+    epoch = register_broker(store, broker_id, registration)
+    if epoch < brokers.least_epoch():
+        log.warning(
+            "broker %d was registered with broker epoch %d, which is smaller than its former one: ZooKeeper was restored from "
+            "an older backup; registering again, so that the controller sends everything again",
+            broker_id, epoch,
+        )  # fmt: skip
+        brokers.end_registration(epoch)
+        epoch = register_again(store, broker_id, registration)
+    brokers.set_broker_epoch(epoch)
+    log.info("registered broker %d with broker epoch %d", broker_id, epoch)
 
 
 class ClusterMembership:
@@ -206,9 +226,7 @@ class ClusterMembership:
         rack = config["broker.rack"]
         registration = BrokerRegistration(list(self._context.advertised), None if rack is None else str(rack), now_ms())
         check_endpoints(self.store, config.node_id, registration)
-        epoch = register_broker(self.store, config.node_id, registration)
-        brokers.set_broker_epoch(epoch)
-        log.info("registered broker %d with broker epoch %d", config.node_id, epoch)
+        begin_registration(self.store, config.node_id, registration)
 
     def check_tree(self) -> None:
         """Raise WrongTree if the tree is not that of the cluster any more, StoreError if it cannot be read."""
