@@ -26,6 +26,7 @@ from odradek.groups.patterns import Slices
 from odradek.groups.settings import GroupSettings, SettingsSource
 from odradek.groups.shards import NONE, Shard, Shards, log_failed_append
 from odradek.protocol.errors import ErrorCode
+from odradek.security.owners import NOBODY, Client
 
 log = logging.getLogger("odradek.groups")
 
@@ -68,10 +69,10 @@ class GroupCoordinator:
 
     # -- offsets ---------------------------------------------------------------------------------------------------------
 
-    def commit(self, commit: CommitRequest, then: Callable[[ErrorCode], None], client: str = "") -> None:
+    def commit(self, commit: CommitRequest, then: Callable[[ErrorCode], None], client: Client = NOBODY) -> None:
         """Store offsets; `then` is called when all in-sync replicas have them. The caller refuses metadata that is too long.
 
-        :param client: the address of the client, for which a new group is counted.
+        :param client: the client for which a new group is counted.
         """
         group_id = commit.group_id
         error, shard = self.shards.shard_of(group_id)
@@ -113,7 +114,7 @@ class GroupCoordinator:
         producer_epoch: int,
         confirm: Callable[[AppendCallback], None],
         then: Callable[[ErrorCode], None],
-        client: str = "",
+        client: Client = NOBODY,
     ) -> None:
         """Store offsets as part of a producer's transaction; see `commit`.
 
@@ -147,7 +148,7 @@ class GroupCoordinator:
         producer_id: int,
         producer_epoch: int,
         then: Callable[[ErrorCode], None],
-        client: str,
+        client: Client,
     ) -> None:
         """Check the group, and append a commit whose transaction the transaction coordinator has confirmed."""
         group = shard.groups.get(commit.group_id)

@@ -29,6 +29,7 @@ from odradek.groups.shards import NONE, Shard, Shards, log_failed_append
 from odradek.groups.visible_topics import Visible
 from odradek.protocol.errors import ErrorCode
 from odradek.quotas.new_names import LENGTH_KEY
+from odradek.security.owners import Client
 
 log = logging.getLogger("odradek.groups")
 
@@ -62,7 +63,7 @@ class Membership:
             log.warning(
                 "refused a JoinGroup of client %s at %s to group %s: its subscriptions take %d bytes, more than "
                 "message.max.bytes (%d); subscribe to fewer topics or raise message.max.bytes",
-                join.client_id, join.client_host, group_id, size, limit, extra={"client_address": join.client_host},
+                join.client_id, join.client_host, group_id, size, limit, extra={"client_address": _client_of(join).host},
             )  # fmt: skip
             error, shard = ErrorCode.UNKNOWN_SERVER_ERROR, None  # the error for a generation that cannot be stored
         if shard is None:
@@ -73,13 +74,13 @@ class Membership:
             if join.member_id:
                 then(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
                 return
-            error = self._shards.creation_error(group_id, join.client_host.removeprefix("/"))
+            error = self._shards.creation_error(group_id, _client_of(join))
             if error is not NONE:
                 then(JoinResult(error, join.member_id))
                 return
             group = self._shards.new_group(group_id)
             if can_be_first(join):
-                self._shards.add(shard, group, join.client_host.removeprefix("/"))
+                self._shards.add(shard, group, _client_of(join))
         if group.consumer is not None:
             if not group.empty:
                 migration.join(group.consumer, self._topics, limit, join, then)
@@ -231,9 +232,9 @@ class Membership:
                 then(refusal)
                 return
         if group is None:
-            error = self._shards.creation_error(group_id, request.client_host.removeprefix("/"))
+            error = self._shards.creation_error(group_id, _client_of(request))
             if error is not NONE:
-                limits = self._shards.settings.names
+                limits = self._shards.settings.names()
                 why = (
                     f"The id of a new group has at most {limits.length} characters ({LENGTH_KEY})."
                     if error is ErrorCode.INVALID_GROUP_ID
@@ -242,7 +243,7 @@ class Membership:
                 then(HeartbeatResult(error, why))
                 return
             group = Group(group_id, self._shards.new_consumer(group_id))
-            self._shards.add(shard, group, request.client_host.removeprefix("/"))
+            self._shards.add(shard, group, _client_of(request))
         elif group.classic is not None:
             self._upgrade(shard, group)
         assert group.consumer is not None
@@ -264,7 +265,7 @@ class Membership:
             why = obstacle or "group.consumer.migration.policy does not allow upgrades"
             log.info(
                 "refused a member of the consumer protocol: classic group %s cannot become a consumer group: %s",
-                group.group_id, why, extra={"client_address": request.client_host},
+                group.group_id, why, extra={"client_address": _client_of(request).host},
             )  # fmt: skip
             why = f"the classic group cannot become one of the consumer protocol: {why}"
             group.classic.record_refusal(request, ErrorCode.GROUP_ID_NOT_FOUND, why)
@@ -324,3 +325,7 @@ class Membership:
             self._shards.append_changes(shard, group.tombstones(), log_failed_append)
         group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         group.protocol = protocol
+
+
+def _client_of(request: JoinRequest | HeartbeatRequest) -> Client:
+    return Client(request.principal, request.client_host.removeprefix("/"))

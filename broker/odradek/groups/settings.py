@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from odradek.quotas.new_names import GROUPS, NameLimits
+from odradek.quotas.new_names import GROUPS, CurrentLimits
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class GroupSettings:
     max_member_bytes: int = 1_048_588
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 10_080 * 60_000
-    names: NameLimits = GROUPS
+    names: CurrentLimits = GROUPS
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from odradek._ext.api.offset_commits import partition_for
-from odradek._ext.shm.owners import number_of
 from odradek.coordination.environment import NO_PRODUCER, AppendCallback, LogBatch, OffsetsLog, Record, Timers, Waiter
 from odradek.groups import consumer_records
 from odradek.groups.classic import ClassicGroup
@@ -33,6 +32,7 @@ from odradek.protocol.schemas.group_records import (
     read_record,
 )
 from odradek.quotas.new_names import NewNames
+from odradek.security.owners import Client
 
 log = logging.getLogger("odradek.groups")
 
@@ -276,17 +276,17 @@ class Shards:
 
     # -- creating and writing groups -------------------------------------------------------------------------------------
 
-    def creation_error(self, group_id: str, client: str) -> ErrorCode:
-        """The error for a client whose request would create a group; NONE if it may. :param client: its address."""
-        if self.names.too_long(group_id, client):
+    def creation_error(self, group_id: str, client: Client) -> ErrorCode:
+        """The error for a client whose request would create a group; NONE if it may."""
+        if self.names.too_long(group_id, str(client)):
             return ErrorCode.INVALID_GROUP_ID
-        return ErrorCode.POLICY_VIOLATION if self.names.full(group_id, _owner(client), client) else NONE
+        return ErrorCode.POLICY_VIOLATION if self.names.full(group_id, client.owner, str(client)) else NONE
 
-    def add(self, shard: Shard, group: Group, client: str) -> None:
-        """Store a group in its shard, if it is not there yet. :param client: the address of the client that creates it."""
+    def add(self, shard: Shard, group: Group, client: Client) -> None:
+        """Store a group in its shard, if it is not there yet. :param client: the client that creates it."""
         if group.group_id not in shard.groups:
             shard.groups[group.group_id] = group
-            self.names.created(group.group_id, _owner(client))
+            self.names.created(group.group_id, client.owner)
 
     def new_classic(self, group_id: str) -> ClassicGroup:
         """A classic group without members, not stored in a shard."""
@@ -346,10 +346,6 @@ class Shards:
             if not shard.loading:
                 shard.loading, shard.topics = True, self._topics_now()
             self._diverged(shard.partition)
-
-
-def _owner(client: str) -> int:
-    return number_of(f"{client}:0")
 
 
 def log_failed_append(error: ErrorCode, action: str = "loading its partition again") -> None:

@@ -27,14 +27,16 @@ TITLE = "Consumer groups and their offsets."
 
 # fmt: off
 KEYS = (
-    ConfigKey("odradek.groups.max", INT, 100_000, Range(1), MEDIUM, READ_ONLY, NOW,
+    ConfigKey("odradek.groups.max", INT, 100_000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
         "The maximum number of consumer groups that a broker coordinates. A request that would create another one receives "
-        "POLICY_VIOLATION. Existing groups above the limit are loaded and served. Odradek's own key."),
-    ConfigKey("odradek.groups.max.per.client", INT, 10_000, Range(1), MEDIUM, READ_ONLY, NOW,
-        "The maximum number of existing consumer groups that one client address (of IPv6, one /64 network) has created at a "
-        "broker since its coordinator process started. A request that would create another one receives POLICY_VIOLATION. "
-        "Odradek's own key."),
-    ConfigKey("odradek.id.max.length", INT, 1000, Range(249, 32_767), MEDIUM, READ_ONLY, NOW,
+        "POLICY_VIOLATION, but a client (a principal; without a login one address, of IPv6 one /64 network) that has created "
+        "fewer than 100 of them may create more, up to twice this number in all. Existing groups above the limit are loaded "
+        "and served. Odradek's own key."),
+    ConfigKey("odradek.groups.max.per.client", INT, 10_000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
+        "The maximum number of existing consumer groups that one client (a principal; without a login one address, of IPv6 "
+        "one /64 network) has created at a broker since its coordinator process started. A request that would create another "
+        "one receives POLICY_VIOLATION. Odradek's own key."),
+    ConfigKey("odradek.id.max.length", INT, 1000, Range(249, 32_767), MEDIUM, CLUSTER_WIDE, NOW,
         "The maximum number of characters of the id of a new consumer group (a longer one receives INVALID_GROUP_ID), and "
         "of a new transactional id (a longer one receives INVALID_REQUEST). Existing ids of any length are served. "
         "Odradek's own key."),
