@@ -196,7 +196,9 @@ class Coordinator:
 
     async def _join(self, cluster: ClusterService) -> None:
         """Join the cluster. The broker serves only after its first registration. The successor of a coordinator that died
-        serves at once, even if ZooKeeper does not answer, because produce and fetch requests do not need it."""
+        serves at once, even if ZooKeeper does not answer, because fetch requests and produce requests with acks=all do not need
+        it. Those with acks=0 and acks=1 are refused from half the session timeout after the end of its predecessor on, until it
+        has reached ZooKeeper (decision 30)."""
 
         def ended(joining: "asyncio.Task[None]") -> None:
             if not joining.cancelled() and joining.exception() is not None:
