@@ -70,7 +70,8 @@ class GroupCoordinator:
     # -- offsets ---------------------------------------------------------------------------------------------------------
 
     def commit(self, commit: CommitRequest, then: Callable[[ErrorCode], None], client: Client = NOBODY) -> None:
-        """Store offsets; `then` is called when all in-sync replicas have them. The caller refuses metadata that is too long.
+        """Store offsets; `then` is called when all in-sync replicas have them. The caller refuses metadata of an offset that is
+        too long.
 
         :param client: the client for which a new group is counted.
         """
@@ -102,6 +103,9 @@ class GroupCoordinator:
             return
         if shard.deleted_topics and not shard.deleted_topics.isdisjoint(place[0] for place in _places_of(commit)):
             then(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # the log still has offsets of a deleted topic with this name
+            return
+        if not self.shards.metadata.admit(group, commit, client):
+            then(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             return
         self.shards.add(shard, group, client)
         pending = UnacknowledgedCommit(group, commit, then)
@@ -172,6 +176,9 @@ class GroupCoordinator:
             return
         if shard.deleted_topics and not shard.deleted_topics.isdisjoint(place[0] for place in _places_of(commit)):
             then(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # as in `commit`
+            return
+        if not self.shards.metadata.admit(group, commit, client):
+            then(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             return
         self.shards.add(shard, group, client)
         pending = UnacknowledgedTransactionalCommit(shard.transactions, producer_id, group, commit, then)

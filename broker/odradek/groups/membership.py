@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from odradek.groups import migration
 from odradek.groups.classic import ClassicGroup
@@ -28,7 +29,7 @@ from odradek.groups.group import Group, classic_record
 from odradek.groups.shards import NONE, Shard, Shards, log_failed_append
 from odradek.groups.visible_topics import Visible
 from odradek.protocol.errors import ErrorCode
-from odradek.quotas.new_names import LENGTH_KEY
+from odradek.quotas.new_names import LENGTH_KEY, SHORT
 from odradek.security.owners import Client
 
 log = logging.getLogger("odradek.groups")
@@ -70,6 +71,12 @@ class Membership:
             then(JoinResult(error, join.member_id))
             return
         group = shard.groups.get(group_id)
+        known = group is not None and join.instance_id in group.protocol.static_members
+        if self._too_long(_client_of(join), None if known else join.instance_id, join.protocol_type):
+            then(JoinResult(ErrorCode.INVALID_REQUEST, join.member_id))
+            return
+        if len(join.client_id) > SHORT:
+            join = join._replace(client_id=join.client_id[: settings.names().length])
         if group is None:
             if join.member_id:
                 then(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
@@ -211,6 +218,16 @@ class Membership:
             then(HeartbeatResult(ErrorCode.UNKNOWN_SERVER_ERROR, why))
             return
         group = shard.groups.get(group_id)
+        names = [request.rack_id]
+        if group is None or request.member_id not in group.protocol.members:
+            names += [request.member_id, request.instance_id]
+        if self._too_long(_client_of(request), *names):
+            longest = self._shards.settings.names().length
+            why = f"The ids and the rack of a member have at most {longest} characters ({LENGTH_KEY})."
+            then(HeartbeatResult(ErrorCode.INVALID_REQUEST, why))
+            return
+        if len(request.client_id) > SHORT:
+            request = replace(request, client_id=request.client_id[: self._shards.settings.names().length])
         if request.member_epoch != JOINING and (group is None or group.classic is not None):
             # Kafka returns GROUP_ID_NOT_FOUND here, which KIP-848 does not list and which ends clients. UNKNOWN_MEMBER_ID makes
             # them join again, also if a loss of power took the group's records.
@@ -253,6 +270,10 @@ class Membership:
             self._maybe_downgrade(shard, group)
 
     # -- changes of the protocol -----------------------------------------------------------------------------------------
+
+    def _too_long(self, client: Client, *names: str | None) -> bool:
+        """Whether one of the names that the group would keep for a member is too long; a refusal is logged."""
+        return any(name is not None and self._shards.names.too_long(name, str(client)) for name in names)
 
     def _may_upgrade(self, group: Group, request: HeartbeatRequest) -> bool:
         if request.member_epoch != JOINING or group.classic is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from odradek.groups.metadata_limits import METADATA_SIZES, CurrentSizes
 from odradek.quotas.new_names import GROUPS, CurrentLimits
 
 
@@ -15,6 +16,7 @@ class GroupSettings:
     :param max_member_bytes: the largest size of a member's subscriptions for all its assignors: a larger one than a batch of
         `__consumer_offsets` could never be stored with a generation.
     :param names: how many groups clients may create, and the longest id of a new group.
+    :param metadata: how much text clients may commit with offsets, in all.
     """
 
     initial_rebalance_delay_ms: int = 3000
@@ -25,6 +27,7 @@ class GroupSettings:
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 10_080 * 60_000
     names: CurrentLimits = GROUPS
+    metadata: CurrentSizes = METADATA_SIZES
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from odradek.groups.classic import ClassicGroup
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.environment import Topics
 from odradek.groups.group import Group, classic_record, restore_classic
+from odradek.groups.metadata_limits import MetadataLimits
 from odradek.groups.offsets import committed_of
 from odradek.groups.patterns import Slices, TopicPatterns
 from odradek.groups.settings import GroupSettings, SettingsSource
@@ -93,6 +94,7 @@ class Shards:
         self.by_partition: dict[int, Shard] = {}
         self._ending = False
         self.names = NewNames(settings.names, self._count, lambda name: self.find(name)[1] is not None, timers.wall_ms)
+        self.metadata = MetadataLimits(settings.metadata, self._metadata_of, timers.wall_ms)
         # Version of the topics, names in the store, names in the store or served.
         self._names: tuple[int, frozenset[str], frozenset[str]] | None = None
 
@@ -273,6 +275,10 @@ class Shards:
 
     def _count(self) -> int:
         return sum(len(shard.groups) for shard in self.by_partition.values())
+
+    def _metadata_of(self, owner: str) -> int:
+        groups = (self.find(name)[1] for name in self.names.names_of(owner))
+        return sum(group.metadata_size for group in groups if group is not None)
 
     # -- creating and writing groups -------------------------------------------------------------------------------------
 

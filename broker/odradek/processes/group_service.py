@@ -30,6 +30,7 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import group_values
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.coordination.environment import EndMarker, LogBatch
+from odradek.groups import metadata_limits
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.offsets import offset_record
 from odradek.groups.settings import ConsumerSettings, GroupSettings
@@ -72,6 +73,7 @@ def settings_of(config: BrokerConfig) -> GroupSettings:
         offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
         offsets_retention_ms=config.integer("offsets.retention.minutes") * MINUTE_MS,
         names=configured(GROUPS, config),
+        metadata=metadata_limits.configured(config),
     )
 
 

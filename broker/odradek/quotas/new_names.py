@@ -9,7 +9,7 @@ names as the limit: some clients that use the limit up do not keep all others fr
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from odradek.config.broker_config import BrokerConfig
@@ -45,6 +45,8 @@ CurrentLimits = Callable[[], NameLimits]
 """Returns the limits of one kind at each use: they may change at any time."""
 
 LENGTH_KEY = "odradek.id.max.length"
+SHORT = 249
+"""The smallest value of that key."""
 PER_CLIENT_KEYS = {
     "odradek.groups.max": "odradek.groups.max.per.client",
     "odradek.transactional.ids.max": "odradek.transactional.ids.max.per.client",
@@ -56,13 +58,20 @@ TRANSACTIONAL_IDS = NameLimits("transactional ids", "odradek.transactional.ids.m
 def configured(limits: NameLimits, config: BrokerConfig) -> CurrentLimits:
     """The limits of the kind of `limits` with the current values of the configuration."""
 
+    seen: object = None
+    now = limits
+
     def current() -> NameLimits:
-        return replace(
-            limits,
-            most=config.integer(limits.key),
-            most_of_client=config.integer(PER_CLIENT_KEYS[limits.key]),
-            length=config.integer(LENGTH_KEY),
-        )
+        nonlocal seen, now
+        if seen is not config.settings:  # replaced when a setting changes
+            seen = config.settings
+            now = replace(
+                limits,
+                most=config.integer(limits.key),
+                most_of_client=config.integer(PER_CLIENT_KEYS[limits.key]),
+                length=config.integer(LENGTH_KEY),
+            )
+        return now
 
     return current
 
@@ -126,6 +135,11 @@ class NewNames:
         self._owners[name] = owner
         self._owned.setdefault(owner, _Owned(set())).names.add(name)
 
+    def names_of(self, owner: str) -> Collection[str]:
+        """The names that count for an owner; some may not exist any more."""
+        owned = self._owned.get(owner)
+        return () if owned is None else owned.names
+
     def _count(self, owner: str) -> int:
         owned = self._owned.get(owner)
         return 0 if owned is None else len(owned.names)
@@ -156,7 +170,7 @@ class NewNames:
         shown = repr(name) if len(name) <= SHOWN else f"{name[:SHOWN]!r}..."
         more = f"; refused {self._unreported} others since the last line" if self._unreported else ""
         log.warning(
-            "%s: refused to create %s for %s: %s%s", self._limits().kind, shown, client, why, more,
+            "%s: refused %s of %s: %s%s", self._limits().kind, shown, client, why, more,
             extra={"client_address": client.partition(" ")[0]},  # a client's name begins with its address
         )  # fmt: skip
         self._report_ms, self._unreported = now_ms, 0
