@@ -23,7 +23,7 @@ cdef enum:
     REFRESH_MS = 2000                 # an idle follower is noted again within this time, or an eighth of replica.lag.time.max.ms
     SLICE = 256                       # partitions that are planned in one turn of the loop
     COLD_AT_ONCE = 32                 # look-ups that a reader does before it serves another request
-    PARTITION_BYTES = 312             # memory of a FetchPartition and its entry in the list
+    PARTITION_BYTES = 336             # memory of a FetchPartition and its entry in the list
     WATCHED_BYTES = 400               # memory of an entry of the purgatory for a slot that no other request watches
     KEYED_BYTES = 170                 # memory of a partition's key and entry in a session's dict
     BYTES_OBJECT = 40                 # memory of a bytes object without its content
@@ -207,10 +207,14 @@ cdef class DelayedFetch(Waiter):
             self.failed(failure)
         return False
 
-    def plan_again(self, Pending pending):
-        """Plan the request, which has this place for its response, again: the client needs none of the planned records."""
+    def plan_again(self, Pending pending, bint wait):
+        """Plan the request, which has this place for its response, again: the client needs none of the records that were planned for
+        some partitions.
+
+        :param wait: whether it may wait for records; else it is answered with what is there.
+        """
         self.pending = pending
-        self.begin_plan(STAGE_FIRST_PLAN)
+        self.begin_plan(STAGE_FIRST_PLAN if wait else STAGE_ANSWER)
         self.wait_for(self.step())
 
     # -- pages that are not in the page cache -----------------------------------------------------------------------

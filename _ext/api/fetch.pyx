@@ -213,6 +213,7 @@ cdef class FetchHandler:
         context.until_ms = context.last_used_ms + max(min(<int64_t>head.wait_ms, self.max_wait_ms), <int64_t>0)
         context.reader = connection.data_loop.cold_reader
         context.warm_rounds = 0
+        context.rounds = 0
         return 0
 
     cdef int limit_request(self, Connection connection, FetchContext context) except -1:

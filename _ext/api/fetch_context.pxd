@@ -77,6 +77,14 @@ cdef struct ExpectedPlace:
     uint64_t generation               # of the slot
 
 
+cdef struct PassedOffsets:
+    # For a client of an old format: what earlier rounds of its requests read without finding a message. FetchConversion writes it, and
+    # FetchPlan begins behind it. A client that got nothing requests the same offset again.
+    int64_t asked                     # the offset that the client requested
+    int64_t next                      # there are no messages before this offset
+    uint64_t generation               # of the slot; what was read in another one may not be true any more
+
+
 cdef struct SentState:
     # Values in the last response to a session's client. FetchResponses writes it.
     int64_t high_watermark
@@ -115,6 +123,7 @@ cdef class FetchPartition:
     cdef PartitionState found
     cdef PlannedRecords planned
     cdef ExpectedPlace expected
+    cdef PassedOffsets passed
     cdef SentState sent
     cdef ReadProgress progress
 
@@ -209,6 +218,7 @@ cdef class FetchContext:
     cdef Py_ssize_t plan_at           # partitions before this index are planned
     cdef int64_t plan_budget          # remaining bytes of the response
     cdef bint plan_first              # no earlier partition contributes records
+    cdef int rounds                   # conversions of the current request after which it was planned again
     cdef bint throttled               # the throttle of replication left out records of a partition
     cdef int64_t throttle_room        # remaining bytes for throttled partitions; -1: not determined yet
     cdef Client client                # metering entry of the request's client

@@ -46,6 +46,11 @@ class ExpectedPlace(TypedDict):
     position: int
     generation: int
 
+class PassedOffsets(TypedDict):
+    asked: int
+    next: int
+    generation: int
+
 class SentState(TypedDict):
     high_watermark: int
     log_start_offset: int

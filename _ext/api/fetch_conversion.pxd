@@ -13,6 +13,7 @@ cdef class FetchConversion:
     cdef object down_convert          # callable(parts, done): convert on a thread, then call done(result) in the loop
 
     # Converts the planned records; `converted` writes the response. The request must not be in the purgatory. Calls
-    # plan_again(pending) instead of writing a response, if the client needs none of the planned records and may wait for others.
+    # plan_again(pending, wait) instead of writing a response, if the client needs none of the records of some partitions; `wait`: no
+    # other partition has records for it, so it may wait.
     cdef int start(self, FetchContext context, Pending pending, plan_again) except -1
     cdef int converted(self, FetchContext context, Pending pending, list parts, object plan_again, object result) except -1

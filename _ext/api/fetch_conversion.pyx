@@ -11,6 +11,20 @@ from odradek._ext.protocol.kafka_errors cimport KAFKA_STORAGE_ERROR
 from odradek._ext.shm.layout cimport slot_at
 
 
+cdef enum:
+    MOST_ROUNDS = 16                  # so often a request is planned again because its client needs none of the planned records
+
+
+cdef bint any_kept(FetchContext context) noexcept:
+    """Return whether an earlier round has converted records."""
+    cdef FetchPartition p
+    if context.rounds:
+        for p in context.partitions:
+            if p.converted is not None:
+                return True
+    return False
+
+
 cdef class FetchConversion:
     """Converts the records of responses in old formats. A worker has one.
 
@@ -29,16 +43,22 @@ cdef class FetchConversion:
         cdef FetchPartition p
         cdef list parts = [], converting = []
         cdef int magic = 1 if context.version >= FIRST_WITH_V1 else 0
-        cdef bint each = context.version < FIRST_WITH_MAX_BYTES
+        cdef bint each = context.version < FIRST_WITH_MAX_BYTES, kept = False
         cdef int64_t budget = min(context.max_bytes, self.max_bytes)
         for p in context.partitions:
-            if p.planned.length:
+            if context.rounds and p.converted is not None:
+                budget -= p.planned.length
+                kept = kept or p.planned.length > 0
+            elif p.planned.length:
                 # The first partition of a response (in the oldest versions every partition) contributes at least one batch.
                 parts.append((p.segment, p.segment.log_fd, p.planned.position, p.planned.extent, p.request.fetch_offset,
-                              p.planned.allowed, magic, each or not parts, not slot_at(p.slot - 1).settings.no_down_conversion))
+                              p.planned.allowed, magic, each or not (parts or kept),
+                              not slot_at(p.slot - 1).settings.no_down_conversion))
                 converting.append(p)
                 p.segment = None
-        self.down_convert((parts, budget), lambda: pending.cancelled,
+        if not parts:
+            return self.responses.answer(context, pending)
+        self.down_convert((parts, max(budget, <int64_t>0)), lambda: pending.cancelled,
                           lambda result: self.converted(context, pending, converting, plan_again, result))
         return 0
 
@@ -46,11 +66,13 @@ cdef class FetchConversion:
         """In the loop, after the conversion of `parts`: respond; or plan again if offsets without messages were passed in a partition.
 
         A client of the old formats knows only offsets of messages. If a partition's part of the response is empty although the log goes
-        on, it requests the same offset for ever. So the time of the request does not count here: each plan begins at a larger offset, and
-        the last one finds messages or the end of the log.
+        on, it requests the same offset again. So such a partition, and no other, is planned and converted again, at a larger offset,
+        whatever the time of the request: usually until messages or the end of the log are found. The work is bounded by MOST_ROUNDS and by
+        what a conversion reads (SCANNED_BUDGET of `odradek.storage.down_conversion`). After it the response may be empty, and the
+        client's next request for this offset continues where this one ended.
         """
         cdef FetchPartition p
-        cdef bint passed = False
+        cdef bint passed = False, wait = True
         if pending.cancelled:
             return 0
         if isinstance(result, BaseException):
@@ -60,16 +82,21 @@ cdef class FetchConversion:
         try:
             for p, (error, data, next_offset) in zip(parts, result):
                 p.planned.length = len(data)
-                p.converted = data
+                p.converted = data if data or error else None
+                wait = wait and p.converted is None
                 p.planned.end = p.planned.limit = next_offset
                 p.found.error = storage_error(context.version) if error == KAFKA_STORAGE_ERROR else error
                 if error:
                     p.found.high_watermark = p.found.last_stable_offset = p.found.log_start_offset = -1
                 elif p.planned.length == 0 and <int64_t>next_offset > p.request.fetch_offset:
-                    p.request.fetch_offset = next_offset
+                    if p.request.fetch_offset != p.passed.next or p.found.generation != p.passed.generation:
+                        p.passed.asked = p.request.fetch_offset         # not the continuation of an earlier round
+                    p.passed.next = p.request.fetch_offset = next_offset
+                    p.passed.generation = p.found.generation
                     passed = True
-            if passed:
-                plan_again(pending)
+            if passed and context.rounds < MOST_ROUNDS:
+                context.rounds += 1
+                plan_again(pending, wait and not any_kept(context))
                 return 0
             self.responses.answer(context, pending)
         except Exception as failure:

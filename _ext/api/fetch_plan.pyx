@@ -13,6 +13,7 @@ from odradek._ext.api.aborted_transactions cimport AbortedTransactions
 from odradek._ext.api.access cimport ACL_CLUSTER, ACL_CLUSTER_ACTION, ACL_READ, Access
 from odradek._ext.api.cold_look_ups import ColdRead
 from odradek._ext.api.fetch_context cimport (
+    FIRST_WITH_BATCHES,
     FIRST_WITH_MAX_BYTES,
     WARM_ROUNDS,
     FetchContext,
@@ -149,7 +150,11 @@ cdef class FetchPlan:
                 context.plan_at += 1
                 if context.version < FIRST_WITH_MAX_BYTES:
                     context.plan_first = True
-                self.examine(p, context, True)
+                if context.rounds and p.converted is not None:      # an earlier round of this request has converted its records
+                    context.plan_budget -= p.planned.length
+                    context.plan_first = context.plan_first and p.planned.length == 0
+                else:
+                    self.examine(p, context, True)
                 context.planned_bytes += p.planned.length
                 context.ready_bytes += p.found.ready_bytes
                 if answers_at_once(p):
@@ -193,7 +198,7 @@ cdef class FetchPlan:
         p.slot = topic.slots[p.partition]
         p.incarnation = topic.incarnations[p.partition]
         p.counted = topic
-        p.expected.offset = -1
+        p.expected.offset = p.passed.asked = -1
         return NO_ERROR
 
     cdef int examine(self, FetchPartition p, FetchContext context, bint planning) except -1:
@@ -239,6 +244,8 @@ cdef class FetchPlan:
         # Read the generation before the commit block: a position found with this commit must not count as valid in a log that was
         # truncated meanwhile.
         p.found.generation = load_acquire_64(&slot.generation)
+        if context.version < FIRST_WITH_BATCHES and p.passed.asked == p.request.fetch_offset and p.passed.generation == p.found.generation:
+            p.request.fetch_offset = p.passed.next
         read_offsets(p, slot, &commit)
         if p.request.fetch_offset < p.found.log_start_offset:
             return refuse_partition(p, OFFSET_OUT_OF_RANGE)

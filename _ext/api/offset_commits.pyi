@@ -31,6 +31,7 @@ class OffsetCommit:
     expire_timestamp_ms: Final[int]
     topics: Final[list[Any]]
     known: Final[int]
+    metadata_size: Final[int]
     failed: Final[bool]
 
     def __init__(self): ...

@@ -324,6 +324,7 @@ cdef class OffsetCommit:
             self.known += 1
             self.stored += 1
             self.record_bytes += RECORD_OVERHEAD + len(self.group_bytes) + len(topic.name_bytes) + length
+            self.metadata_size += len(note)
         self.notes.append(note)
         return 0
 

@@ -36,6 +36,8 @@ cdef enum:
     RETIRE_PAUSE_MS = 10000       # minimum time between two searches for idle entries
     EVICT_PAUSE_MS = 1000         # minimum time between two evictions of clients
     EVICT_AGE_MS = 100            # clients that were used more recently are not evicted: a caller may remember their number
+    LIVES_MS = 1000               # a client that was used for so long is alive: clients of open connections are used periodically
+    UNUSED_MS = 10000             # clients that are alive are not evicted before they have been unused for so long
     UNFAIR_SHARES = 2             # an address with more than so many times the clients of another makes room for it
 
 
@@ -245,14 +247,19 @@ cdef void retire_entries(const uint8_t* evicted) noexcept nogil:
 # -- evicting clients -----------------------------------------------------------------------------------------------
 
 cdef bint may_evict(MeterPage* page, uint32_t client, uint32_t owner, uint64_t until_ms) noexcept nogil:
-    return page.clients[client].since and state.owners[client] == owner and page.clients[client].last_ms <= until_ms
+    """Whether a client of an address is not in use, and was last used before `until_ms`."""
+    cdef MeterClient* entry = &page.clients[client]
+    if entry.since == 0 or state.owners[client] != owner or entry.last_ms > until_ms:
+        return False
+    return entry.last_ms + (EVICT_AGE_MS if entry.last_ms < entry.since + LIVES_MS else UNUSED_MS) <= <uint64_t>state.now_ms
 
 
 cdef bint evict_clients() noexcept nogil:
-    """Free half of the clients of the address that has most of them, those that were not used for the longest time.
+    """Free half of the clients of the address that has most of them, those that were not used for the longest time, but none in use.
 
     That address is the one for which an entry is needed, or it has more than UNFAIR_SHARES times as many clients. So whoever invents
-    client ids loses its own entries, and hides no client of another address.
+    client ids loses its own entries, and hides no client of another address; and clients that are alive behind one address, however
+    many they are, keep their entries. Those that find no room are counted as `other`.
     """
     cdef MeterPage* page = state.page
     cdef uint8_t[METER_CLIENTS] evicted

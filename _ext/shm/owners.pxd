@@ -10,5 +10,6 @@ cdef enum:
 # mapping.
 cdef uint32_t owner_of(str peer) except? 0
 
-# An address as 4 bytes; of an IPv6 address, which may be in brackets, only its 64-bit network, as 8 bytes. Another text as it is.
-cdef bytes network_of(str host)
+# The part of a client's address that identifies it: an IPv4 address, or the 64-bit network of an IPv6 address, which may be in
+# brackets. Another text as it is. Every table whose key is a client's address uses it; `odradek.security.owners` for Python.
+cpdef str network_of(str host)

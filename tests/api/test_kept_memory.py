@@ -18,7 +18,7 @@ from odradek.protocol.schemas import fetch, produce
 from tests.api.worker_harness import HandWorker
 from tests.wire import batch, fetch_request, produce_request, values
 
-PARTITION = 312
+PARTITION = 336
 IDLE_MS, UNFINISHED_MS = 2_000, 11_000
 LONG_MS = 600_000
 

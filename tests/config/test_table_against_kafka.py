@@ -36,6 +36,10 @@ OWN_KEYS |= {"odradek.unauthenticated.max.connections.per.ip", "metrics.listener
 OWN_KEYS |= {"metrics.listener.password.file", "metrics.listener.token.file"}
 OWN_KEYS |= {"odradek.connections.kept.bytes"}
 OWN_KEYS |= {"metrics.max.bytes", "odradek.id.max.length"}
+OWN_KEYS |= {
+    "odradek.group.offset.metadata.max.bytes",
+    "odradek.group.offset.metadata.max.bytes.per.client",
+}
 OWN_KEYS |= {f"odradek.{kind}.max{of}" for kind in ("groups", "transactional.ids") for of in ("", ".per.client")}
 OWN_KEYS |= {f"odradek.log.dir.{mark}.free.{unit}" for mark in ("soft", "hard") for unit in ("bytes", "percent")}
 OWN_KEYS |= {"metrics.max.topics", "metrics.max.clients", "metrics.usage.idle.ms"}

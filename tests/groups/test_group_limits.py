@@ -2,7 +2,6 @@
 
 import pytest
 
-from odradek.groups import shards
 from odradek.groups.classic_member import JoinRequest
 from odradek.groups.commits import Commit
 from odradek.groups.consumer_member import HeartbeatRequest
@@ -11,11 +10,12 @@ from odradek.groups.offsets import CommittedOffset
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.protocol.errors import ErrorCode
 from odradek.quotas.new_names import NameLimits
+from odradek.security.owners import Client
 from tests.groups.by_hand import HandTimers, OffsetsHandLog, Once
 from tests.groups.test_consumer_group import FewTopics
 
 LENGTH, OF_CLIENT, IN_ALL = 300, 3, 5
-LIMITS = NameLimits("groups", "odradek.groups.max", IN_ALL, OF_CLIENT, LENGTH)
+LIMITS = NameLimits("groups", "odradek.groups.max", IN_ALL, OF_CLIENT, LENGTH, few=0)
 
 
 class Groups:
@@ -28,44 +28,57 @@ class Groups:
         self.coordinator.shards.replay(0, self.log.records)
         self.coordinator.loaded(0)
 
-    def commit(self, group_id, client):
+    def commit(self, group_id, client, principal="User:ANONYMOUS"):
         once = Once()
         place = {("orders", 0): CommittedOffset(5, commit_timestamp_ms=self.timers.wall_ms())}
-        self.coordinator.commit(Commit(group_id, "", -1, None, place), once, client)
+        self.coordinator.commit(Commit(group_id, "", -1, None, place), once, Client(principal, client))
         return once.answer
 
-    def commit_in_transaction(self, group_id, client):
+    def commit_in_transaction(self, group_id, client, principal="User:ANONYMOUS"):
         once = Once()
         place = {("orders", 0): CommittedOffset(5, commit_timestamp_ms=self.timers.wall_ms())}
         self.coordinator.commit_in_transaction(
-            Commit(group_id, "", -1, None, place), 1, 0, lambda then: then(ErrorCode.NONE), once, client
+            Commit(group_id, "", -1, None, place),
+            1,
+            0,
+            lambda then: then(ErrorCode.NONE),
+            once,
+            Client(principal, client),
         )
         return once.answer
 
-    def join(self, group_id, client):
+    def join(self, group_id, client, principal="User:ANONYMOUS"):
         once = Once()
         request = JoinRequest(
-            "", 10_000, 10_000, "consumer", [("range", b"")], client_id="c", client_host=f"/{client}", id_required=True
+            "",
+            10_000,
+            10_000,
+            "consumer",
+            [("range", b"")],
+            client_id="c",
+            client_host=f"/{client}",
+            id_required=True,
+            principal=principal,
         )
         self.coordinator.members.join(group_id, request, once)
         return ErrorCode.NONE if once.answer.error is ErrorCode.MEMBER_ID_REQUIRED else once.answer.error
 
-    def heartbeat(self, group_id, client):
+    def heartbeat(self, group_id, client, principal="User:ANONYMOUS"):
         once = Once()
         request = HeartbeatRequest(
-            "m", 0, rebalance_timeout_ms=1000, topics=("orders",), owned=frozenset(), client_host=f"/{client}"
+            "m",
+            0,
+            rebalance_timeout_ms=1000,
+            topics=("orders",),
+            owned=frozenset(),
+            client_host=f"/{client}",
+            principal=principal,
         )
         self.coordinator.members.beat(group_id, request, once)
         return once.answer.error
 
 
 WAYS = ["commit", "commit_in_transaction", "join", "heartbeat"]
-
-
-@pytest.fixture(autouse=True)
-def addresses(monkeypatch):
-    """Every address is an owner of its own."""
-    monkeypatch.setattr(shards, "_owner", lambda client: int(client.rpartition(".")[2]))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -94,7 +107,23 @@ def test_what_was_accepted_is_loaded_and_served_with_smaller_limits():
     groups = Groups()
     names = [f"{number}" + "g" * 200 for number in range(3)]
     assert [groups.commit(name, "10.0.0.1") for name in names] == [ErrorCode.NONE] * 3
-    smaller = Groups(groups.log, NameLimits("groups", "odradek.groups.max", 1, 1, 10))
+    smaller = Groups(groups.log, NameLimits("groups", "odradek.groups.max", 1, 1, 10, few=0))
     assert {group.group_id for group in smaller.coordinator.shards.groups()} == set(names)
     assert [smaller.commit(name, "10.0.0.1") for name in names] == [ErrorCode.NONE] * 3
     assert smaller.commit("new", "10.0.0.1") is ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_with_a_login_the_share_is_that_of_the_principal(way):
+    create = getattr(Groups(), way)
+    answers = [create(f"a{number}", f"10.0.0.{number}", "User:alice") for number in range(OF_CLIENT + 1)]
+    assert answers == [ErrorCode.NONE] * OF_CLIENT + [ErrorCode.POLICY_VIOLATION]
+    assert create("b", "10.0.0.1", "User:bob") is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_all_addresses_of_a_network_of_ipv6_have_one_share(way):
+    create = getattr(Groups(), way)
+    answers = [create(f"a{number}", f"2001:db8::{number + 1:x}") for number in range(OF_CLIENT + 1)]
+    assert answers == [ErrorCode.NONE] * OF_CLIENT + [ErrorCode.POLICY_VIOLATION]
+    assert create("b", "2001:db8:0:1::1") is ErrorCode.NONE

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.metrics import groups as of_groups
 from odradek.metrics.client_labels import FROM_CLIENTS, MOST_BYTES, cut
 from odradek.metrics.exposition import FAMILY_SHARE, Family, Labels, TextLimit, pieces
 from odradek.metrics.group_rows import GroupRow, decode_groups, encode_group, encode_offsets
-from odradek.metrics.groups import group_families
 from odradek.metrics.lag import EndHistory
 from odradek.metrics.metric import GAUGE, Metric
 from odradek.metrics.names import METRICS
@@ -86,20 +86,63 @@ def test_a_large_family_is_written_in_pieces():
     assert b"".join(parts).count(b"\n") == 30_002
 
 
-def test_a_group_with_very_many_partitions_does_not_push_the_others_out():
+class Row:
+    """A partition with a lag of as many records as its number, for the committed offset 0."""
+
+    incarnation = 1
+
+    def __init__(self, number):
+        self.slot = self.partition = self.high_watermark = number
+
+
+def lines_of(sizes, monkeypatch, offset=0, partitions=60_000, name=lambda name: name):
+    """The lines of the series of groups, and their limit. :param sizes: by group: the number of partitions."""
+    monkeypatch.setattr(of_groups, "serves", lambda row: True)
     limit = TextLimit(1 << 20)
-    groups = [
-        GroupRow(name, "Empty", 0, {"t": dict.fromkeys(range(n), 5)}) for name, n in (("huge", 60_000), ("small", 3))
-    ]
-
-    class Row:
-        def __init__(self, partition):
-            self.partition, self.state = partition, -1
-
-    rows = {"t": [Row(number) for number in range(60_000)]}
-    families = group_families(groups, rows, {"t"}, {"huge", "small"}, EndHistory(), 0, limit)
+    rows = {"t": [Row(number) for number in range(partitions)]}
+    groups = [GroupRow(name(group), "Empty", 0, {"t": dict.fromkeys(range(n), offset)}) for group, n in sizes.items()]
+    names = {group.group_id for group in groups}
+    families = of_groups.group_families(groups, rows, {"t"}, names, EndHistory(), 0, limit)
     text = b"".join(pieces(families, False, limit)).decode()
-    assert 'kafka_consumergroup_current_offset{consumergroup="small",partition="2",topic="t"} 5' in text
-    assert 'current_offset{consumergroup="huge"' not in text
-    assert limit.left_out >= 3 * 60_000
-    assert 'kafka_consumergroup_members{consumergroup="huge"} 0' in text
+    return [line for line in text.splitlines() if not line.startswith("#")], limit
+
+
+def test_of_a_group_with_very_many_partitions_those_with_the_least_lag_are_left_out(monkeypatch):
+    lines, limit = lines_of({"huge": 60_000, "small": 3}, monkeypatch)
+    for family in ("current_offset", "lag"):
+        assert sum(f'{family}{{consumergroup="small",' in line for line in lines) == 3
+        shown = [line for line in lines if f'{family}{{consumergroup="huge",' in line]
+        assert 300 < len(shown) < 1_000
+        numbers = {int(line.partition('partition="')[2].partition('"')[0]) for line in shown}
+        assert numbers == set(range(60_000 - len(shown), 60_000)), "those with the largest lag"
+    assert f'kafka_consumergroup_lag_sum{{consumergroup="huge",topic="t"}} {sum(range(60_000))}' in lines
+    assert 'kafka_consumergroup_members{consumergroup="huge"} 0' in lines
+    shown = sum('{consumergroup="huge",partition' in line for line in lines)
+    assert limit.left_out == 3 * 60_000 - shown, "no other place of the text leaves out series of groups"
+
+
+@pytest.mark.parametrize("name", [str, lambda group: group + '"' * 30_000], ids=["short", "long-escaped"])
+def test_groups_share_the_text_equally_and_what_small_ones_leave_is_for_the_others(name, monkeypatch):
+    sizes = {f"g{number}": 10_000 for number in range(5)} | {f"small-{number:02}": 2 for number in range(20)}
+    lines, _ = lines_of(sizes, monkeypatch, name=name)
+    count = {
+        group: sum(f'kafka_consumergroup_lag{{consumergroup="{group}' in line for line in lines) for group in sizes
+    }
+    assert all(count[group] == 2 for group in sizes if group.startswith("small"))
+    large = [count[group] for group in sizes if group.startswith("g")]
+    assert min(large) > 10 and max(large) - min(large) <= 1
+
+
+def test_the_work_of_a_scrape_is_bounded(monkeypatch):
+    monkeypatch.setattr(of_groups, "MOST_LAGS", 1_000)
+    computed = []
+
+    def lag_of(topic, row, *_):
+        computed.append(row)
+        return of_groups.Lag(topic, row.partition, 0, 1, 0)
+
+    monkeypatch.setattr(of_groups, "lag_of", lag_of)
+    lines, _ = lines_of({"huge": 900, "middle": 400, "small": 3}, monkeypatch, partitions=1_000)
+    assert len(computed) == 403
+    assert 'kafka_consumergroup_members{consumergroup="huge"} 0' in lines
+    assert any('kafka_consumergroup_lag_sum{consumergroup="middle"' in line for line in lines)

@@ -144,9 +144,10 @@ def test_a_connection_without_request_is_replaced_at_the_limit(served):
         assert hanging[0].recv(1) == b""  # it was cut off
 
 
-def stalled(broker, stack, path="/metrics"):
+def stalled(broker, stack, path="/metrics", address="127.0.0.1"):
     """A client that sends a request and reads nothing."""
     client = stack.enter_context(socket.socket())
+    client.bind((address, 0))
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # the kernel's least
     client.settimeout(PATIENCE_S)
     client.connect(broker.address)
@@ -154,18 +155,94 @@ def stalled(broker, stack, path="/metrics"):
     return client
 
 
+LONG = b"x" * (32 << 20)
+
+
+def patient(monkeypatch):
+    """Nobody is cut off for being slow, however slow this machine is."""
+    monkeypatch.setattr(metrics_http, "RESPONSE_S", 600)
+    monkeypatch.setattr(metrics_http, "STALLED_S", 600)
+
+
+def take_all_places(broker, stack, addresses):
+    """Clients of each address take its places and read nothing."""
+    for address in addresses:
+        for _ in range(MOST_PAGES // len(addresses)):
+            stalled(broker, stack, address=address)
+
+    def sending():
+        pages = list(broker.server._pages.values())
+        return len(pages) == MOST_PAGES and all(page.read_at is not None for page in pages)
+
+    until(sending, "all places are taken by pages that nobody reads")
+
+
+def get_short(broker):
+    broker.text = b"y"
+    return get(broker, "/metrics")[0]
+
+
+def test_two_addresses_that_hold_all_places_lock_out_no_other(served, monkeypatch):
+    patient(monkeypatch)
+    served.text = LONG
+    with contextlib.ExitStack() as stack:
+        take_all_places(served, stack, ["127.0.0.2", "127.0.0.3"])
+        assert [get_short(served) for _ in range(3)] == [200] * 3
+
+
+def test_a_page_that_nobody_reads_makes_room_for_another_one(served, monkeypatch):
+    patient(monkeypatch)
+    served.text = LONG
+    with contextlib.ExitStack() as stack:
+        take_all_places(served, stack, [f"127.0.0.{number}" for number in range(2, 2 + MOST_PAGES)])
+        assert get_short(served) == 503, "each address has its share, and the clients may still read"
+        monkeypatch.setattr(metrics_http, "STALLED_S", 0)
+        assert get_short(served) == 200
+
+
+def test_at_its_limit_an_address_loses_only_its_own_pages(served, monkeypatch):
+    patient(monkeypatch)
+    served.text = LONG
+    with contextlib.ExitStack() as stack:
+        other = stalled(served, stack, address="127.0.0.2")
+        until(lambda: len(served.server._pages) == 1, "the oldest page is that of the other address")
+        for _ in range(MOST_PAGES_OF_ADDRESS):
+            stalled(served, stack)
+        until(lambda: all(page.read_at for page in list(served.server._pages.values())), "all are being sent")
+        until(lambda: len(served.server._pages) == 1 + MOST_PAGES_OF_ADDRESS, "the address is at its limit")
+        assert get_short(served) == 503
+        monkeypatch.setattr(metrics_http, "STALLED_S", 0)
+        assert get_short(served) == 200
+        assert "127.0.0.2" in {page.network for page in served.server._pages.values()}
+        monkeypatch.setattr(metrics_http, "STALLED_S", 600)
+        received = 0
+        while received < len(LONG):
+            data = other.recv(1 << 20)
+            assert data, "the response is complete"
+            received += len(data)
+
+
+def test_all_addresses_of_a_network_of_ipv6_have_one_share(served):
+    places = [socket.socket() for _ in range(MOST_PAGES_OF_ADDRESS + 1)]
+    taken = [served.server.begin_page(place, f"2001:db8::{number}") for number, place in enumerate(places)]
+    assert taken == [True] * MOST_PAGES_OF_ADDRESS + [False]
+    for place in places:
+        served.server.end_page(place)
+        place.close()
+
+
 def test_health_checks_are_answered_beside_any_number_of_clients_that_do_not_read(served, monkeypatch):
-    monkeypatch.setattr(metrics_http, "RESPONSE_S", 600)  # nobody is cut off, however slow this machine is
-    served.text = b"x" * (32 << 20)
+    patient(monkeypatch)
+    served.text = LONG
     with contextlib.ExitStack() as stack:
         for _ in range(3 * MOST_PAGES):
             stalled(served, stack)
-        until(lambda: served.server._pages.total() == MOST_PAGES_OF_ADDRESS, "the places of the address are taken")
+        until(lambda: len(served.server._pages) == MOST_PAGES_OF_ADDRESS, "the places of the address are taken")
         for _ in range(5):
             assert get(served, "/healthz")[0] == get(served, "/readyz")[0] == 200
         status, _, body = get(served, "/metrics")
         assert status == 503 and b"too many requests" in body
-    until(lambda: served.server._pages.total() == 0, "their places are free again")
+    until(lambda: len(served.server._pages) == 0, "their places are free again")
     served.text = b"y"
     assert get(served, "/metrics")[0] == 200
 
@@ -177,7 +254,7 @@ def test_a_page_is_not_made_any_longer_when_its_client_has_gone(served):
             assert served.began_usage.acquire(timeout=PATIENCE_S)
         assert get(served, "/usage")[0] == 503
         assert get(served, "/healthz")[0] == 200
-    until(lambda: served.server._pages.total() == 0, "the threads end")
+    until(lambda: len(served.server._pages) == 0, "the threads end")
     assert get(served, "/usage")[0] == 200
 
 
@@ -187,7 +264,7 @@ def test_a_client_that_does_not_read_its_response_is_cut_off(served, monkeypatch
     with contextlib.ExitStack() as stack:
         stalled(served, stack)
         until(lambda: served.renderings == 1 and not served.server._answered, "it is cut off")
-    assert served.server._pages.total() == 0
+    assert len(served.server._pages) == 0
 
 
 def test_a_request_that_does_not_arrive_in_time_ends_its_connection(served, monkeypatch):

@@ -289,6 +289,50 @@ def test_client_ids_that_an_address_invents_hide_no_later_client(shm: SharedMemo
     assert totals(list(pages.usage_rows(shm, 0)))[2] == 10 * (5000 * 11 + 1 + 20), "the sum is complete"
 
 
+@pytest.mark.parametrize("count", [600, 4500])
+def test_clients_that_are_alive_behind_one_address_keep_their_entries_and_counts(shm: SharedMemory, count: int) -> None:
+    """A gateway, whose clients are connected: each is used in each second."""
+    now_ms = 10 * HOUR_MS
+    seconds = 30
+    for second in range(seconds):
+        meter_probe.use_clock(now_ms + 1000 * second)
+        for number in range(count):
+            as_client(STRANGER, b"live-%d" % number)
+        as_client(POLITE, b"new-%d" % second)
+    rows = list(pages.usage_rows(shm, 0))
+    own = {row.client_id: row.requests for row in rows if row.client_id.startswith("live-")}
+    assert set(own.values()) == {seconds}, "no entry of a live client began again"
+    assert len(own) == min(count, 4096 - 512)
+    assert {row.client_id for row in rows} >= {f"new-{second}" for second in range(seconds)}
+    assert sum(row.requests for row in rows) == seconds * (count + 1)
+    folded = [row.requests for row in rows if row.client_id in (pages.OTHER, pages.RETIRED)]
+    assert sum(folded) == seconds * (count - len(own))
+
+
+def test_a_flood_behind_a_gateway_takes_no_entry_of_its_live_clients(shm: SharedMemory) -> None:
+    now_ms = 10 * HOUR_MS
+    for second in range(30):
+        meter_probe.use_clock(now_ms + 1000 * second)
+        for number in range(1000):
+            as_client(STRANGER, b"live-%d" % number)
+        flood(5000 * second, 5000)
+    own = {row.client_id: row.requests for row in pages.usage_rows(shm, 0) if row.client_id.startswith("live-")}
+    assert len(own) == 1000 and set(own.values()) == {30}
+
+
+def test_clients_that_have_gone_make_room_after_ten_seconds(shm: SharedMemory) -> None:
+    """At a full table, the search for them is once a second."""
+    now_ms = 10 * HOUR_MS
+    for second in range(10):
+        meter_probe.use_clock(now_ms + 1000 * second)
+        for number in range(4000):
+            as_client(STRANGER, b"gone-%d" % number)
+    for age_ms, known in ((9_900, False), (10_900, True)):
+        meter_probe.use_clock(now_ms + 9000 + age_ms)
+        as_client(STRANGER, b"later")
+        assert ("later" in clients(shm)) is known
+
+
 def test_an_address_that_invents_client_ids_loses_its_own_entries_and_none_of_others(shm: SharedMemory) -> None:
     now_ms = 10 * HOUR_MS
     for number in range(100):

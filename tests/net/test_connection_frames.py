@@ -163,7 +163,8 @@ def test_another_protocol_is_named_and_closed(hello, word, limit, caplog):
 
 def test_other_protocols_on_a_plaintext_listener_are_one_line_a_minute_for_an_address(caplog):
     driver = Driver(max_request_bytes=1000)
-    driver.loop.protocol_log = FailureLog(lambda: 0.0).admit_reason
+    failures = FailureLog(lambda: 0.0)
+    driver.loop.protocol_log = lambda _, reason: failures.admit_reason("10.0.0.1:1", reason)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             client, _ = driver.connect()

@@ -64,6 +64,12 @@ def test_an_address_gets_a_few_lines_of_a_kind_and_hides_no_others(lines: Lines)
     assert len(lines.lines) == OF_ADDRESS + 6
 
 
+def test_all_addresses_of_a_network_of_ipv6_have_one_share(lines: Lines) -> None:
+    for number in range(1000):
+        refuse(number, f"[2001:db8::{number:x}]:1")
+    assert len(lines.lines) == OF_ADDRESS
+
+
 def test_after_a_minute_a_line_says_how_many_were_left_out(lines: Lines) -> None:
     for number in range(100):
         refuse(number, f"10.0.0.1:{number}")
@@ -102,9 +108,16 @@ def test_its_memory_is_bounded(lines: Lines) -> None:
 
 @pytest.mark.parametrize(
     ("peer", "address"),
-    [("10.0.0.1:5", "10.0.0.1"), ("[::1]:5", "[::1]"), ("::1", "::1"), ("10.0.0.1", "10.0.0.1"), (None, ""), ("", "")],
+    [
+        ("10.0.0.1:5", "10.0.0.1"),
+        ("[2001:db8::1]:5", "2001:db8::/64"),
+        ("::1", "::/64"),
+        ("10.0.0.1", "10.0.0.1"),
+        (None, ""),
+        ("", ""),
+    ],
 )
-def test_the_address_is_without_its_port(peer: str | None, address: str) -> None:
+def test_the_address_is_the_network_of_the_client(peer: str | None, address: str) -> None:
     assert address_of({"client_address": peer}) == address
 
 

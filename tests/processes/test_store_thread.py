@@ -3,11 +3,12 @@
 import asyncio
 import threading
 from concurrent.futures import CancelledError
+from types import SimpleNamespace
 
 import pytest
 
 from odradek.processes.coordinator import Coordinator
-from odradek.processes.store_thread import StoreThread, Work, owner_of_request
+from odradek.processes.store_thread import StoreThread, Work
 from odradek.stepwise import MUST_GO_ON
 from tests.waiting import until
 
@@ -86,17 +87,74 @@ def test_a_thread_that_was_shut_down_takes_no_jobs():
         thread.submit(str, 5)
 
 
-def test_the_owner_is_the_user_or_the_address_of_a_client_without_a_login():
-    assert owner_of_request("User:alice", "10.0.0.1:1") == owner_of_request("User:alice", "10.0.0.2:1")
-    anonymous = owner_of_request("User:ANONYMOUS", "10.0.0.1:1")
-    assert anonymous == owner_of_request("User:ANONYMOUS", "10.0.0.1:2") == owner_of_request("", "10.0.0.1:3")
-
-
 class Office(Coordinator):
     """Only what executes steps."""
 
     def __init__(self, thread):
         self._thread = thread
+        self._stepping = set()
+        self._store_service = SimpleNamespace()
+
+
+def test_the_store_is_closed_after_all_jobs_also_those_that_are_queued_meanwhile(thread):
+    gate = Gate(thread)
+    for number in range(50):
+        gate.job(f"client-{number % 3}", f"request-{number}")
+
+    def continued(_):
+        gate.job("client-0", "its last step")
+
+    gate.job("client-0", "begins a change").add_done_callback(continued)
+    closed = thread.submit_last(lambda: gate.done.append("closed"), 60)
+    thread.submit(gate.done.append, "broker")
+    gate.open()
+    closed.result(60)
+    assert len(gate.done) == 54 and gate.done[-2:] == ["its last step", "closed"]
+
+
+def test_jobs_do_not_keep_the_store_open_for_longer_than_the_limit(thread):
+    gate = Gate(thread)
+    gate.job("client", "request")
+    closed = thread.submit_last(lambda: gate.done.append("closed"), 0)
+    gate.open()
+    closed.result(60)
+    assert gate.done == ["closed", "request"]
+
+
+def test_a_stop_executes_the_queued_steps_and_completes_changes_before_it_closes_the_store(thread):
+    """As `Coordinator.run`: the streams of the workers are closed, so the tasks of unanswered requests are cancelled, and then
+    the store is closed in the same turn of the loop."""
+    done, gate = [], threading.Event()
+
+    def change():
+        done.append("the topic is stored")
+        yield MUST_GO_ON
+        gate.wait(60)
+        done.append("its partitions are open")
+        yield MUST_GO_ON
+        done.append("complete")
+
+    def commit():
+        done.append("acknowledged")
+        yield
+
+    async def stop():
+        office = Office(thread)
+        office._store_service.close = lambda: done.append("closed")
+        changing = asyncio.create_task(office._in_steps(change()))
+        while not done:
+            await asyncio.sleep(0)
+        others = [asyncio.create_task(office._in_steps(commit())) for _ in range(3)]
+        await asyncio.sleep(0)
+        changing.cancel()
+        gate.set()
+        await asyncio.wait_for(office._close_store(), 60)
+        assert not office._stepping
+        return await asyncio.gather(changing, *others, return_exceptions=True)
+
+    changed, *others = asyncio.run(stop())
+    assert isinstance(changed, asyncio.CancelledError) and others == [None] * 3
+    assert done[-1] == "closed" and done.count("acknowledged") == 3 and "complete" in done
 
 
 def test_a_change_of_a_client_that_disconnects_is_completed_and_its_other_work_ends(thread):

@@ -12,7 +12,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import api_versions
 
 NAME_PATTERN_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
-
+LONGEST_KEPT = 56  # characters of a software's name and version, as in the table of metrics
 
 OWN_SOFTWARE = "odradek"
 WITH_FEATURES = 3
@@ -85,5 +85,5 @@ def handle(request: Any, call: Call) -> Any:
     for text in (request.client_software_name, request.client_software_version):
         if not text or not NAME_PATTERN_CHARS.issuperset(text) or text[0] in "-." or text[-1] in "-.":
             return supported(ErrorCode.INVALID_REQUEST, clustered=clustered)
-    call.connection.runs(request.client_software_name, request.client_software_version)
+    call.connection.runs(request.client_software_name[:LONGEST_KEPT], request.client_software_version[:LONGEST_KEPT])
     return _answer(call.version, request.client_software_name == OWN_SOFTWARE, clustered, call.view.config)

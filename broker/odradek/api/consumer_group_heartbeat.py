@@ -39,6 +39,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
         else frozenset((bytes(topic.topic_id), partition) for topic in owned for partition in topic.partitions),
         client_id=call.client_id or "",
         client_host=f"/{call.host}",
+        principal=call.principal,
     )
     for pattern in call.view.groups.members.unresolved_patterns(request.group_id, heartbeat):
         await _resolved(pattern, call)

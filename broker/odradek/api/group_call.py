@@ -17,6 +17,7 @@ from odradek.groups.consumer_metadata import CONSUMER
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.protocol.errors import ErrorCode
 from odradek.security.acl import Operation, ResourceType
+from odradek.security.owners import Client
 
 log = logging.getLogger("odradek.groups")
 
@@ -155,6 +156,11 @@ class GroupCall:
     park: Callable[[], None]
     permits: Permits = UNRESTRICTED
 
+    @property
+    def client(self) -> Client:
+        """The client of the request."""
+        return Client(self.principal, self.host)
+
     def topic(self, name: str) -> Topic | None:
         """A topic by name."""
         return self.view.topics.get(name)
@@ -262,6 +268,11 @@ def answer_encoded(request: PlainRequest, api: str, encode: Callable[..., bytes]
 def host_of(peer: str) -> str:
     """The address without its port, for "[::1]:5" and "127.0.0.1:5"."""
     return peer.rpartition(":")[0].strip("[]")
+
+
+def client_of(context: RequestContext) -> Client:
+    """The client of a request that is served at once."""
+    return Client(context.principal, host_of(context.peer))
 
 
 async def answered(verb: Callable[[Callable[[Answer], None]], Any]) -> Answer:

@@ -11,6 +11,7 @@ from odradek.api.transaction_call import Answer, TransactionCall, fenced_before
 from odradek.controller.producer_ids import ProducerIdsExhausted
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import init_producer_id
+from odradek.security.owners import owner_of
 
 log = logging.getLogger("odradek.requests")
 
@@ -72,7 +73,7 @@ def _transactional(request: Any, call: TransactionCall, answer: Answer) -> None:
         two_phases and bool(request.keep_prepared_txn),
         done,
         call.client,
-        call.owner,
+        owner_of(call.principal, call.address),
     )
 
 

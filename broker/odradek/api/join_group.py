@@ -42,6 +42,7 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
         version >= FIRST_WITH_MEMBER_ID_REQUIRED,
         version >= FIRST_SKIP_ASSIGNMENT,
         reason or "",
+        context.principal,
     )
     request.park()
     request.when_gone(lambda: view.groups.members.join_disconnected(group_id, joined))
@@ -64,6 +65,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
         id_required=call.version >= FIRST_WITH_MEMBER_ID_REQUIRED,
         skip_assignment=call.version >= FIRST_SKIP_ASSIGNMENT,
         reason=request.reason or "",
+        principal=call.principal,
     )
     verbs = [partial(call.view.groups.members.join, request.group_id, join)]
     del request, join  # a waiting request keeps nothing in memory that the group does not keep

@@ -10,7 +10,7 @@ from typing import Any
 
 from odradek._ext.api.offset_commits import OffsetCommit, read
 from odradek._ext.shm.metering import count_failed_request
-from odradek.api.group_call import GroupCall, GroupView, Pause, PlainRequest, answered, host_of, may_read
+from odradek.api.group_call import GroupCall, GroupView, Pause, PlainRequest, answered, client_of, may_read
 from odradek.controller.store_errors import code_of
 from odradek.groups.commits import Commit
 from odradek.groups.offsets import NO_EXPIRY, CommittedOffset, Place
@@ -35,7 +35,7 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     commit = read(request.payload, view.topics, max_metadata_bytes, groups.wall_ms(), max_elements)
     if commit is None or not may_read(request, view, offset_commit.API_KEY, commit.group_id, commit.topics):
         return False
-    groups.commit(commit, partial(_answer, request, commit), host_of(request.context.peer))
+    groups.commit(commit, partial(_answer, request, commit), client_of(request.context))
     return True
 
 
@@ -79,7 +79,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
             offsets,
             call.version >= FIRST_WITH_EPOCHS,
         )
-        outcome = await answered(lambda then: call.view.groups.commit(commit, then, call.host))
+        outcome = await answered(lambda then: call.view.groups.commit(commit, then, call.client))
     make = offset_commit.Response
     response = make()
     for t, topic in enumerate(request.topics):

@@ -161,8 +161,12 @@ class TransactionCall:
     @property
     def log_fields(self) -> dict[str, object]:
         """As those of a `ForwardContext`."""
-        peer = self.client.partition(" ")[0]  # a client's name begins with its address
-        return {"connection_id": self.connection_id, "client_address": peer, "client_id": self.client_id}
+        return {"connection_id": self.connection_id, "client_address": self.address, "client_id": self.client_id}
+
+    @property
+    def address(self) -> str:
+        """The client's address and port."""
+        return self.client.partition(" ")[0]  # a client's name begins with its address
 
     @property
     def from_broker(self) -> bool:

@@ -12,13 +12,14 @@ from typing import Any
 
 from odradek._ext.api.offset_commits import OffsetCommit, read_transactional
 from odradek._ext.shm.metering import count_failed_request
-from odradek.api.group_call import FAILED, GroupCall, GroupView, Pause, PlainRequest, answered, host_of, may_read
+from odradek.api.group_call import FAILED, GroupCall, GroupView, Pause, PlainRequest, answered, client_of, may_read
 from odradek.api.transaction_call import Producer
 from odradek.groups.commits import Commit
 from odradek.groups.offsets import CommitRequest, CommittedOffset, Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import txn_offset_commit
 from odradek.security.acl import Operation, ResourceType
+from odradek.security.owners import Client
 
 log = logging.getLogger("odradek.groups")
 
@@ -58,7 +59,7 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
             _answer(request, commit, outcome)
 
         producer = commit.producer_id, commit.producer_epoch
-        client = host_of(request.context.peer)
+        client = client_of(request.context)
         _store(commit, commit.transactional_id, producer, commit.version, view, client, stored)
     else:  # no partition of the request exists, so that nobody has checked the producer
         _answer(request, commit, ErrorCode.NONE)
@@ -104,7 +105,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     if places:
         commit = Commit(request.group_id, request.member_id, request.generation_id, request.group_instance_id, offsets)
         producer = request.producer_id, request.producer_epoch
-        client = call.host
+        client = call.client
         store = partial(_store, commit, request.transactional_id, producer, call.version, call.view, client)
         outcome = await answered(store)
         if outcome is not ErrorCode.NONE:
@@ -156,13 +157,13 @@ def _store(
     producer: tuple[int, int],
     version: int,
     view: GroupView,
-    client: str,
+    client: Client,
     then: Callable[[ErrorCode], None],
 ) -> None:
     """Store the offsets when the transaction coordinator has confirmed the transaction. `then` receives the error for the
     client.
 
-    :param producer: producer id and epoch. :param client: the client's address.
+    :param producer: producer id and epoch.
     """
     if not commit.group_id:
         then(ErrorCode.INVALID_GROUP_ID)

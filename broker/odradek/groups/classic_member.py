@@ -35,6 +35,7 @@ class JoinRequest(NamedTuple):
     id_required: bool = True
     skip_assignment: bool = True
     reason: str = ""
+    principal: str = ""
 
 
 class JoinResult(NamedTuple):

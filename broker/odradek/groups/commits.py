@@ -38,6 +38,11 @@ class Commit:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    @property
+    def metadata_size(self) -> int:
+        """The characters of the metadata of all offsets."""
+        return sum(len(committed.metadata) for committed in self.offsets.values())
+
     def __iter__(self) -> Iterator[Record]:
         for (topic, partition), committed in self.offsets.items():
             yield offset_record(self.group_id, topic, partition, committed)

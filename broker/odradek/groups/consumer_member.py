@@ -63,6 +63,7 @@ class HeartbeatRequest:
     client_host: str = ""
     classic: ClassicSide | None = None
     visible: Visible | None = None
+    principal: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from odradek.groups.patterns import Slices
 from odradek.groups.settings import GroupSettings, SettingsSource
 from odradek.groups.shards import NONE, Shard, Shards, log_failed_append
 from odradek.protocol.errors import ErrorCode
+from odradek.security.owners import NOBODY, Client
 
 log = logging.getLogger("odradek.groups")
 
@@ -68,10 +69,11 @@ class GroupCoordinator:
 
     # -- offsets ---------------------------------------------------------------------------------------------------------
 
-    def commit(self, commit: CommitRequest, then: Callable[[ErrorCode], None], client: str = "") -> None:
-        """Store offsets; `then` is called when all in-sync replicas have them. The caller refuses metadata that is too long.
+    def commit(self, commit: CommitRequest, then: Callable[[ErrorCode], None], client: Client = NOBODY) -> None:
+        """Store offsets; `then` is called when all in-sync replicas have them. The caller refuses metadata of an offset that is
+        too long.
 
-        :param client: the address of the client, for which a new group is counted.
+        :param client: the client for which a new group is counted.
         """
         group_id = commit.group_id
         error, shard = self.shards.shard_of(group_id)
@@ -102,6 +104,9 @@ class GroupCoordinator:
         if shard.deleted_topics and not shard.deleted_topics.isdisjoint(place[0] for place in _places_of(commit)):
             then(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # the log still has offsets of a deleted topic with this name
             return
+        if not self.shards.metadata.admit(group, commit, client):
+            then(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            return
         self.shards.add(shard, group, client)
         pending = UnacknowledgedCommit(group, commit, then)
         shard.log.append(commit, pending.appended, pending.late)
@@ -113,7 +118,7 @@ class GroupCoordinator:
         producer_epoch: int,
         confirm: Callable[[AppendCallback], None],
         then: Callable[[ErrorCode], None],
-        client: str = "",
+        client: Client = NOBODY,
     ) -> None:
         """Store offsets as part of a producer's transaction; see `commit`.
 
@@ -147,7 +152,7 @@ class GroupCoordinator:
         producer_id: int,
         producer_epoch: int,
         then: Callable[[ErrorCode], None],
-        client: str,
+        client: Client,
     ) -> None:
         """Check the group, and append a commit whose transaction the transaction coordinator has confirmed."""
         group = shard.groups.get(commit.group_id)
@@ -171,6 +176,9 @@ class GroupCoordinator:
             return
         if shard.deleted_topics and not shard.deleted_topics.isdisjoint(place[0] for place in _places_of(commit)):
             then(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # as in `commit`
+            return
+        if not self.shards.metadata.admit(group, commit, client):
+            then(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             return
         self.shards.add(shard, group, client)
         pending = UnacknowledgedTransactionalCommit(shard.transactions, producer_id, group, commit, then)

@@ -78,6 +78,11 @@ class Group:
             places += sorted(place for place in uncommitted if place[0] in topics)
         return places
 
+    @property
+    def metadata_size(self) -> int:
+        """The characters of the metadata of its committed and pending offsets."""
+        return self.offsets.metadata_size + self.pending.metadata_size
+
     def put(self, commit: CommitRequest) -> None:
         """Store the offsets of a commit outside of transactions. Its records are newer than those of all stored offsets."""
         self.offsets.put_all(commit)

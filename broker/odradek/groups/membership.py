@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from odradek.groups import migration
 from odradek.groups.classic import ClassicGroup
@@ -28,7 +29,8 @@ from odradek.groups.group import Group, classic_record
 from odradek.groups.shards import NONE, Shard, Shards, log_failed_append
 from odradek.groups.visible_topics import Visible
 from odradek.protocol.errors import ErrorCode
-from odradek.quotas.new_names import LENGTH_KEY
+from odradek.quotas.new_names import LENGTH_KEY, SHORT
+from odradek.security.owners import Client
 
 log = logging.getLogger("odradek.groups")
 
@@ -62,24 +64,30 @@ class Membership:
             log.warning(
                 "refused a JoinGroup of client %s at %s to group %s: its subscriptions take %d bytes, more than "
                 "message.max.bytes (%d); subscribe to fewer topics or raise message.max.bytes",
-                join.client_id, join.client_host, group_id, size, limit, extra={"client_address": join.client_host},
+                join.client_id, join.client_host, group_id, size, limit, extra={"client_address": _client_of(join).host},
             )  # fmt: skip
             error, shard = ErrorCode.UNKNOWN_SERVER_ERROR, None  # the error for a generation that cannot be stored
         if shard is None:
             then(JoinResult(error, join.member_id))
             return
         group = shard.groups.get(group_id)
+        known = group is not None and join.instance_id in group.protocol.static_members
+        if self._too_long(_client_of(join), None if known else join.instance_id, join.protocol_type):
+            then(JoinResult(ErrorCode.INVALID_REQUEST, join.member_id))
+            return
+        if len(join.client_id) > SHORT:
+            join = join._replace(client_id=join.client_id[: settings.names().length])
         if group is None:
             if join.member_id:
                 then(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
                 return
-            error = self._shards.creation_error(group_id, join.client_host.removeprefix("/"))
+            error = self._shards.creation_error(group_id, _client_of(join))
             if error is not NONE:
                 then(JoinResult(error, join.member_id))
                 return
             group = self._shards.new_group(group_id)
             if can_be_first(join):
-                self._shards.add(shard, group, join.client_host.removeprefix("/"))
+                self._shards.add(shard, group, _client_of(join))
         if group.consumer is not None:
             if not group.empty:
                 migration.join(group.consumer, self._topics, limit, join, then)
@@ -210,6 +218,16 @@ class Membership:
             then(HeartbeatResult(ErrorCode.UNKNOWN_SERVER_ERROR, why))
             return
         group = shard.groups.get(group_id)
+        names = [request.rack_id]
+        if group is None or request.member_id not in group.protocol.members:
+            names += [request.member_id, request.instance_id]
+        if self._too_long(_client_of(request), *names):
+            longest = self._shards.settings.names().length
+            why = f"The ids and the rack of a member have at most {longest} characters ({LENGTH_KEY})."
+            then(HeartbeatResult(ErrorCode.INVALID_REQUEST, why))
+            return
+        if len(request.client_id) > SHORT:
+            request = replace(request, client_id=request.client_id[: self._shards.settings.names().length])
         if request.member_epoch != JOINING and (group is None or group.classic is not None):
             # Kafka returns GROUP_ID_NOT_FOUND here, which KIP-848 does not list and which ends clients. UNKNOWN_MEMBER_ID makes
             # them join again, also if a loss of power took the group's records.
@@ -231,9 +249,9 @@ class Membership:
                 then(refusal)
                 return
         if group is None:
-            error = self._shards.creation_error(group_id, request.client_host.removeprefix("/"))
+            error = self._shards.creation_error(group_id, _client_of(request))
             if error is not NONE:
-                limits = self._shards.settings.names
+                limits = self._shards.settings.names()
                 why = (
                     f"The id of a new group has at most {limits.length} characters ({LENGTH_KEY})."
                     if error is ErrorCode.INVALID_GROUP_ID
@@ -242,7 +260,7 @@ class Membership:
                 then(HeartbeatResult(error, why))
                 return
             group = Group(group_id, self._shards.new_consumer(group_id))
-            self._shards.add(shard, group, request.client_host.removeprefix("/"))
+            self._shards.add(shard, group, _client_of(request))
         elif group.classic is not None:
             self._upgrade(shard, group)
         assert group.consumer is not None
@@ -252,6 +270,10 @@ class Membership:
             self._maybe_downgrade(shard, group)
 
     # -- changes of the protocol -----------------------------------------------------------------------------------------
+
+    def _too_long(self, client: Client, *names: str | None) -> bool:
+        """Whether one of the names that the group would keep for a member is too long; a refusal is logged."""
+        return any(name is not None and self._shards.names.too_long(name, str(client)) for name in names)
 
     def _may_upgrade(self, group: Group, request: HeartbeatRequest) -> bool:
         if request.member_epoch != JOINING or group.classic is None:
@@ -264,7 +286,7 @@ class Membership:
             why = obstacle or "group.consumer.migration.policy does not allow upgrades"
             log.info(
                 "refused a member of the consumer protocol: classic group %s cannot become a consumer group: %s",
-                group.group_id, why, extra={"client_address": request.client_host},
+                group.group_id, why, extra={"client_address": _client_of(request).host},
             )  # fmt: skip
             why = f"the classic group cannot become one of the consumer protocol: {why}"
             group.classic.record_refusal(request, ErrorCode.GROUP_ID_NOT_FOUND, why)
@@ -324,3 +346,7 @@ class Membership:
             self._shards.append_changes(shard, group.tombstones(), log_failed_append)
         group.protocol.die(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         group.protocol = protocol
+
+
+def _client_of(request: JoinRequest | HeartbeatRequest) -> Client:
+    return Client(request.principal, request.client_host.removeprefix("/"))

@@ -38,6 +38,10 @@ class CommitRequest(Protocol):
     def instance_id(self) -> str | None: ...
     @property
     def knows_epochs(self) -> bool: ...
+    @property
+    def metadata_size(self) -> int:
+        """The characters of the metadata of all offsets."""
+
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Record]: ...
     def items(self) -> ItemsView[Place, CommittedOffset] | list[tuple[Place, CommittedOffset]]:
@@ -48,10 +52,14 @@ class CommitRequest(Protocol):
 
 
 class Offsets:
-    """Committed offsets by topic and partition."""
+    """Committed offsets by topic and partition.
+
+    :ivar metadata_size: the characters of the metadata of all offsets.
+    """
 
     def __init__(self) -> None:
         self._of_topic: dict[str, dict[int, CommittedOffset]] = {}
+        self.metadata_size = 0
 
     def __bool__(self) -> bool:
         return bool(self._of_topic)
@@ -70,17 +78,32 @@ class Offsets:
 
     def put(self, topic: str, partition: int, committed: CommittedOffset) -> None:
         """Store a committed offset."""
-        self._of_topic.setdefault(topic, {})[partition] = committed
+        partitions = self._of_topic.setdefault(topic, {})
+        former, partitions[partition] = partitions.get(partition), committed
+        self.metadata_size += len(committed.metadata) - (0 if former is None else len(former.metadata))
 
     def put_all(self, commit: CommitRequest) -> None:
         """Store all offsets of a commit."""
+        if commit.metadata_size or self.metadata_size:
+            self.metadata_size += self.growth(commit)
         commit.put_into(self._of_topic)
+
+    def growth(self, commit: CommitRequest) -> int:
+        """The characters of metadata that a commit adds, less those that it replaces."""
+        if not self.metadata_size:
+            return commit.metadata_size
+        growth = 0
+        for place, committed in commit.items():
+            former = self.get(*place)
+            growth += len(committed.metadata) - (0 if former is None else len(former.metadata))
+        return growth
 
     def remove(self, topic: str, partition: int) -> None:
         """Remove a committed offset, if it exists."""
         partitions = self._of_topic.get(topic)
         if partitions is not None:
-            partitions.pop(partition, None)
+            former = partitions.pop(partition, None)
+            self.metadata_size -= 0 if former is None else len(former.metadata)
             if not partitions:
                 del self._of_topic[topic]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from odradek.quotas.new_names import GROUPS, NameLimits
+from odradek.groups.metadata_limits import METADATA_SIZES, CurrentSizes
+from odradek.quotas.new_names import GROUPS, CurrentLimits
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,7 @@ class GroupSettings:
     :param max_member_bytes: the largest size of a member's subscriptions for all its assignors: a larger one than a batch of
         `__consumer_offsets` could never be stored with a generation.
     :param names: how many groups clients may create, and the longest id of a new group.
+    :param metadata: how much text clients may commit with offsets, in all.
     """
 
     initial_rebalance_delay_ms: int = 3000
@@ -24,7 +26,8 @@ class GroupSettings:
     max_member_bytes: int = 1_048_588
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 10_080 * 60_000
-    names: NameLimits = GROUPS
+    names: CurrentLimits = GROUPS
+    metadata: CurrentSizes = METADATA_SIZES
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from odradek._ext.api.offset_commits import partition_for
-from odradek._ext.shm.owners import number_of
 from odradek.coordination.environment import NO_PRODUCER, AppendCallback, LogBatch, OffsetsLog, Record, Timers, Waiter
 from odradek.groups import consumer_records
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.environment import Topics
 from odradek.groups.group import Group, classic_record, restore_classic
+from odradek.groups.metadata_limits import MetadataLimits
 from odradek.groups.offsets import committed_of
 from odradek.groups.patterns import Slices, TopicPatterns
 from odradek.groups.settings import GroupSettings, SettingsSource
@@ -33,6 +33,7 @@ from odradek.protocol.schemas.group_records import (
     read_record,
 )
 from odradek.quotas.new_names import NewNames
+from odradek.security.owners import Client
 
 log = logging.getLogger("odradek.groups")
 
@@ -93,6 +94,7 @@ class Shards:
         self.by_partition: dict[int, Shard] = {}
         self._ending = False
         self.names = NewNames(settings.names, self._count, lambda name: self.find(name)[1] is not None, timers.wall_ms)
+        self.metadata = MetadataLimits(settings.metadata, self._metadata_of, timers.wall_ms)
         # Version of the topics, names in the store, names in the store or served.
         self._names: tuple[int, frozenset[str], frozenset[str]] | None = None
 
@@ -274,19 +276,23 @@ class Shards:
     def _count(self) -> int:
         return sum(len(shard.groups) for shard in self.by_partition.values())
 
+    def _metadata_of(self, owner: str) -> int:
+        groups = (self.find(name)[1] for name in self.names.names_of(owner))
+        return sum(group.metadata_size for group in groups if group is not None)
+
     # -- creating and writing groups -------------------------------------------------------------------------------------
 
-    def creation_error(self, group_id: str, client: str) -> ErrorCode:
-        """The error for a client whose request would create a group; NONE if it may. :param client: its address."""
-        if self.names.too_long(group_id, client):
+    def creation_error(self, group_id: str, client: Client) -> ErrorCode:
+        """The error for a client whose request would create a group; NONE if it may."""
+        if self.names.too_long(group_id, str(client)):
             return ErrorCode.INVALID_GROUP_ID
-        return ErrorCode.POLICY_VIOLATION if self.names.full(group_id, _owner(client), client) else NONE
+        return ErrorCode.POLICY_VIOLATION if self.names.full(group_id, client.owner, str(client)) else NONE
 
-    def add(self, shard: Shard, group: Group, client: str) -> None:
-        """Store a group in its shard, if it is not there yet. :param client: the address of the client that creates it."""
+    def add(self, shard: Shard, group: Group, client: Client) -> None:
+        """Store a group in its shard, if it is not there yet. :param client: the client that creates it."""
         if group.group_id not in shard.groups:
             shard.groups[group.group_id] = group
-            self.names.created(group.group_id, _owner(client))
+            self.names.created(group.group_id, client.owner)
 
     def new_classic(self, group_id: str) -> ClassicGroup:
         """A classic group without members, not stored in a shard."""
@@ -346,10 +352,6 @@ class Shards:
             if not shard.loading:
                 shard.loading, shard.topics = True, self._topics_now()
             self._diverged(shard.partition)
-
-
-def _owner(client: str) -> int:
-    return number_of(f"{client}:0")
 
 
 def log_failed_append(error: ErrorCode, action: str = "loading its partition again") -> None:

@@ -55,15 +55,17 @@ class _OfPlace:
     """The pending offsets of one place.
 
     :ivar by_producer: in the order of their records.
+    :ivar metadata_size: the characters of the metadata of all of them.
     :ivar newest: the offset of the newest record of a pending offset, also of one that was removed.
     :ivar overtaken_up_to: pending offsets with records up to this offset are overtaken.
     :ivar dropped: a tombstone has deleted the pending offsets.
     """
 
-    __slots__ = ("by_producer", "dropped", "newest", "overtaken_up_to")
+    __slots__ = ("by_producer", "dropped", "metadata_size", "newest", "overtaken_up_to")
 
     def __init__(self) -> None:
         self.by_producer: dict[int, PendingOffset] = {}
+        self.metadata_size = 0
         self.newest = -1
         self.overtaken_up_to = -1
         self.dropped = False
@@ -74,10 +76,13 @@ class PendingOffsets:
 
     Several transactions can have a pending offset for the same place. Thousands of them may be open, so the time that a method
     takes does not depend on their number.
+
+    :ivar metadata_size: the characters of the metadata of all of them.
     """
 
     def __init__(self) -> None:
         self._of_place: dict[Place, _OfPlace] = {}
+        self.metadata_size = 0
 
     def __bool__(self) -> bool:
         return bool(self._of_place)
@@ -104,12 +109,19 @@ class PendingOffsets:
         if of_place is None:
             of_place = self._of_place[place] = _OfPlace()
         else:
-            of_place.by_producer.pop(producer_id, None)  # so that the new one becomes the last one
+            former = of_place.by_producer.pop(producer_id, None)  # so that the new one becomes the last one
+            if former is not None:
+                self._resize(of_place, -len(former.committed.metadata))
         of_place.newest = record_offset
         pending = of_place.by_producer[producer_id] = PendingOffset(
             producer_id, place, record_offset, committed, of_place
         )
+        self._resize(of_place, len(committed.metadata))
         return pending
+
+    def _resize(self, of_place: _OfPlace, characters: int) -> None:
+        of_place.metadata_size += characters
+        self.metadata_size += characters
 
     def remove(self, pending: PendingOffset, commits: bool) -> None:
         """Remove a pending offset that was not dropped, because its transaction ends.
@@ -118,6 +130,7 @@ class PendingOffsets:
         """
         of_place = self._of_place[pending.place]
         del of_place.by_producer[pending.producer_id]
+        self._resize(of_place, -len(pending.committed.metadata))
         if not of_place.by_producer:
             del self._of_place[pending.place]
         elif commits:
@@ -134,6 +147,7 @@ class PendingOffsets:
         of_place = self._of_place.pop(place, None)
         if of_place is not None:
             of_place.dropped = True
+            self.metadata_size -= of_place.metadata_size
 
 
 class Guard:

@@ -5,7 +5,7 @@ each sample; a test checks that the output here equals theirs. prometheus_client
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ Value = int | float
 _SHORT = 60  # no text of so many characters has more bytes than a label may have
 _LINES = 2_000  # lines of a piece of the text
 FAMILY_SHARE = 16  # a family may use 1 / 16 of the bytes for labels that clients choose
-LEAST_LINE = 100  # about the bytes of the shortest line of a series of a partition and a group
+LINE_BYTES = 120  # of a line at most, beside the values of labels that clients choose and the topic
 
 
 class TextLimit:
@@ -34,10 +34,9 @@ class TextLimit:
         self._of_family = most_bytes // FAMILY_SHARE
         self.left_out = 0
 
-    @property
-    def series(self) -> int:
-        """The largest number of series of one family for which it is worth while to collect values."""
-        return self._of_family // LEAST_LINE
+    def shares(self, number: int) -> "Shares":
+        """Divide the room of one family."""
+        return Shares(min(self._left, self._of_family), number)
 
     def lines(self, lines: Iterator[str]) -> Iterator[str]:
         """Yield the first lines of a family with labels of clients, as far as there is room; count the others."""
@@ -50,6 +49,30 @@ class TextLimit:
             room -= size
             self._left -= size
             yield line
+
+
+class Shares:
+    """Divides the room of a family: each owner of series receives an equal share, and what it does not use is for the others.
+
+    :param room: in bytes. :param owners: the number of calls of `take`; those with the fewest series come first.
+    """
+
+    def __init__(self, room: int, owners: int) -> None:
+        self._room = room
+        self._owners = owners
+
+    def take(self, sizes: Sequence[int]) -> int:
+        """How many of the next owner's lines, from the first one on, have room. :param sizes: of lines, in bytes."""
+        share = self._room // self._owners
+        self._owners -= 1
+        taken = count = 0
+        for size in sizes:
+            if taken + size > share:
+                break
+            taken += size
+            count += 1
+        self._room -= taken
+        return count
 
 
 class Labels:

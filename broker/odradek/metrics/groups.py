@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek._ext.shm.overview import Partition
-from odradek.metrics.exposition import Family, Labels, Sample, TextLimit
+from odradek.metrics.client_labels import cut
+from odradek.metrics.exposition import LINE_BYTES, Family, Labels, Sample, Shares, TextLimit, escape
 from odradek.metrics.group_rows import GroupRow
 from odradek.metrics.lag import EndHistory
 from odradek.metrics.names import METRICS
@@ -18,6 +19,9 @@ from odradek.metrics.partitions import Rows, serves
 STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
 """Kafka's names of group states, of both protocols."""
 
+
+MOST_LAGS = 250_000
+"""The largest number of partitions of groups whose lag one scrape computes."""
 
 READER_ENDS_AFTER_MS = 2 * 60_000
 """The series of a reader end this long after the last connection that read the partition was closed or stopped reading it. A
@@ -85,6 +89,12 @@ def committed_offsets(group: GroupRow, rows: Rows) -> dict[str, dict[int, int]]:
     return found
 
 
+def _sums_of(group_id: str, topic: str, committed: Mapping[int, int], lags: Mapping[tuple[str, int], Lag]) -> _Sums:
+    known = [lags[topic, number].lag for number in committed if (topic, number) in lags]
+    labels = Labels(consumergroup=group_id, topic=topic)
+    return _Sums(labels, sum(committed.values()), sum(known) if known else None, len(committed) - len(known))
+
+
 def group_families(
     groups: Sequence[GroupRow],
     rows: Rows,
@@ -96,32 +106,41 @@ def group_families(
 ) -> Iterator[Family]:
     """Yield kafka_exporter's families of groups, and the lag in seconds.
 
-    The groups with the fewest partitions come first: so one with very many does not push the others out if the text is limited.
+    If the text is limited, each group has an equal part of each family, and its series with the smallest lag are left out: a
+    group with very many partitions does not push others out, and is not left out itself. So a group is complete unless it has
+    more than its part, and of each group the lags that somebody would act on are there. The number of partitions whose lag is
+    computed is divided in the same way; of a group with more than its part only the members are shown.
 
     :param topics: topics that have series. :param names: groups that have series.
     """
     offsets: list[tuple[Labels, int]] = []
     places: list[tuple[Labels, Lag]] = []
     sums: list[_Sums] = []
-    for group in sorted(groups, key=size_of):
-        if group.group_id not in names:
-            continue
-        if len(offsets) + size_of(group) > limit.series:
+    named = sorted((group for group in groups if group.group_id in names), key=size_of)
+    of_work, of_partitions, of_sums = Shares(MOST_LAGS, len(named)), limit.shares(len(named)), limit.shares(len(named))
+    for group in named:
+        if not of_work.take([size_of(group)]):
             limit.left_out += 3 * size_of(group) + 3 * len(group.offsets)
             continue
-        of_topic: dict[str, list[Lag]] = {}
-        for lag in group_lags(group, rows, history, now_ms):
-            of_topic.setdefault(lag.topic, []).append(lag)
-        for topic, committed in committed_offsets(group, rows).items():
-            if topic not in topics:
-                continue
-            group_id, lags = group.group_id, of_topic.get(topic, [])
-            place = {number: Labels(consumergroup=group_id, topic=topic, partition=str(number)) for number in committed}
-            offsets += [(place[number], offset) for number, offset in committed.items()]
-            places += [(place[lag.partition], lag) for lag in lags]
-            unknown = len(committed) - len(lags)
-            known = sum(lag.lag for lag in lags) if lags else None
-            sums.append(_Sums(Labels(consumergroup=group_id, topic=topic), sum(committed.values()), known, unknown))
+        size = LINE_BYTES + len(escape(cut(group.group_id)).encode("utf-8", "replace"))
+        lags = {(lag.topic, lag.partition): lag for lag in group_lags(group, rows, history, now_ms)}
+        committed = {topic: of for topic, of in committed_offsets(group, rows).items() if topic in topics}
+        shown = [(topic, number) for topic, of in committed.items() for number in of]
+        count = of_partitions.take([size + len(topic) for topic, _ in shown])
+        if count < len(shown):
+            limit.left_out += 3 * (len(shown) - count)
+            shown = sorted(shown, key=lambda place: lags[place].lag if place in lags else -1, reverse=True)[:count]
+        for topic, number in shown:
+            labels = Labels(consumergroup=group.group_id, topic=topic, partition=str(number))
+            offsets.append((labels, committed[topic][number]))
+            if (topic, number) in lags:
+                places.append((labels, lags[topic, number]))
+        of_topics = [_sums_of(group.group_id, topic, of, lags) for topic, of in committed.items()]
+        count = of_sums.take([size + len(topic) for topic in committed])
+        if count < len(of_topics):
+            limit.left_out += 3 * (len(of_topics) - count)
+            of_topics = sorted(of_topics, key=lambda row: -1 if row.lag is None else row.lag, reverse=True)[:count]
+        sums += of_topics
     prefix = "kafka_consumergroup_"
     yield Family(METRICS[prefix + "current_offset"], [("", labels, offset) for labels, offset in offsets])
     yield Family(METRICS[prefix + "lag"], [("", labels, lag.lag) for labels, lag in places])

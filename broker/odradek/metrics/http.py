@@ -5,9 +5,10 @@ each connection has one request and a limited time for it and for its response.
 
 Connections have two kinds of places. Until its request has arrived, a connection has one of 32; at the limit, a new connection
 replaces one of the address with most of them, the one that has waited longest. Then a request for a page that takes memory and
-time (`/metrics`, `/usage`) needs one of 16 places, of which an address may have 8; without one it is answered at once with 503.
-The responses of health checks fit into any socket buffer, so they need no place: clients that do not read their pages, or
-that have the broker compute pages, keep no health check from its response.
+time (`/metrics`, `/usage`) needs one of 16 places, of which an address may have 8. If there is none, the new request takes the
+place of a page that its client does not read (`HttpServer.begin_page`), else it is answered at once with 503. The responses of
+health checks fit into any socket buffer, so they need no place: clients that do not read their pages, or that have the broker
+compute pages, keep no health check from its response. An address is a /64 network of IPv6.
 
 Requests for `/metrics` that arrive during a rendering share the next rendering.
 """
@@ -25,6 +26,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple
@@ -33,12 +35,15 @@ from urllib.parse import parse_qs, urlsplit
 from prometheus_client.exposition import choose_encoder
 
 from odradek.metrics.http_access import OPEN_PAGES, HttpTls
+from odradek.security.owners import network_of_peer
 
 log = logging.getLogger("odradek.reporter")
 
 MOST_CONNECTIONS = 32  # that have not sent their request
 MOST_PAGES = 16  # that are made or sent at the same time
 MOST_PAGES_OF_ADDRESS = 8
+STALLED_S = 1.0  # a page of which the client reads nothing for so long makes room for another one
+UNFAIR_SHARES = 2  # an address with more than so many times the pages of another makes room for it
 PATIENCE_S = 10.0  # maximum time until a request has arrived
 RESPONSE_S = 30.0  # maximum time in which a client must read its response
 LONGEST_S = 60.0  # maximum time of a connection
@@ -177,11 +182,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(_UNAUTHORIZED)
         elif url.path not in _LARGE_PAGES:
             self._answer(url.path, url.query)
-        elif self.server.begin_page(self.client_address[0]):
+        elif self.server.begin_page(self.connection, self.client_address[0]):
             try:
                 self._answer(url.path, url.query)
             finally:
-                self.server.end_page(self.client_address[0])
+                self.server.end_page(self.connection)
         else:
             self._send(_BUSY)
 
@@ -270,10 +275,19 @@ class _Handler(BaseHTTPRequestHandler):
                 if left <= 0:
                     raise TimeoutError(f"the client did not read its response within {RESPONSE_S:g} s")
                 self.connection.settimeout(left)
+                self.server.reads_page(self.connection)
                 self.wfile.write(piece[first : first + PIECE_BYTES])
 
     def log_message(self, format: str, *args: object) -> None:
         """Do not log requests; malformed requests get an error response."""
+
+
+@dataclass
+class _Page:
+    """A large page. :param read_at: when its client had read all that was sent; None while the page is made."""
+
+    network: str
+    read_at: float | None = None
 
 
 class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
@@ -297,7 +311,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self._lock = threading.Lock()
         self._waiting: dict[socket.socket, tuple[float, str]] = {}  # without a request: (time of accept, address)
         self._answered: dict[socket.socket, float] = {}  # whose request has arrived: time of accept
-        self._pages: Counter[str] = Counter()  # being made or sent, by address
+        self._pages: dict[socket.socket, _Page] = {}  # being made or sent
         self._thread = threading.Thread(target=self.serve_forever, args=(LOOK_EVERY_S,), name="http", daemon=True)
 
     def start(self) -> None:
@@ -322,20 +336,45 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             if place is not None:
                 self._answered[connection] = place[0]
 
-    def begin_page(self, address: str) -> bool:
-        """Take a place for a large page; return whether there is one for the address."""
+    def begin_page(self, connection: socket.socket, address: str) -> bool:
+        """Take a place for a large page; return whether there is one for the address.
+
+        At a limit the new page takes the place of one that its client has not read for the longest time, if that is more than
+        STALLED_S: at the limit of its address, one of that address. If all clients read, or their pages are being made, it
+        takes the place of the oldest page of the address with most of them, if that has more than UNFAIR_SHARES times as many.
+        """
+        network, now = network_of_peer(address), time.monotonic()
         with self._lock:
-            if self._pages.total() >= MOST_PAGES or self._pages[address] >= MOST_PAGES_OF_ADDRESS:
-                return False
-            self._pages[address] += 1
+            counts = Counter(page.network for page in self._pages.values())
+            own_limit = counts[network] >= MOST_PAGES_OF_ADDRESS
+            if own_limit or len(self._pages) >= MOST_PAGES:
+                stalled = [
+                    connection
+                    for connection, page in self._pages.items()
+                    if page.read_at is not None
+                    and now - page.read_at > STALLED_S
+                    and (page.network == network or not own_limit)
+                ]
+                if stalled:
+                    self._cut(min(stalled, key=lambda connection: self._pages[connection].read_at or now))
+                else:
+                    crowd, most = counts.most_common(1)[0]
+                    if own_limit or most <= UNFAIR_SHARES * (counts[network] + 1):
+                        return False
+                    self._cut(next(connection for connection, page in self._pages.items() if page.network == crowd))
+            self._pages[connection] = _Page(network)
             return True
 
-    def end_page(self, address: str) -> None:
-        """Release a place that `begin_page` has taken."""
+    def reads_page(self, connection: socket.socket) -> None:
+        """Note that the client of a large page has read what was sent so far, or that sending begins."""
         with self._lock:
-            self._pages[address] -= 1
-            if not self._pages[address]:
-                del self._pages[address]
+            if (page := self._pages.get(connection)) is not None:
+                page.read_at = time.monotonic()
+
+    def end_page(self, connection: socket.socket) -> None:
+        """Release the place that `begin_page` has taken, if no other page has it yet."""
+        with self._lock:
+            self._pages.pop(connection, None)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for an accepted connection; at the limit, close the oldest connection without a request of the address
@@ -349,7 +388,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
                         key=lambda waiting: (-counts[self._waiting[waiting][1]], self._waiting[waiting][0]),
                     )
                 )
-            self._waiting[request] = time.monotonic(), client_address[0]
+            self._waiting[request] = time.monotonic(), network_of_peer(client_address[0])
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
@@ -366,6 +405,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def _cut(self, connection: socket.socket) -> None:
         self._waiting.pop(connection, None)
         self._answered.pop(connection, None)
+        self._pages.pop(connection, None)
         try:
             socket.socket.shutdown(connection, socket.SHUT_RDWR)  # its thread sees the end, and closes
         except OSError:

@@ -31,7 +31,9 @@ metrics, and from Odradek (`odradek_`). A metric of type untyped is a gauge whos
   added later begins with the value 0. `metrics.max.clients` also limits the number of groups with series.
 - Ids that clients choose are cut at 240 bytes, with `~` and a hash of the whole id at the end, so that they stay different.
   `metrics.max.bytes` limits the bytes of series with such labels; `odradek_metrics_left_out_series` is the number of series
-  that a scrape omits. It omits series of groups with many partitions first.
+  that a scrape omits. Each group has an equal part of a metric's bytes, and what a group does not use is for larger ones; of a
+  group with more, the broker omits the partitions, and the sums of topics, with the smallest lag. A scrape computes the lag in
+  at most 250,000 partitions, divided in the same way; of a group with more than its part it shows only the members.
 - The sum of an `odradek_usage_*` metric over all labels is the broker's total, without the counts of clients that were removed.
   Add up `requests` either with `topic=""`, which counts all requests, or over the topics, which count the requests that named
   them.

@@ -1,5 +1,5 @@
-"""Limits log lines about refused connections: one line for each address and minute, with the number of those that
-were not logged.
+"""Limits log lines about refused connections: one line for each address (of IPv6 each /64 network) and minute, with the
+number of those that were not logged.
 
 Used in a worker's event loop.
 """
@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from odradek.net.line_limit import LineLimit
+from odradek.security.owners import network_of_peer
 
 
 class FailureLog:
@@ -22,13 +23,13 @@ class FailureLog:
     def admit(self, peer: str, text: str) -> str | None:
         """The text to log about a connection of `peer` (address and port), or None if this address had a line within
         a minute."""
-        address = peer.rpartition(":")[0]
+        address = network_of_peer(peer)
         return self._admit(address, address, text)
 
     def admit_reason(self, peer: str, reason: str) -> str | None:
         """The text to log, or None if this address had a line with this reason within a minute. `reason` must be one of a few
         constant texts: each takes one of the places for addresses."""
-        address = peer.rpartition(":")[0]
+        address = network_of_peer(peer)
         return self._admit(f"{address} {reason}", address, reason)
 
     def _admit(self, key: str, address: str, text: str) -> str | None:

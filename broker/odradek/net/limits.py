@@ -1,6 +1,7 @@
 """The limits of open connections, in total, per listener and per address, and of new connections per second (KIP-402, KIP-612).
 
-Connections are counted by id, so no close is counted twice.
+Connections are counted by id, so no close is counted twice. IPv6 addresses are counted by their /64 networks, because one host
+usually has all addresses of it, except addresses for which a limit is set by name.
 
 The acceptor owns the counts. A connection counts from its acceptance until its worker reports that it is closed, or dies.
 """
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 from odradek.config.key import MAX_INT
 from odradek.quotas.rate import RatesByName, WindowedRate
+from odradek.security.owners import network_of_peer
 
 
 def canonical_address(host: str) -> str:
@@ -104,7 +106,7 @@ class ConnectionLimits:
         self.of_open = limits.of_open
         self.address_rate = address_rate
         self._clock_ms = clock_ms
-        self._address_of: dict[int, tuple[str, int]] = {}
+        self._counted: dict[int, tuple[str, int]] = {}
         self._count: Counter[str] = Counter()
         self._of_listener: Counter[int] = Counter()
         self._rate = WindowedRate(windows, window_ms)
@@ -123,17 +125,17 @@ class ConnectionLimits:
         return self.limits.total
 
     def __len__(self) -> int:
-        return len(self._address_of)
+        return len(self._counted)
 
     @property
     def full(self) -> bool:
         """Whether the total limit is reached."""
-        return len(self._address_of) >= self.limits.total
+        return len(self._counted) >= self.limits.total
 
     @property
     def excess(self) -> int:
         """How many connections are open above the total limit: the protected listener accepted them."""
-        return max(0, len(self._address_of) - self.limits.total)
+        return max(0, len(self._counted) - self.limits.total)
 
     def of_listener(self, index: int) -> ListenerLimits:
         """The limits of a listener."""
@@ -142,7 +144,7 @@ class ConnectionLimits:
     def listener_full(self, index: int) -> bool:
         """Whether the listener must not accept another connection now, because of its own limit or the total one."""
         limits = self.of_listener(index)
-        if len(self._address_of) >= self.limits.total and not limits.protected:
+        if len(self._counted) >= self.limits.total and not limits.protected:
             return True
         return self._of_listener[index] >= limits.connections
 
@@ -173,29 +175,34 @@ class ConnectionLimits:
     def address_wait_ms(self, address: str) -> int:
         """Count a new connection of an address. Returns 0, or after how long the connection must be closed instead of
         served."""
-        limit = self.address_rate(address)
-        return 0 if limit is None else self._address_rates.admit(address, limit, self._clock_ms())
+        limit, network = self.address_rate(address), network_of_peer(address)
+        name = network if limit == self.address_rate(network) else address
+        return 0 if limit is None else self._address_rates.admit(name, limit, self._clock_ms())
 
     def refusal(self, address: str) -> str | None:
         """The reason to refuse one more connection from this canonical address; None if it is allowed."""
-        limit = self.limits.overrides.get(address, self.limits.per_address)
-        if self._count[address] >= limit:
-            return f"{address} has reached max.connections.per.ip={limit}"
+        limit, name = self.limits.overrides.get(address, self.limits.per_address), self._counted_as(address)
+        if self._count[name] >= limit:
+            return f"{name} has reached max.connections.per.ip={limit}"
         return None
+
+    def _counted_as(self, address: str) -> str:
+        return address if address in self.limits.overrides else network_of_peer(address)
 
     def add(self, connection_id: int, address: str, listener_index: int = 0) -> None:
         """Count a connection."""
-        self._address_of[connection_id] = address, listener_index
-        self._count[address] += 1
+        name = self._counted_as(address)
+        self._counted[connection_id] = name, listener_index
+        self._count[name] += 1
         self._of_listener[listener_index] += 1
 
     def remove(self, connection_id: int) -> None:
         """Stop counting a connection; does nothing if it is not counted."""
-        known = self._address_of.pop(connection_id, None)
+        known = self._counted.pop(connection_id, None)
         if known is None:
             return
-        address, listener_index = known
+        name, listener_index = known
         self._of_listener[listener_index] -= 1
-        self._count[address] -= 1
-        if not self._count[address]:
-            del self._count[address]
+        self._count[name] -= 1
+        if not self._count[name]:
+            del self._count[name]

@@ -40,6 +40,10 @@ log = logging.getLogger("odradek.controller")
 STOP_WITHIN_S = 8.0
 """The time in seconds that a broker that stops waits for requests to ZooKeeper under way."""
 RETRY_S = 1.0
+REFUSES = (
+    "; until then this broker refuses produce requests with acks=0 and acks=1 to partitions with other replicas, from half the"
+    " session timeout after the end of the former coordinator process on: another broker may lead them"
+)
 """The time in seconds between two attempts to join the cluster."""
 TAKEN_FOR_TIMEOUTS = 2.0
 """For how many session timeouts a broker that starts waits for the end of another registration with its id or address."""
@@ -131,7 +135,8 @@ class ClusterService:
                 if isinstance(error, WrongCluster) and not self.is_registered:
                     raise
                 servers = self._context.config["zookeeper.connect"]
-                log.warning("waiting for ZooKeeper at %s: %s; retrying in %g s", servers, error, RETRY_S)
+                refuses = REFUSES if self.is_registered else ""
+                log.warning("waiting for ZooKeeper at %s: %s; retrying in %g s%s", servers, error, RETRY_S, refuses)
                 await asyncio.sleep(RETRY_S)
             except BrokerIdTaken as error:
                 if taken_until is None:

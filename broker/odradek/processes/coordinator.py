@@ -58,11 +58,12 @@ from odradek.processes.metering import BusyTime, UncountedErrors, count_errors_o
 from odradek.processes.peer_security import peer_security_of
 from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.processes.store_service import SWEEP_RETRY_S, StoreService, Unfinished
-from odradek.processes.store_thread import StoreThread, Work, owner_of_request
+from odradek.processes.store_thread import StoreThread, Work
 from odradek.processes.token_credentials import Derivation, TokenCredentials
 from odradek.processes.topic_waits import TopicWaits
 from odradek.processes.transaction_service import TransactionService
 from odradek.processes.turns import Turns
+from odradek.security.owners import owner_of
 from odradek.security.sasl.scram_credential import BY_NAME
 from odradek.security.sasl.settings import key_sources
 from odradek.shm.removed_files import RemovedFiles
@@ -134,6 +135,7 @@ class Coordinator:
             self._loop, len(BY_NAME) * context.config.integer("odradek.delegation.tokens.max")
         )
         self._removed_files = RemovedFiles(sweep_append_files)
+        self._stepping: set[asyncio.Task[Any]] = set()  # of requests whose steps the store thread executes
         self._stopped = asyncio.Event()
         self._ending = False  # the supervisor stops the broker
         self._busy = BusyTime()
@@ -181,7 +183,7 @@ class Coordinator:
         if self._ticker is not None:
             self._ticker.cancel()
         await self._server.stop(STOP_LIMIT_S)
-        await self._in_store_thread(self._store_service.close)
+        await self._close_store()
         if self._cluster is not None:
             await self._cluster.close()
         self._thread.shutdown()
@@ -194,7 +196,9 @@ class Coordinator:
 
     async def _join(self, cluster: ClusterService) -> None:
         """Join the cluster. The broker serves only after its first registration. The successor of a coordinator that died
-        serves at once, even if ZooKeeper does not answer, because produce and fetch requests do not need it."""
+        serves at once, even if ZooKeeper does not answer, because fetch requests and produce requests with acks=all do not need
+        it. Those with acks=0 and acks=1 are refused from half the session timeout after the end of its predecessor on, until it
+        has reached ZooKeeper (decision 30)."""
 
         def ended(joining: "asyncio.Task[None]") -> None:
             if not joining.cancelled() and joining.exception() is not None:
@@ -212,6 +216,14 @@ class Coordinator:
     async def _in_store_thread(self, work: Callable[[], None]) -> None:
         await self._loop.run_in_executor(self._thread, work)
 
+    async def _close_store(self) -> None:
+        """Close the store after all steps of requests that are queued, or that must be executed because their change must not
+        stay half done. Requests that were not answered by now have been cancelled: their workers answer them with a retriable
+        error."""
+        if self._stepping:  # the cancelled ones queue their last steps
+            await asyncio.wait(self._stepping, timeout=STOP_LIMIT_S)
+        await asyncio.wrap_future(self._thread.submit_last(self._store_service.close, STOP_LIMIT_S))
+
     async def _in_steps(self, steps: Steps, request: Arrival | None = None) -> Any:
         """Execute the steps of a generator in the store thread, other work between them. Returns what the generator returns. If
         the client disconnects, the generator is closed, as soon as it has not to go on.
@@ -221,7 +233,7 @@ class Coordinator:
         job = Stepwise(steps)
         owner, kind = OFFSETS_IN_TREE, Work.REQUESTS
         if request is not None:
-            owner = owner_of_request(request.context.principal, request.context.peer)
+            owner = owner_of(request.context.principal, request.context.peer)
             kind = Work.CREDENTIALS if request.kind == Kind.CREDENTIAL else Work.REQUESTS
 
         def step() -> bool:
@@ -232,12 +244,17 @@ class Coordinator:
                 if request is not None:
                     request.work_us += (time.perf_counter_ns() - began) // 1000
 
+        task = asyncio.current_task()
+        assert task is not None
+        self._stepping.add(task)
         try:
             while await asyncio.wrap_future(self._thread.submit_for(owner, kind, step)):
                 pass
         except asyncio.CancelledError:
             self._abandon(job, owner, kind)
             raise
+        finally:
+            self._stepping.discard(task)
         return job.result
 
     def _abandon(self, job: Stepwise, owner: str, kind: Work) -> None:

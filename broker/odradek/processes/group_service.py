@@ -30,6 +30,7 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import group_values
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.coordination.environment import EndMarker, LogBatch
+from odradek.groups import metadata_limits
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.offsets import offset_record
 from odradek.groups.settings import ConsumerSettings, GroupSettings
@@ -46,7 +47,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import txn_offset_commit
 from odradek.protocol.schemas.header import decode_request_header
-from odradek.quotas.new_names import GROUPS, LENGTH_KEY
+from odradek.quotas.new_names import GROUPS, configured
 
 log = logging.getLogger("odradek.groups")
 
@@ -71,12 +72,8 @@ def settings_of(config: BrokerConfig) -> GroupSettings:
         max_member_bytes=config.integer("message.max.bytes"),
         offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
         offsets_retention_ms=config.integer("offsets.retention.minutes") * MINUTE_MS,
-        names=replace(
-            GROUPS,
-            most=config.integer("odradek.groups.max"),
-            most_of_client=config.integer("odradek.groups.max.per.client"),
-            length=config.integer(LENGTH_KEY),
-        ),
+        names=configured(GROUPS, config),
+        metadata=metadata_limits.configured(config),
     )
 
 

@@ -2,9 +2,9 @@
 
 The handler of each process has a `LineLimits`, so no log call can be forgotten. A kind is a place in the source: the logger,
 the constant text, the line number of a call, and `line_kind` in its `extra` if one text has several kinds. Of each kind, a
-client address gets `OF_ADDRESS` lines in a minute, and all lines of the kind together `OF_KIND`. What is left out is counted,
-and a line of the same logger says so after the minute, before the next message of the process. Lines of level DEBUG and below
-are not limited: somebody has asked for them.
+client address (of IPv6 a /64 network) gets `OF_ADDRESS` lines in a minute, and all lines of the kind together `OF_KIND`.
+What is left out is counted, and a line of the same logger says so after the minute, before the next message of the process.
+Lines of level DEBUG and below are not limited: somebody has asked for them.
 
 The threads of a process use it without a lock: at worst, a count is one too low.
 """
@@ -13,6 +13,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
+
+from odradek.security.owners import network_of_peer
 
 PERIOD_S = 60.0
 OF_ADDRESS = 20
@@ -75,9 +77,6 @@ class LineLimits(logging.Filter):
 
 
 def address_of(fields: Mapping[str, object]) -> str:
-    """The address of a client without its port; empty if the line names none. :param fields: those of a record."""
+    """The network of a client; empty if the line names none. :param fields: those of a record."""
     peer = fields.get("client_address")
-    if not isinstance(peer, str):
-        return ""
-    host, colon, port = peer.rpartition(":")
-    return host if colon and port.isdigit() and (host.endswith("]") or ":" not in host) else peer
+    return network_of_peer(peer) if isinstance(peer, str) else ""

@@ -1,6 +1,6 @@
-"""Log lines about failed logins: one for each address, mechanism and reason in a minute, but at most `MOST_REASONS` lines for
-an address, with the number of failures since the last one. So a client that fails again and again does not hide why another
-client of its address fails, and no client fills the log.
+"""Log lines about failed logins: one for each address (of IPv6 each /64 network), mechanism and reason in a minute, but at most
+`MOST_REASONS` lines for an address, with the number of failures since the last one. So a client that fails again and again
+does not hide why another client of its address fails, and no client fills the log.
 
 A worker owns one `LoginFailures` and uses it only in its loop.
 """
@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 
 from odradek.net.line_limit import PERIOD_S, LineLimit
+from odradek.security.owners import network_of_peer
 
 log = logging.getLogger("odradek.security")
 
@@ -25,9 +26,9 @@ class LoginFailures:
 
     def note(self, peer: str, listener: str, mechanism: str, reason: str) -> None:
         """A login failed. :param peer: address and port of the client."""
-        address = peer.rpartition(":")[0] or peer
-        missing = self._of_reason.admit(f"{address} {listener} {mechanism} {reason[:200]}")
-        if missing is None or all(limit.admit(address) is None for limit in self._limits):
+        address, network = peer.rpartition(":")[0] or peer, network_of_peer(peer)
+        missing = self._of_reason.admit(f"{network} {listener} {mechanism} {reason[:200]}")
+        if missing is None or all(limit.admit(network) is None for limit in self._limits):
             return
         more = f"; {missing} logins from this address failed in the same way before" if missing else ""
         log.warning(

@@ -8,22 +8,22 @@ import asyncio
 import logging
 from collections import deque
 
-from odradek.api.group_call import host_of
 from odradek.api.stepwise import Steps, Stepwise
 from odradek.net.forward_frames import Status
 from odradek.processes.forwarded import ServedRequest
 from odradek.processes.slices import LoopSlices
+from odradek.security.owners import owner_of
 
 log = logging.getLogger("odradek.requests")
 
 
 class RequestSteps:
-    """See the module. Of the requests from one address, one is executed at a time, so that a client with many connections needs
-    no more memory and no more time than one with one connection."""
+    """See the module. Of the requests of one owner (`owner_of`), one is executed at a time, so that a client with many
+    connections needs no more memory and no more time than one with one connection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._slices = LoopSlices(loop)
-        self._queues: dict[str, deque[_Work]] = {}  # by address: the first request is executed, the others wait
+        self._queues: dict[str, deque[_Work]] = {}  # by owner: the first request is executed, the others wait
 
     def begin(self, request: ServedRequest, steps: Steps) -> None:
         """Execute the first step now, and the others in later turns of the loop.
@@ -35,8 +35,8 @@ class RequestSteps:
         work = _Work(request, steps)
         if not work.steps.step():
             return
-        address = host_of(request.context.peer)
-        queue = self._queues.setdefault(address, deque())
+        owner = owner_of(request.context.principal, request.context.peer)
+        queue = self._queues.setdefault(owner, deque())
         queue.append(work)
 
         def gone() -> None:
@@ -46,15 +46,15 @@ class RequestSteps:
 
         request.when_gone(gone)
         if len(queue) == 1:
-            self._slices(lambda: self._continue(address, queue))
+            self._slices(lambda: self._continue(owner, queue))
 
-    def _continue(self, address: str, queue: deque[_Work]) -> bool:
-        """Execute a step of the first request of an address; returns whether there are more."""
+    def _continue(self, owner: str, queue: deque[_Work]) -> bool:
+        """Execute a step of the first request of an owner; returns whether there are more."""
         if not queue[0].step():
             queue.popleft()
         if queue:
             return True
-        del self._queues[address]
+        del self._queues[owner]
         return False
 
 

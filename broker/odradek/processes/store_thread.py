@@ -6,17 +6,17 @@ queue, and the owners take turns. The thread chooses the next step when it is fr
 
 Each kind of work (`Work`) has queues of its own, and the kinds take turns: a client with many admin requests keeps neither
 others from logging in nor the broker from its own work, and clients that log in do not keep admin requests waiting.
+
+The job that closes the store (`submit_last`) has no turn: it waits until all queues are empty.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
-
-import odradek._ext.shm.owners as owners
-from odradek.security.acl import ANONYMOUS
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -55,14 +55,6 @@ class Rotation(Generic[Job]):
         return job
 
 
-def owner_of_request(principal: str, peer: str) -> str:
-    """The owner of a client's requests: its user; of a client without a login its address (of IPv6 the /64 network).
-
-    :param peer: address and port.
-    """
-    return str(owners.number_of(peer)) if principal in ("", ANONYMOUS) else principal
-
-
 class StoreThread(Executor):
     """See the module. `submit` is for work of the broker itself.
 
@@ -74,6 +66,7 @@ class StoreThread(Executor):
         self._lock = threading.Lock()
         self._jobs: list[Rotation[tuple[Future[Any], Callable[[], Any]]]] = [Rotation() for _ in Work]
         self._last = 0  # the kind of the last job
+        self._closing: tuple[float, Future[Any], Callable[[], Any]] | None = None
 
     def submit(self, work: Callable[..., Result], /, *arguments: Any, **named: Any) -> Future[Result]:
         """Execute `work(...)` in the thread."""
@@ -84,18 +77,27 @@ class StoreThread(Executor):
         future: Future[Result] = Future()
         with self._lock:
             self._jobs[kind].put(owner, (future, work))
+        self._call_next(future)
+        return future
+
+    def submit_last(self, work: Callable[[], Result], within_s: float) -> Future[Result]:
+        """Execute `work()` when no other job is queued, including jobs that are queued while it waits, or after `within_s`."""
+        future: Future[Result] = Future()
+        with self._lock:
+            self._closing = time.monotonic() + within_s, future, work
+        self._call_next(future)
+        return future
+
+    def _call_next(self, future: "Future[Any]") -> None:
         try:
             self._pool.submit(self._next)
         except RuntimeError:  # it is shut down: nothing executes the job
             future.cancel()
             raise
-        return future
 
     def _next(self) -> None:
         with self._lock:
-            kinds = ((self._last + turn) % len(Work) for turn in range(1, len(Work) + 1))
-            self._last = next(kind for kind in kinds if self._jobs[kind])
-            future, work = self._jobs[self._last].take()
+            future, work = self._take()
         if not future.set_running_or_notify_cancel():
             return
         try:
@@ -104,6 +106,17 @@ class StoreThread(Executor):
             future.set_exception(error)
         else:
             future.set_result(result)
+
+    def _take(self) -> tuple[Future[Any], Callable[[], Any]]:
+        kinds = [(self._last + turn) % len(Work) for turn in range(1, len(Work) + 1)]
+        kind = next((kind for kind in kinds if self._jobs[kind]), None)
+        if self._closing is not None and (kind is None or time.monotonic() >= self._closing[0]):
+            _, future, work = self._closing
+            self._closing = None
+            return future, work
+        assert kind is not None, "each call is for one job"
+        self._last = kind
+        return self._jobs[kind].take()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Execute what was submitted, unless `cancel_futures`, and end the thread."""

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +54,7 @@ from odradek.processes.slot_marks import SlotMarks
 from odradek.processes.supervised_tasks import supervised
 from odradek.processes.transaction_metering import LoadTimes, TransactionMeter, report_of
 from odradek.protocol.errors import ErrorCode
-from odradek.quotas.new_names import LENGTH_KEY, TRANSACTIONAL_IDS
+from odradek.quotas.new_names import TRANSACTIONAL_IDS, configured
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Environment, Marker, Owner, Settings
 from odradek.transactions.environment import Place as TopicPartition
@@ -79,12 +78,7 @@ VERIFICATION_KEY = "transaction.partition.verification.enable"
 def settings_of(config: BrokerConfig) -> Settings:
     """The settings of the transaction coordinator, from the configuration."""
     return Settings(
-        names=replace(
-            TRANSACTIONAL_IDS,
-            most=config.integer("odradek.transactional.ids.max"),
-            most_of_client=config.integer("odradek.transactional.ids.max.per.client"),
-            length=config.integer(LENGTH_KEY),
-        ),
+        names=configured(TRANSACTIONAL_IDS, config),
         max_timeout_ms=config.integer("transaction.max.timeout.ms"),
         id_expiration_ms=config.integer("transactional.id.expiration.ms"),
         two_phase_commit=bool(config["transaction.two.phase.commit.enable"]),

@@ -22,6 +22,7 @@ HEADER_BYTES = 61
 LENGTH_END = 17  # end of the magic byte: enough to know the size and the format of a batch or message
 OPEN_LIMIT = 128 * 1024 * 1024
 OPENED_BUDGET = 256 * 1024 * 1024
+SCANNED_BUDGET = 4 * 1024 * 1024
 STEP_BYTES = 256 * 1024
 
 CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, UNSUPPORTED_VERSION = 2, 56, 35
@@ -56,13 +57,17 @@ ConversionResult = tuple[int, bytes, int]
 
 
 def conversion(
-    parts: Sequence[tuple[Any, ...]], budget: int, opened_budget: int = OPENED_BUDGET
+    parts: Sequence[tuple[Any, ...]],
+    budget: int,
+    opened_budget: int = OPENED_BUDGET,
+    scanned_budget: int = SCANNED_BUDGET,
 ) -> Generator[None, None, list[ConversionResult]]:
     """Convert all parts (tuples of the fields of `Part`) to message sets, a few batches or messages per step.
 
     The message sets together take at most `budget` bytes, except for a batch of an `at_least_one` part. The batches
     decompress to at most `opened_budget` bytes together, except for the last batch. Parts after a spent budget return
-    nothing.
+    nothing. Of `scanned_budget`, each part has an equal share: if so many bytes of its log contain no message, it ends without
+    messages, with the next offset.
     """
     results: list[ConversionResult] = []
     decompression = DecompressionBudget(opened_budget)
@@ -73,7 +78,8 @@ def conversion(
         part = Part(*fields)
         at_least_one = part.at_least_one and (budget > 0 or not any_result) and decompression.left > 0
         limit = min(part.limit, budget) if decompression.left > 0 else 0
-        result = yield from convert_part(part._replace(limit=limit, at_least_one=at_least_one), decompression)
+        part = part._replace(limit=limit, at_least_one=at_least_one)
+        result = yield from convert_part(part, decompression, scanned_budget // len(parts))
         any_result = any_result or bool(result[1])
         budget = max(0, budget - len(result[1]))
         results.append(result)
@@ -87,8 +93,10 @@ class DecompressionBudget:
         self.left = left
 
 
-def convert_part(part: Part, decompression: DecompressionBudget) -> Generator[None, None, ConversionResult]:
-    """Convert one part.
+def convert_part(
+    part: Part, decompression: DecompressionBudget, most_scanned: int = SCANNED_BUDGET
+) -> Generator[None, None, ConversionResult]:
+    """Convert one part. If `most_scanned` bytes from its beginning on contain no message, it ends there.
 
     A batch that cannot be converted ends the part; the next request, which starts with it, gets the error.
     """
@@ -96,6 +104,8 @@ def convert_part(part: Part, decompression: DecompressionBudget) -> Generator[No
     room, offset, at, end = part.limit, part.fetch_offset, part.position, part.position + part.extent
     step_from, left_before = at, decompression.left
     while at < end and decompression.left > 0 and (room > 0 or (part.at_least_one and not sets)):
+        if not sets and at > part.position and at - part.position >= most_scanned:
+            break
         if at - step_from >= STEP_BYTES or left_before - decompression.left >= STEP_BYTES:
             yield
             step_from, left_before = at, decompression.left

@@ -154,13 +154,13 @@ class TransactionCoordinator:
         keep_prepared: bool,
         then: ProducerCallback,
         client: str = "a client",
-        owner: int = NO_OWNER,
+        owner: str = "",
     ) -> None:
         """Give a producer its id and a new epoch, which fences the former producer of the transactional id, and abort the open
         transaction of that one.
 
         :param producer_id, epoch: the id and epoch that the producer had before (KIP-360), or -1.
-        :param client: the client as shown in log lines. :param owner: the number of its address.
+        :param client: the client as shown in log lines. :param owner: see `NewNames`.
         """
         code = self._init_error(transactional_id, timeout_ms, producer_id, epoch, enable_2pc, keep_prepared)
         shard = None

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from odradek.coordination.environment import GroupLog
 from odradek.protocol.errors import ErrorCode
-from odradek.quotas.new_names import TRANSACTIONAL_IDS, NameLimits
+from odradek.quotas.new_names import TRANSACTIONAL_IDS, CurrentLimits
 
 TransactionLog = GroupLog
 """One partition of `__transaction_state` that this broker leads.
@@ -154,7 +154,7 @@ class Settings:
         answers from memory that a producer cannot repeat wait for an append, see `Shards.confirm`.
     """
 
-    names: NameLimits = TRANSACTIONAL_IDS
+    names: CurrentLimits = TRANSACTIONAL_IDS
     max_timeout_ms: int = 900_000
     id_expiration_ms: int = 604_800_000
     two_phase_commit: bool = False

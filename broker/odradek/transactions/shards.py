@@ -16,7 +16,7 @@ from odradek.coordination.environment import LogBatch, Record, Timer, Timers
 from odradek.protocol import ProtocolError
 from odradek.protocol.errors import ErrorCode
 from odradek.quotas.new_names import NewNames
-from odradek.transactions.environment import NO_OWNER, NOT_WRITTEN, Environment, Place, Settings, TransactionLog
+from odradek.transactions.environment import NOT_WRITTEN, Environment, Place, Settings, TransactionLog
 from odradek.transactions.records import (
     busy_ids,
     facts_of,
@@ -386,7 +386,7 @@ class Shards:
 
     # -- writing ---------------------------------------------------------------------------------------------------------
 
-    def creation_error(self, transactional_id: str, owner: int, client: str) -> ErrorCode:
+    def creation_error(self, transactional_id: str, owner: str, client: str) -> ErrorCode:
         """The error for a client that would create an id; NONE if it may. :param owner: see `NewNames.full`."""
         if self.names.too_long(transactional_id, client):
             return ErrorCode.INVALID_REQUEST
@@ -400,7 +400,7 @@ class Shards:
         return shard is not None and (transactional_id in shard.active or transactional_id in shard.idle)
 
     def create(
-        self, shard: Shard, transactional_id: str, producer_id: int, timeout_ms: int, owner: int = NO_OWNER
+        self, shard: Shard, transactional_id: str, producer_id: int, timeout_ms: int, owner: str = ""
     ) -> Transaction:
         """Make a new id. Until its first record is acknowledged, it exists only in memory. :param owner: see `NewNames`."""
         self.names.created(transactional_id, owner)

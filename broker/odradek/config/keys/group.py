@@ -27,16 +27,28 @@ TITLE = "Consumer groups and their offsets."
 
 # fmt: off
 KEYS = (
-    ConfigKey("odradek.groups.max", INT, 100_000, Range(1), MEDIUM, READ_ONLY, NOW,
+    ConfigKey("odradek.groups.max", INT, 100_000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
         "The maximum number of consumer groups that a broker coordinates. A request that would create another one receives "
-        "POLICY_VIOLATION. Existing groups above the limit are loaded and served. Odradek's own key."),
-    ConfigKey("odradek.groups.max.per.client", INT, 10_000, Range(1), MEDIUM, READ_ONLY, NOW,
-        "The maximum number of existing consumer groups that one client address (of IPv6, one /64 network) has created at a "
-        "broker since its coordinator process started. A request that would create another one receives POLICY_VIOLATION. "
+        "POLICY_VIOLATION, but a client (a principal; without a login one address, of IPv6 one /64 network) that has created "
+        "fewer than 100 of them may create more, up to twice this number in all. Existing groups above the limit are loaded "
+        "and served. Odradek's own key."),
+    ConfigKey("odradek.groups.max.per.client", INT, 10_000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
+        "The maximum number of existing consumer groups that one client (a principal; without a login one address, of IPv6 "
+        "one /64 network) has created at a broker since its coordinator process started. A request that would create another "
+        "one receives POLICY_VIOLATION. Odradek's own key."),
+    ConfigKey("odradek.group.offset.metadata.max.bytes", INT, 16_777_216, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
+        "The maximum size, in characters, of all metadata that clients have committed with the offsets of one group. A commit "
+        "that would exceed it receives OFFSET_METADATA_TOO_LARGE. offset.metadata.max.bytes limits the metadata of one offset. "
         "Odradek's own key."),
-    ConfigKey("odradek.id.max.length", INT, 1000, Range(249, 32_767), MEDIUM, READ_ONLY, NOW,
-        "The maximum number of characters of the id of a new consumer group (a longer one receives INVALID_GROUP_ID), and "
-        "of a new transactional id (a longer one receives INVALID_REQUEST). Existing ids of any length are served. "
+    ConfigKey("odradek.group.offset.metadata.max.bytes.per.client", INT, 67_108_864, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
+        "The maximum size, in characters, of all metadata that clients have committed with the offsets of those groups that "
+        "one client (a principal; without a login one address, of IPv6 one /64 network) has created since the coordinator "
+        "process of the broker started. A commit of this client that would exceed it receives OFFSET_METADATA_TOO_LARGE. "
+        "Odradek's own key."),
+    ConfigKey("odradek.id.max.length", INT, 1000, Range(249, 32_767), MEDIUM, CLUSTER_WIDE, NOW,
+        "The maximum number of characters of the id of a new consumer group (a longer one receives INVALID_GROUP_ID), "
+        "of a new transactional id, and of the member id, group.instance.id, rack and protocol type of a new member of a group "
+        "(a longer one receives INVALID_REQUEST). Existing ids of any length are served. The client id of a member is cut. "
         "Odradek's own key."),
     ConfigKey("group.initial.rebalance.delay.ms", INT, 3000, Range(0), MEDIUM, READ_ONLY, NOW,
         "The time in ms that the first rebalance of an empty classic group waits for more members."),

@@ -112,10 +112,12 @@ KEYS = (
         "broker accepts no new connection until another one is closed. The listener of brokers, if there are others, still "
         "accepts: the connection of another listener that was idle for the longest time is closed instead."),
     ConfigKey("max.connections.per.ip", INT, MAX_INT, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
-        "The maximum number of open connections from one IP address. The broker closes further connections at once."),
+        "The maximum number of open connections from one IP address (of IPv6, from one /64 network). The broker closes "
+        "further connections at once."),
     ConfigKey("max.connections.per.ip.overrides", STRING, "",
         Pattern(r"|[^,]+:[0-9]+(,[^,]+:[0-9]+)*", "host:count, comma-separated"), MEDIUM, CLUSTER_WIDE, NOW,
-        "Values of max.connections.per.ip for single addresses or host names, as comma-separated host:count."),
+        "Values of max.connections.per.ip for single addresses or host names, as comma-separated host:count. An IPv6 address "
+        "in this list is counted by itself, and not with its /64 network."),
     ConfigKey("max.connection.creation.rate", INT, MAX_INT, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
         "The maximum number of new connections per second, for the broker, or for one listener with the prefix "
         "listener.name.NAME. Above it, the broker does not accept connections for up to a window (quota.window.size.seconds). "

@@ -24,13 +24,15 @@ TITLE = "Idempotent producers and transactions."
 
 # fmt: off
 KEYS = (
-    ConfigKey("odradek.transactional.ids.max", INT, 100_000, Range(1), MEDIUM, READ_ONLY, NOW,
+    ConfigKey("odradek.transactional.ids.max", INT, 100_000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
         "The maximum number of transactional ids that a broker coordinates. An InitProducerId request for another one receives "
-        "POLICY_VIOLATION. Existing ids above the limit are loaded and served. Odradek's own key."),
-    ConfigKey("odradek.transactional.ids.max.per.client", INT, 10_000, Range(1), MEDIUM, READ_ONLY, NOW,
-        "The maximum number of existing transactional ids that one client address (of IPv6, one /64 network) has created at a "
-        "broker since its coordinator process started. An InitProducerId request for another one receives POLICY_VIOLATION. "
-        "Odradek's own key."),
+        "POLICY_VIOLATION, but a client (a principal; without a login one address, of IPv6 one /64 network) that has created "
+        "fewer than 100 of them may create more, up to twice this number in all. Existing ids above the limit are loaded and "
+        "served. Odradek's own key."),
+    ConfigKey("odradek.transactional.ids.max.per.client", INT, 10_000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
+        "The maximum number of existing transactional ids that one client (a principal; without a login one address, of IPv6 "
+        "one /64 network) has created at a broker since its coordinator process started. An InitProducerId request for another "
+        "one receives POLICY_VIOLATION. Odradek's own key."),
     ConfigKey("producer.id.expiration.ms", INT, 86_400_000, Range(1), LOW, CLUSTER_WIDE, NOW,
         "The time in ms that a partition remembers an idempotent producer after its last append or retry, by the "
         "broker's clock. If a producer repeats a request later than that, the records may be appended twice."),
