@@ -19,12 +19,15 @@ from odradek.controller.cluster.context import LiveBroker
 from odradek.controller.cluster.requests import VERSIONS
 from odradek.metadata.store import Store, StoreError
 from odradek.net.peers import Address, Peer, PeerClosed, setup_ms
+from odradek.processes import own_tasks
 from odradek.protocol.registry import by_key
 
 if TYPE_CHECKING:
     from odradek.security.peers import PeerSecurity
 
 log = logging.getLogger("odradek.controller")
+
+CONTROLLER = "controller of the cluster"
 
 
 class BrokerChannels:
@@ -194,7 +197,9 @@ class ControllerService:
     def _done(self, work: "asyncio.Future[None]") -> None:
         if self._closed or work.cancelled():
             return
-        if (error := work.exception()) is None:
+        error = work.exception()
+        own_tasks.ran(CONTROLLER, None if error is None else {"": str(error) or repr(error)})
+        if error is None:
             self._waits_for = ""
             return
         if isinstance(error, StoreError):

@@ -34,6 +34,7 @@ from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.offsets import offset_record
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.net.forward_frames import ForwardReply, Kind, Status
+from odradek.processes import own_tasks
 from odradek.processes.coordinated_topic import CoordinatedTopic, Place
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.forwarded import AwaitedRequest
@@ -50,6 +51,7 @@ from odradek.quotas.new_names import GROUPS, LENGTH_KEY
 
 log = logging.getLogger("odradek.groups")
 
+EXPIRY_OF_OFFSETS = "expiry of committed offsets"
 MINUTE_MS = 60_000
 KAFKA = int(Kind.KAFKA)
 NO_TOPIC_ID = bytes(16)
@@ -468,8 +470,9 @@ class GroupService:
     # -- expiry ---------------------------------------------------------------------------------------------------
 
     def _expire_later(self) -> None:
-        interval_s = self._config.integer("offsets.retention.check.interval.ms") / 1000
-        self._expiry = self._loop.call_later(interval_s, self._expire)
+        interval_ms = self._config.integer("offsets.retention.check.interval.ms")
+        own_tasks.expect(EXPIRY_OF_OFFSETS, interval_ms)
+        self._expiry = self._loop.call_later(interval_ms / 1000, self._expire)
 
     def _expire(self) -> None:
         try:
@@ -477,7 +480,9 @@ class GroupService:
                 count = self.groups.expire()
                 if count:
                     log.info("deleting %d expired committed offsets", count)
-        except Exception:
+            own_tasks.ran(EXPIRY_OF_OFFSETS)
+        except Exception as error:
             log.exception("cannot delete expired committed offsets; retrying at the next check")
+            own_tasks.ran(EXPIRY_OF_OFFSETS, {"": repr(error)})
         finally:
             self._expire_later()

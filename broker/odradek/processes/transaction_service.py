@@ -38,6 +38,7 @@ from odradek.coordination.environment import LogBatch
 from odradek.coordination.gathering import gather
 from odradek.metrics.transactions import TransactionReport
 from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status
+from odradek.processes import own_tasks
 from odradek.processes.coordinated_topic import CoordinatedTopic
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.forwarded import AwaitedRequest, ServedRequest, decode_forwarded
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.transactions")
 
+TIMEOUTS_OF_TRANSACTIONS, EXPIRY_OF_IDS = "timeouts of transactions", "expiry of transactional ids"
 NONE = ErrorCode.NONE
 APPEND_TIMEOUT_MS = 30_000
 """The time in ms after which a client that waits for an append receives an error. The append itself is not cancelled."""
@@ -306,18 +308,25 @@ class TransactionService:
     def start(self) -> None:
         """Start with the partitions that this broker leads now."""
         self.follow()
-        self._every("transaction.abort.timed.out.transaction.cleanup.interval.ms", self._abort_timed_out)
-        self._every("transaction.remove.expired.transaction.cleanup.interval.ms", self._expire)
+        self._every(
+            TIMEOUTS_OF_TRANSACTIONS,
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+            self._abort_timed_out,
+        )
+        self._every(EXPIRY_OF_IDS, "transaction.remove.expired.transaction.cleanup.interval.ms", self._expire)
 
-    def _every(self, key: str, work: Callable[[], None]) -> None:
+    def _every(self, task: str, key: str, work: Callable[[], None]) -> None:
         interval_s = self._config.integer(key) / 1000
+        own_tasks.expect(task, self._config.integer(key))
         number = len(self._timer_handles)
 
         def due() -> None:
             try:
                 work()
-            except Exception:
-                log.exception("periodic work of the transaction coordinator failed; retrying in %g s", interval_s)
+                own_tasks.ran(task)
+            except Exception as error:
+                log.exception("the transaction coordinator's task '%s' failed; retrying in %g s", task, interval_s)
+                own_tasks.ran(task, {"": repr(error)})
             self._timer_handles[number] = self._loop.call_later(interval_s, due)
 
         self._timer_handles.append(self._loop.call_later(interval_s, due))
