@@ -38,7 +38,9 @@ _MARKERS = Signs(
 )
 _MIRROR = Signs("odradek_mirror_partition_stopped", "OdradekMirrorPartitionStopped", "odradek mirror status")
 _FLOWS = Signs("odradek_mirror_refresh_failures_total", "OdradekMirrorRefreshFails", "odradek mirror status")
-_GROUPS = Signs("odradek_mirror_bookkeeping_failures_total", "OdradekMirrorGroupsDoNotFollow", "odradek mirror groups")
+_LANES = Signs("odradek_mirror_failures_total", "OdradekMirrorFailures", "odradek mirror status")
+_WORKERS = Signs("odradek_mirror_lanes", "OdradekMirrorWithoutLanes", "odradek mirror status")
+_GROUPS = Signs("odradek_mirror_failing_jobs", "OdradekMirrorGroupsDoNotFollow", "odradek mirror groups")
 _PROCESS = Signs("odradek_process_up", "OdradekProcessDown, OdradekChildRestarting", "the process was restarted")
 _UNIT = Signs("", "OdradekUnitFailed", "the last run of the unit failed")
 _STRAY = Signs("odradek_stray_logs", "OdradekStrayLogs", "set aside as *-stray")
@@ -244,10 +246,11 @@ TASKS = (
     BackgroundTask(
         "expiry of committed offsets",
         "coordinator",
-        "an unexpected error",
+        "the tombstones cannot be appended to __consumer_offsets (too few in-sync replicas, a failed log directory)",
         "offsets of groups that ended are kept, and __consumer_offsets grows",
-        "the log contains the traceback; report it as a bug",
-        "odradek.groups: cannot delete expired committed offsets",
+        "`odradek partition explain` shows the state of the partition; repair what it names",
+        "odradek.groups: cannot write a change of a group to __consumer_offsets",
+        explained=True,
     ),
     BackgroundTask(
         "timeouts of transactions",
@@ -260,10 +263,11 @@ TASKS = (
     BackgroundTask(
         "expiry of transactional ids",
         "coordinator",
-        "an unexpected error",
+        "the tombstones cannot be appended to __transaction_state (too few in-sync replicas, a failed log directory)",
         "unused transactional ids are kept, and __transaction_state grows",
-        "the log contains the traceback; report it as a bug",
-        "odradek.transactions: the transaction coordinator's task '%s' failed",
+        "`odradek partition explain` shows the state of the partition; repair what it names",
+        "odradek.transactions: __transaction_state-%d: cannot write the tombstones of",
+        explained=True,
     ),
     BackgroundTask(
         "transaction markers",
@@ -461,6 +465,24 @@ TASKS = (
         "`odradek mirror status FILE --metrics HOST:PORT` shows the reason",
         "odradek.mirror: %s: partition %s-%d of the source is not mirrored to",
         _MIRROR,
+    ),
+    BackgroundTask(
+        "mirror's lanes",
+        "odradek-mirror@.service",
+        "each transaction of a lane fails",
+        "the partitions of the lane are not mirrored, and the lag grows",
+        "the log of the worker names the reason",
+        "odradek.mirror: %s: lane %d failed",
+        _LANES,
+    ),
+    BackgroundTask(
+        "mirror's workers",
+        "odradek-mirror@.service",
+        "no worker of a flow can join its group in the target, so no worker has lanes",
+        "nothing is mirrored, and no worker reports a lag",
+        "the log of the workers names the reason; grant READ on the group, or start the target's coordinator",
+        "odradek.mirror: the worker lost contact with group",
+        _WORKERS,
     ),
     BackgroundTask(
         "mirror's search for topics",

@@ -476,11 +476,13 @@ class GroupService:
 
     def _expire(self) -> None:
         try:
+            failures = None
             if self.groups is not None:
+                failures = self.groups.not_expired()  # of the last run, whose appends have ended by now
                 count = self.groups.expire()
                 if count:
                     log.info("deleting %d expired committed offsets", count)
-            own_tasks.ran(EXPIRY_OF_OFFSETS)
+            own_tasks.ran(EXPIRY_OF_OFFSETS, failures)
         except Exception as error:
             log.exception("cannot delete expired committed offsets; retrying at the next check")
             own_tasks.ran(EXPIRY_OF_OFFSETS, {"": repr(error)})

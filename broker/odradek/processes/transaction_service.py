@@ -315,15 +315,14 @@ class TransactionService:
         )
         self._every(EXPIRY_OF_IDS, "transaction.remove.expired.transaction.cleanup.interval.ms", self._expire)
 
-    def _every(self, task: str, key: str, work: Callable[[], None]) -> None:
+    def _every(self, task: str, key: str, work: Callable[[], dict[str, str] | None]) -> None:
         interval_s = self._config.integer(key) / 1000
         own_tasks.expect(task, self._config.integer(key))
         number = len(self._timer_handles)
 
         def due() -> None:
             try:
-                work()
-                own_tasks.ran(task)
+                own_tasks.ran(task, work())
             except Exception as error:
                 log.exception("the transaction coordinator's task '%s' failed; retrying in %g s", task, interval_s)
                 own_tasks.ran(task, {"": repr(error)})
@@ -336,10 +335,13 @@ class TransactionService:
         if count:
             log.info("aborting %d transactions that exceeded their timeout", count)
 
-    def _expire(self) -> None:
+    def _expire(self) -> dict[str, str]:
+        """Remove expired ids. Returns the failures of the last time, whose appends have ended by now."""
+        failures = self.coordinator.not_expired
         count = self.coordinator.expire()
         if count:
             log.info("removing %d expired transactional ids", count)
+        return failures
 
     def import_handlers(self) -> None:
         """Import the handlers of all APIs. Called when the process already serves, so that its start is not delayed."""
