@@ -1,5 +1,6 @@
 """All of /metrics from a mapping that the test fills: complete, bounded, and exact over a reporter's death."""
 
+import errno
 import os
 import re
 
@@ -348,6 +349,29 @@ def test_tasks_and_logs_that_were_set_aside_are_counted(broker):
     assert {name: value(found, f"odradek_task_{name}", task="retention") for name in wanted} == wanted
     assert value(found, "odradek_stray_logs", log_dir=str(broker.path)) == 1
     assert value(found, "odradek_stray_log_bytes", log_dir=str(broker.path)) == 70
+
+
+def test_a_log_that_cannot_be_read_does_not_end_the_scrape_and_is_named(broker, monkeypatch, caplog):
+    broker.create("t", 3)
+    made = collector(broker)
+
+    scandir = os.scandir
+
+    def refused(path):
+        if str(path).endswith("t-3"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scandir(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", refused)
+        for _ in range(2):
+            found = samples(made)
+    assert value(found, "kafka_topic_partitions", topic="t") == 1
+    assert ("kafka_log_log_size", (("partition", "3"), ("topic", "t"))) not in found
+    assert made.sizes.failures == {"t-3": "cannot measure the log: [Errno 13] Permission denied"}
+    assert caplog.text.count("cannot measure the log of t-3: [Errno 13] Permission denied") == 1
+    assert value(samples(made), "kafka_log_log_size", topic="t", partition="3") == 0
+    assert made.sizes.failures == {}
 
 
 def test_every_metric_except_those_of_the_spool_has_samples(broker):

@@ -22,6 +22,7 @@ from odradek.metrics.background_tasks import BY_NAME, GENERAL, TASKS, main
 from odradek.metrics.names import METRICS
 from odradek.metrics.names.mirror import MIRROR_METRICS
 from odradek.processes.cleaner import COMPACTION, DISK_SPACE
+from odradek.processes.controller_service import CONTROLLER
 from odradek.processes.table import PROCESSES
 from odradek.shm.published_tasks import Failing, TaskState
 
@@ -120,7 +121,7 @@ def test_every_task_that_a_process_publishes_has_a_row_and_the_other_way_round()
             )  # the constant may be imported
             names.add(getattr(module, task.id))
     names |= {call.args[1].value.removeprefix("the ") for _, call in calls("supervised")}
-    names |= {DISK_SPACE, "load of __consumer_offsets", "load of __transaction_state"}
+    names |= {DISK_SPACE, CONTROLLER, "load of __consumer_offsets", "load of __transaction_state"}
     assert names == {row.name for row in TASKS if row.signs is GENERAL}
 
 

@@ -55,6 +55,8 @@ SYNC_RETRY_S = 0.02
 MIN_ROLL_INTERVAL_MS = 60_000
 """An active segment is rolled for max.compaction.lag.ms only if the segment itself is this old, or as old as that lag if that
 is less. Otherwise records whose timestamps are old when they arrive would cause a roll at every look."""
+OFTEN = 10
+"""A log for which so many passes in a row ended early is not compacted."""
 MILLION = 1_000_000
 
 
@@ -190,6 +192,9 @@ class Compaction:
         self._uncleanable: dict[int, _GivenUp] = {}  # by slot
         self._unreadable: dict[str, str] = {}  # by partition: why the last look could not read its log
         self._retried: dict[int, _GivenUp] = {}  # by slot: logs whose last pass failed and is tried again
+        self._ended_early: dict[
+            tuple[int, int], int
+        ] = {}  # by slot and incarnation: passes since the last one that ended
         self._broken: dict[str, str] = {}  # by thread: the exception that its last turn raised
         self._compactors: list[Compactor] = []
         self._threads: list[threading.Thread] = []
@@ -274,7 +279,6 @@ class Compaction:
     def _compact(self, compactor: Compactor, chosen: LogToClean, now_ms: int) -> bool:
         name = f"{chosen.partition[0]}-{chosen.partition[1]}"
         began = time.monotonic()
-        self._retried.pop(chosen.slot, None)
         try:
             self._make_durable(chosen)
             result = compactor.run(
@@ -287,6 +291,11 @@ class Compaction:
             self._note(chosen, result.end_offset)
         except (CompactionAborted, SlotChanged, FileNotFoundError) as reason:
             log.info("compaction of %s ended early: %s", name, reason)
+            key = chosen.slot, chosen.incarnation
+            count = self._ended_early[key] = self._ended_early.get(key, 0) + 1
+            if count >= OFTEN:
+                text = f"{count} passes in a row ended early, the last one because {reason}"
+                self._retried[chosen.slot] = _GivenUp(chosen.incarnation, name, text)
             return False
         except (CorruptSegmentError, MapTooSmallError) as error:
             self._give_up(chosen, name, str(error))
@@ -301,6 +310,8 @@ class Compaction:
                 return False
             self._give_up(chosen, name, str(error))
             return True
+        self._ended_early.pop((chosen.slot, chosen.incarnation), None)
+        self._retried.pop(chosen.slot, None)
         self.passes += 1
         _report(name, result, time.monotonic() - began)
         return True
@@ -344,7 +355,9 @@ class Compaction:
         skipped = {
             found.name: found.reason
             for slot, found in [*self._retried.copy().items(), *self._uncleanable.copy().items()]
-            if (facts := slot_facts.of_open_log(slot)) is not None and facts.incarnation == found.incarnation
+            if (facts := slot_facts.of_open_log(slot)) is not None
+            and facts.compact
+            and facts.incarnation == found.incarnation
         }
         broken = list(self._broken.copy().values())
         return self._unreadable | skipped | ({"": broken[0]} if broken else {})

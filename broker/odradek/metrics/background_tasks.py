@@ -112,7 +112,8 @@ TASKS = (
         "cleaner",
         "a segment is damaged, a batch cannot be decompressed, the map of keys is too small for a single batch, or a file "
         "cannot be read or written: the log is skipped until the cleaner restarts; the disk is full; a thread cannot get its "
-        "memory",
+        "memory; other processes change the log in each pass. Not shown here: a transaction that never ends "
+        "(`odradek transaction hanging`)",
         "the log keeps all old values of its keys, and grows",
         "`odradek log verify DIR` finds damaged segments; after the repair, restart the broker, or change a setting "
         "log.cleaner.* so that the cleaner tries all logs again",
@@ -396,6 +397,14 @@ TASKS = (
         "odradek.controller: the controller waits for ZooKeeper",
     ),
     BackgroundTask(
+        "rebalance of leaders",
+        "coordinator of the controller",
+        "ZooKeeper cannot be reached, or an unexpected error",
+        "leaders do not return to their preferred replicas, and the load of the brokers stays uneven",
+        "check ZooKeeper; `odradek partition elect` moves leaders to their preferred replicas",
+        "odradek.controller: the controller failed",
+    ),
+    BackgroundTask(
         "replication",
         "replicator",
         "the leader refuses the fetch, its records do not fit the log, or the log cannot be written",
@@ -416,10 +425,11 @@ TASKS = (
     BackgroundTask(
         "collection of metrics",
         "reporter",
-        "an unexpected error",
-        "lags in seconds and sizes of logs in the metrics are old",
-        "the log contains the traceback; report it as a bug",
-        "odradek.reporter: metrics collection failed",
+        "the directory of a log cannot be read; an unexpected error",
+        "the metrics and the usage spool have no size of this log; after an unexpected error, all sizes and lags in seconds "
+        "are old",
+        _LOOK,
+        "odradek.reporter: cannot measure the log of",
     ),
     BackgroundTask(
         "beat of the reporter",

@@ -206,7 +206,7 @@ class Reporter:
         while True:
             try:
                 unfinished = await self._loop.run_in_executor(None, self.collector.tick)
-                own_tasks.ran(COLLECTION)
+                own_tasks.ran(COLLECTION, self.collector.sizes.failures)
             except Exception as error:  # the next attempt may succeed
                 own_tasks.ran(COLLECTION, {"": repr(error)})
                 log.exception("metrics collection failed; retrying in %g s", TICK_S)
