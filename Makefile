@@ -80,9 +80,10 @@ build-dev: .build/installed-dev .build/native
 	@$(PIP) 'odradek[dev]' >.build/install-dev.log 2>&1 || { tail -n 40 .build/install-dev.log >&2; exit 1; }
 	@touch $@
 
-tables: build-dev ## write the files that are made from others: two pages of docs/, the dashboards, the stubs of _ext/, copies for Helm
+tables: build-dev ## write the files that are made from others: pages and tables of docs/, the dashboards, the stubs of _ext/, copies for Helm
 	@$(BIN)/python -m odradek.config.reference docs/configuration.md
 	@$(BIN)/python -m odradek.metrics.reference docs/metrics.md
+	@$(BIN)/python -m odradek.metrics.background_tasks docs/alerts.md
 	@$(BIN)/python -m odradek.api.access_reference docs/acls.md
 	@$(BIN)/python -m odradek.mirror.reference docs/mirror.md
 	@$(BIN)/python -m grafana

@@ -29,6 +29,10 @@ def follower(broker_id: int, log_end_offset: int, fetched_ms_ago: int = 40) -> A
     [
         (leader(), []),
         (
+            leader(failing_tasks=[Response.FailingTask(task="compaction", reason="no valid batch", since_ms=1000)]),
+            ["the task 'compaction' fails here since 1970-01-01T00:00:01Z: no valid batch"],
+        ),
+        (
             leader(high_watermark=120, followers=[follower(2, 130), follower(3, 120)]),
             ["the high watermark waits for broker 3, which is 10 records behind and fetched 40 ms ago"],
         ),
@@ -74,7 +78,7 @@ def follower(broker_id: int, log_end_offset: int, fetched_ms_ago: int = 40) -> A
         ),
         (leader(role="none", state="offline", published_epoch=9), ["the log of this broker is offline"]),
     ],
-    ids=["nothing", "behind", "never fetched", "too few in sync", "one replica", "proposal", "unclean and reassigned",
+    ids=["nothing", "a task", "behind", "never fetched", "too few in sync", "one replica", "proposal", "unclean and reassigned",
          "stale view", "follower", "lost and led", "lost", "offline"],
 )  # fmt: skip
 def test_findings(facts: Any, expected: list[str]):

@@ -29,6 +29,10 @@ EVERY_EXPR = (
 )
 
 
+OF_NODE_EXPORTER = {"node_systemd_unit_state": {"name", "state", "type"}}
+"""The labels of metrics that no program of this project has."""
+
+
 def _labels_of(name: str) -> set[str] | None:
     """Return the labels that samples of a name may have; None if there is no such metric."""
     if name == "up":
@@ -37,6 +41,8 @@ def _labels_of(name: str) -> set[str] | None:
         return TARGET | {"alertname", "alertstate", "severity"}
     if name in RECORDED:
         return _result_labels(promql_parser.parse(RECORDED[name]))
+    if name in OF_NODE_EXPORTER:
+        return TARGET | OF_NODE_EXPORTER[name]
     metric = METRICS.get(name)
     if metric is None:
         family = re.sub(r"_(bucket|count|sum)$", "", name)

@@ -278,6 +278,21 @@ def test_a_repeated_load_keeps_the_offsets_of_topics_created_since_the_first_loa
     assert coordinator.groups.fetch("g")[1].get("newer", 0).offset == 3
 
 
+def test_offsets_that_cannot_be_deleted_are_reported_until_they_are():
+    coordinator = GroupsUnderTest()
+    commit(coordinator)
+    coordinator.timers.advance(7 * DAY_MS)
+    coordinator.log.failing = ErrorCode.NOT_ENOUGH_REPLICAS
+    for _ in range(2):
+        assert coordinator.groups.expire() == 1
+        (reason,) = coordinator.groups.not_expired().values()
+        assert reason == "cannot write the tombstones of expired offsets: NOT_ENOUGH_REPLICAS"
+    coordinator.log.failing = None
+    coordinator.groups.expire()
+    assert coordinator.groups.not_expired() == {}
+    assert coordinator.group() is None
+
+
 def test_an_offset_with_a_pending_commit_does_not_expire():
     coordinator = GroupsUnderTest()
     commit(coordinator)

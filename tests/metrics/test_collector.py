@@ -1,5 +1,6 @@
 """All of /metrics from a mapping that the test fills: complete, bounded, and exact over a reporter's death."""
 
+import errno
 import os
 import re
 
@@ -22,6 +23,7 @@ from odradek.metrics.pages import PositionRow
 from odradek.metrics.partitions import Address
 from odradek.metrics.transactions import TransactionReport
 from odradek.shm.published_pages import PublishedPages
+from odradek.shm.published_tasks import Failing, TaskState
 from tests.shm.one_broker import OneBroker, batch
 
 PRODUCE, FETCH = 0, 1
@@ -328,10 +330,55 @@ def test_a_hundred_thousand_client_ids_keep_the_page_and_the_memory_bounded(brok
     assert len(made.ledger._last) < 20_000
 
 
+def test_tasks_and_logs_that_were_set_aside_are_counted(broker):
+    made = collector(broker)
+    failing = (Failing("t-0", "no", NOW_MS),)
+    made.tasks = lambda: [TaskState("retention", 300_000, NOW_MS, NOW_MS - 5000, 4, 21, failing)]
+    stray = broker.path / ("t-1." + "0" * 32 + "-stray")
+    stray.mkdir()
+    (stray / "0.log").write_bytes(b"x" * 70)
+    (broker.path / "mine-stray").mkdir()
+    found = samples(measured(made))
+    wanted = {
+        "last_run_timestamp_seconds": NOW_MS / 1000,
+        "last_success_timestamp_seconds": NOW_MS / 1000 - 5,
+        "interval_seconds": 300,
+        "failed_runs": 4,
+        "failing_objects": 21,
+    }
+    assert {name: value(found, f"odradek_task_{name}", task="retention") for name in wanted} == wanted
+    assert value(found, "odradek_stray_logs", log_dir=str(broker.path)) == 1
+    assert value(found, "odradek_stray_log_bytes", log_dir=str(broker.path)) == 70
+
+
+def test_a_log_that_cannot_be_read_does_not_end_the_scrape_and_is_named(broker, monkeypatch, caplog):
+    broker.create("t", 3)
+    made = collector(broker)
+
+    scandir = os.scandir
+
+    def refused(path):
+        if str(path).endswith("t-3"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scandir(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", refused)
+        for _ in range(2):
+            found = samples(made)
+    assert value(found, "kafka_topic_partitions", topic="t") == 1
+    assert ("kafka_log_log_size", (("partition", "3"), ("topic", "t"))) not in found
+    assert made.sizes.failures == {"t-3": "cannot measure the log: [Errno 13] Permission denied"}
+    assert caplog.text.count("cannot measure the log of t-3: [Errno 13] Permission denied") == 1
+    assert value(samples(made), "kafka_log_log_size", topic="t", partition="3") == 0
+    assert made.sizes.failures == {}
+
+
 def test_every_metric_except_those_of_the_spool_has_samples(broker):
     """Which families come needs no more than something of each kind; what is in them, others test."""
     clock = Clock()
     slot, made = broker.create("t", 0), collector(broker, clock=clock)
+    made.tasks = lambda: [TaskState("retention", 1000, NOW_MS, NOW_MS)]
     made.tick()
     slot_probe.append(slot, [batch(10)])
     clock.ms += 60_000

@@ -54,8 +54,10 @@ def test_a_failure_is_logged_once_and_the_job_goes_on_with_new_connections(caplo
         bookkeeping = Bookkeeping("a", "b", syncs, connect, connect, ONLY_SYNCS)
         with running(bookkeeping):
             until(lambda: bookkeeping.counts.failures >= 3, "three failures")
+            assert bookkeeping.counts.failing == 1
             broken.clear()
             until(lambda: bookkeeping.counts.offset_syncs == 2, "the syncs are written")
+            until(lambda: bookkeeping.counts.failing == 0, "the job works again")
         lines = [record.getMessage() for record in caplog.records if record.name == "odradek.mirror"]
         assert lines == [
             "a->b: cannot write offset syncs: cannot connect to a: it is away; retrying in 0.04 s",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 from pathlib import Path
@@ -10,7 +12,8 @@ import pytest
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slot_upkeep
-from odradek.cleaner.compaction import Throttle
+from odradek._ext.partition.slots import SlotChanged
+from odradek.cleaner.compaction import OFTEN, Throttle
 from odradek.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from tests.shm.compaction_harness import CompactedLog, compaction, record
 from tests.shm.one_broker import OneBroker
@@ -159,10 +162,63 @@ def test_a_corrupt_log_is_left_alone_and_others_go_on(broker: OneBroker, caplog:
     cleaning = compaction(broker)
     compactor = cleaning.make_compactor()
     assert [cleaning.run_once(compactor, 5000) for _ in range(3)] == [True, True, False]
-    assert cleaning.uncleanable == 1
+    assert list(cleaning.failures()) == ["bad-0"]
     assert checkpoint(broker) == {("good", 0): 2}
     assert "cannot compact bad-0: " in caplog.text
     assert f"{0:020d}.log: no valid batch at position 0" in caplog.text
+
+
+def test_a_log_whose_passes_always_end_early_or_find_no_room_is_named_until_one_ends(broker: OneBroker) -> None:
+    two_segments(broker, "t", 4)
+    cleaning = compaction(broker)
+    compactor = cleaning.make_compactor()
+
+    class Failing:
+        def __init__(self, error: Exception) -> None:
+            self.error = error
+
+        def run(self, slot: int, **given: int) -> object:
+            raise self.error
+
+    for _ in range(OFTEN):
+        assert cleaning.failures() == {}
+        assert not cleaning.run_once(Failing(SlotChanged("it was truncated")), 5000)  # type: ignore[arg-type]
+    reason = "10 passes in a row ended early, the last one because it was truncated"
+    assert cleaning.failures() == {"t-0": reason}
+    assert not cleaning.run_once(Failing(OSError(errno.ENOSPC, "No space left")), 5000)  # type: ignore[arg-type]
+    assert cleaning.failures() == {"t-0": "compaction has no disk space: [Errno 28] No space left"}
+    assert cleaning.run_once(compactor, 5000)
+    assert cleaning.failures() == {}
+
+
+def test_a_log_that_cannot_be_read_and_a_thread_that_fails_are_named(
+    broker: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_segments(broker, "t", 4)
+    cleaning = compaction(broker)
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", refused)
+        assert cleaning.choose(5000) is None
+    assert cleaning.failures() == {"t-0": "compaction cannot read the log: [Errno 13] Permission denied"}
+    assert cleaning.choose(5000) is not None
+    assert cleaning.failures() == {}
+
+    def no_memory() -> None:
+        raise MemoryError("no map")
+
+    monkeypatch.setattr(cleaning, "make_compactor", no_memory)
+    before_ms = cleaning.worked_ms
+    cleaning.start()
+    until(
+        lambda: cleaning.failures() == {"": "compaction failed: MemoryError('no map')"},
+        lambda: f"{cleaning.failures()}",
+    )
+    cleaning.stop()
+    assert cleaning.worked_ms == before_ms, "a thread that fails before it looks for work makes no progress"
 
 
 def test_a_checkpoint_beyond_the_log_begins_anew(broker: OneBroker) -> None:

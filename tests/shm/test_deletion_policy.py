@@ -170,7 +170,7 @@ def test_many_errors_of_one_pass_are_one_traceback_and_a_count(
         four_segments(broker, f"t{number}")
     retention, thread = ruled_by(broker, Asked(lambda log: 1 // 0))
     retention.run(5000)
-    until(lambda: thread._failures == 5, lambda: caplog.text)
+    until(lambda: len(thread.failures()) == 5, lambda: caplog.text)
     assert caplog.text.count("ZeroDivisionError:") == 1
     retention.run(5000)
     until(lambda: "failed for 4 more logs" in caplog.text, lambda: caplog.text)

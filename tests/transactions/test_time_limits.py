@@ -137,8 +137,14 @@ def test_an_id_whose_tombstone_is_not_written_stays(process, packed):
     [(_, then)] = process.log.waiting
     process.log.waiting.clear()
     process.log.held = False
+    assert process.coordinator.not_expired == {}
     then(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert patient.code == NONE
+    reason = "cannot write the tombstones of expired transactional ids: NOT_ENOUGH_REPLICAS"
+    assert process.coordinator.not_expired == {"__transaction_state-0": reason}
+    process.timers.advance(WEEK)
+    process.coordinator.expire()
+    assert process.coordinator.not_expired == {}
 
 
 def test_a_tombstone_of_unknown_outcome_loads_the_partition_again(process):

@@ -11,6 +11,7 @@ from odradek.api.cluster_brokers import ClusterBrokers
 from odradek.api.permits import UNRESTRICTED, Permits
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.listeners import Listener
+from odradek.shm.published_tasks import PublishedTasks
 
 
 class Logins(Protocol):
@@ -37,6 +38,7 @@ class WorkerView:
     :param advertised: the address that clients receive for each listener, in the order of the bound listeners.
     :param brokers: the live brokers of the cluster; None with an embedded metadata store.
     :param logins: the logins of the worker's clients; None in tests without logins.
+    :param tasks: the background tasks of this broker's processes; None in tests without them.
     """
 
     config: BrokerConfig
@@ -47,6 +49,7 @@ class WorkerView:
     segments: SegmentCache
     brokers: ClusterBrokers | None = None
     logins: Logins | None = None
+    tasks: PublishedTasks | None = None
 
 
 @dataclass

@@ -37,6 +37,11 @@ def handle(request: Any, call: Call) -> Steps:
     )
     if state != SlotState.SLOT_REMOTE:
         _add_role(response, slot)
+    if call.version >= 1 and call.view.tasks is not None:
+        response.failing_tasks = [
+            Response.FailingTask(task=task, reason=found.reason, since_ms=found.since_ms)
+            for task, found in call.view.tasks.failing_at(f"{request.topic_name}-{request.partition_index}")
+        ]
     return response
 
 

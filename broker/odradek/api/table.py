@@ -169,7 +169,7 @@ APIS = (
 )
 PRIVATE_APIS = (
     ApiRow(20101, "ExplainGroup", 0, 1, GROUPS, "odradek.api.explain_group:handle"),
-    ApiRow(20103, "ExplainPartition", 0, 0, WORKER, "odradek.api.explain_partition:handle", off_loop=True),
+    ApiRow(20103, "ExplainPartition", 0, 1, WORKER, "odradek.api.explain_partition:handle", off_loop=True),
     ApiRow(20102, "ListTreeOffsets", 0, 0, COORDINATOR, "odradek.api.list_tree_offsets:handle"),
 )
 """APIs that are served to every client, but that ApiVersions lists only for Odradek's own clients, so that other clients

@@ -55,6 +55,8 @@ SYNC_RETRY_S = 0.02
 MIN_ROLL_INTERVAL_MS = 60_000
 """An active segment is rolled for max.compaction.lag.ms only if the segment itself is this old, or as old as that lag if that
 is less. Otherwise records whose timestamps are old when they arrive would cause a roll at every look."""
+OFTEN = 10
+"""A log for which so many passes in a row ended early is not compacted."""
 MILLION = 1_000_000
 
 
@@ -63,6 +65,14 @@ class Segment(NamedTuple):
 
     base_offset: int
     size: int
+
+
+class _GivenUp(NamedTuple):
+    """A log over which a pass failed."""
+
+    incarnation: int
+    name: str
+    reason: str
 
 
 class LogToClean(NamedTuple):
@@ -96,11 +106,17 @@ class _Listing:
 
 
 class Throttle:
-    """Limits the I/O of all threads together to `bytes_per_second`. A wait ends early when `stopping` is set."""
+    """Limits the I/O of all threads together to `bytes_per_second`. A wait ends early when `stopping` is set.
 
-    def __init__(self, bytes_per_second: float, stopping: threading.Event) -> None:
+    :param worked: called for each piece of I/O, before the wait.
+    """
+
+    def __init__(
+        self, bytes_per_second: float, stopping: threading.Event, worked: Callable[[], None] = lambda: None
+    ) -> None:
         self._rate = bytes_per_second
         self._stopping = stopping
+        self._worked = worked
         self._lock = threading.Lock()
         self._free_at = 0.0
 
@@ -109,6 +125,7 @@ class Throttle:
 
         :param look: called every half second during the wait; an exception that it raises ends the wait.
         """
+        self._worked()
         if self._rate >= NO_RATE:
             return
         with self._lock:
@@ -167,21 +184,34 @@ class Compaction:
         self._load_factor = self.settings.load_factor
         self._backoff_s = self.settings.backoff_s
         self._stopping = threading.Event()
-        self._throttle = Throttle(self.settings.bytes_a_second, self._stopping)
+        self._throttle = Throttle(self.settings.bytes_a_second, self._stopping, self._note_work)
         self._lock = threading.Lock()
         self._swap_lock = threading.Lock()
         self._listings: dict[int, _Listing] = {}
         self._busy: set[int] = set()
-        self._uncleanable: dict[int, int] = {}  # slot: incarnation
+        self._uncleanable: dict[int, _GivenUp] = {}  # by slot
+        self._unreadable: dict[str, str] = {}  # by partition: why the last look could not read its log
+        self._retried: dict[int, _GivenUp] = {}  # by slot: logs whose last pass failed and is tried again
+        self._ended_early: dict[
+            tuple[int, int], int
+        ] = {}  # by slot and incarnation: passes since the last one that ended
+        self._broken: dict[str, str] = {}  # by thread: the exception that its last turn raised
         self._compactors: list[Compactor] = []
         self._threads: list[threading.Thread] = []
         self.passes = 0
+        self.worked_ms = clock.now_ms()
+        """Unix time at which a thread has last looked for work, or read or written a piece of a log."""
 
     # -- threads --------------------------------------------------------------------------------------------------
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has threads: not if log.cleaner.enable is false or log.cleaner.threads is 0."""
+        return self._enabled and self._thread_count > 0
+
     def start(self) -> None:
-        """Start the threads, unless log.cleaner.enable is false or log.cleaner.threads is 0."""
-        if not self._enabled or self._thread_count == 0:
+        """Start the threads, if there are any."""
+        if not self.runs:
             return
         for number in range(self._thread_count):
             thread = threading.Thread(target=self._work, name=f"compaction-{number}", daemon=True)
@@ -215,13 +245,16 @@ class Compaction:
 
     def _work(self) -> None:
         compactor = None
+        name = threading.current_thread().name
         while not self._stopping.is_set():
             try:
                 if compactor is None:
                     compactor = self.make_compactor()
                 busy = self.run_once(compactor)
-            except Exception:  # a pass must not end its thread
+                self._broken.pop(name, None)
+            except Exception as error:  # a pass must not end its thread
                 log.exception("compaction failed; retrying in %g s", self._backoff_s)
+                self._broken[name] = f"compaction failed: {error!r}"
                 busy = False
             if not busy:
                 self._stopping.wait(self._backoff_s)
@@ -231,6 +264,7 @@ class Compaction:
         present."""
         now_ms = clock.now_ms() if now_ms is None else now_ms
         chosen = self.choose(now_ms)
+        self._note_work()
         if chosen is None:
             return False
         try:
@@ -238,6 +272,9 @@ class Compaction:
         finally:
             with self._lock:
                 self._busy.discard(chosen.slot)
+
+    def _note_work(self) -> None:
+        self.worked_ms = clock.now_ms()
 
     def _compact(self, compactor: Compactor, chosen: LogToClean, now_ms: int) -> bool:
         name = f"{chosen.partition[0]}-{chosen.partition[1]}"
@@ -254,6 +291,11 @@ class Compaction:
             self._note(chosen, result.end_offset)
         except (CompactionAborted, SlotChanged, FileNotFoundError) as reason:
             log.info("compaction of %s ended early: %s", name, reason)
+            key = chosen.slot, chosen.incarnation
+            count = self._ended_early[key] = self._ended_early.get(key, 0) + 1
+            if count >= OFTEN:
+                text = f"{count} passes in a row ended early, the last one because {reason}"
+                self._retried[chosen.slot] = _GivenUp(chosen.incarnation, name, text)
             return False
         except (CorruptSegmentError, MapTooSmallError) as error:
             self._give_up(chosen, name, str(error))
@@ -262,9 +304,14 @@ class Compaction:
             note_error(chosen.log_dir, error.errno or 0)
             if error.errno in NO_ROOM:
                 log.error("compaction of %s has no disk space: %s; retrying", name, error)
+                self._retried[chosen.slot] = _GivenUp(
+                    chosen.incarnation, name, f"compaction has no disk space: {error}"
+                )
                 return False
             self._give_up(chosen, name, str(error))
             return True
+        self._ended_early.pop((chosen.slot, chosen.incarnation), None)
+        self._retried.pop(chosen.slot, None)
         self.passes += 1
         _report(name, result, time.monotonic() - began)
         return True
@@ -297,13 +344,23 @@ class Compaction:
 
     def _give_up(self, chosen: LogToClean, name: str, reason: str) -> None:
         with self._lock:
-            self._uncleanable[chosen.slot] = chosen.incarnation
+            reason_and_end = f"{reason}; the log is not compacted until the cleaner restarts"
+            self._uncleanable[chosen.slot] = _GivenUp(chosen.incarnation, name, reason_and_end)
         log.error("cannot compact %s: %s; it is not compacted until the cleaner restarts", name, reason)
 
-    @property
-    def uncleanable(self) -> int:
-        """The number of logs that could not be compacted and are skipped until the cleaner restarts."""
-        return len(self._uncleanable)  # without the lock, because a thread may hold it while it waits for a slow device
+    def failures(self) -> dict[str, str]:
+        """Which logs are not compacted, and why: those over which a pass has failed, which are skipped until the cleaner
+        restarts, those that cannot be read, and those without disk space. "": a thread fails before it has chosen a log."""
+        # Copies, without the lock, because a thread may hold it while it waits for a slow device.
+        skipped = {
+            found.name: found.reason
+            for slot, found in [*self._retried.copy().items(), *self._uncleanable.copy().items()]
+            if (facts := slot_facts.of_open_log(slot)) is not None
+            and facts.compact
+            and facts.incarnation == found.incarnation
+        }
+        broken = list(self._broken.copy().values())
+        return self._unreadable | skipped | ({"": broken[0]} if broken else {})
 
     # -- the checkpoint -------------------------------------------------------------------------------------------
 
@@ -342,6 +399,7 @@ class Compaction:
     def choose(self, now_ms: int) -> LogToClean | None:
         """The due log with the largest share of dirty bytes; it is marked busy until its pass has ended. None if no log is
         due."""
+        unreadable: dict[str, str] = {}
         with self._lock:
             checkpoints: dict[int, dict[Partition, int]] = {}
             best: LogToClean | None = None
@@ -350,7 +408,8 @@ class Compaction:
                 if facts is None or not facts.compact or self._shm.log_dir_offline(facts.log_dir):
                     self._listings.pop(slot, None)
                     continue
-                if slot in self._busy or self._uncleanable.get(slot) == facts.incarnation:
+                given_up = self._uncleanable.get(slot)
+                if slot in self._busy or (given_up is not None and given_up.incarnation == facts.incarnation):
                     continue
                 if facts.log_dir not in checkpoints:
                     checkpoints[facts.log_dir] = self._read(facts.log_dir)
@@ -360,11 +419,13 @@ class Compaction:
                     continue  # the log was deleted or truncated meanwhile: the next look handles it
                 except OSError as error:
                     log.error("compaction skips %s-%d, which it cannot read: %s", facts.topic, facts.partition, error)
+                    unreadable[f"{facts.topic}-{facts.partition}"] = f"compaction cannot read the log: {error}"
                     continue
                 if candidate is not None and candidate.due and (best is None or candidate.ratio > best.ratio):
                     best = candidate
             if best is not None:
                 self._busy.add(best.slot)
+            self._unreadable = unreadable
             return best
 
     def _judge(self, slot: int, facts: SlotFacts, checkpoint: dict[Partition, int], now_ms: int) -> LogToClean | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from odradek._ext.partition.removed_files import announce_removed_files
 from odradek._ext.shm.layout import DiskState
 from odradek._ext.shm.shared_memory import SharedMemory
-from odradek.storage.file_names import parse_directory_name
+from odradek.storage.file_names import DELETE, ForeignNameError, parse_directory_name
 
 log = logging.getLogger("odradek.cleaner")
 
@@ -35,28 +35,40 @@ class DeletedLogs:
         self._clock = clock
         self._seen: dict[Path, int] = {}
 
-    def remove(self, delay_ms: int) -> None:
+    def remove(self, delay_ms: int) -> dict[str, str]:
         """Remove the directories of partitions that were deleted at least `delay_ms` ago; the delay lets reads under way
         finish. Without delay if the log directory is low on space or full.
 
-        A directory that cannot be removed is logged, and the next call tries again.
+        A directory that cannot be removed is logged, and the next call tries again. Returns the failures, by path.
         """
         first_seen: dict[Path, int] = {}
         due: list[Path] = []
+        failures = {}
         for number, log_dir in enumerate(self._log_dirs):
+            if self._shm.log_dir_offline(number):
+                continue
             wait_ms = delay_ms if self._shm.disk(number)[0] == DiskState.DISK_ROOMY else 0
-            for path in sorted(log_dir.glob("*-delete")):
-                if parse_directory_name(path.name).fate == "delete":
-                    first_seen[path] = self._seen.get(path, self._clock())
-                    if self._clock() - first_seen[path] >= wait_ms:
-                        due.append(path)
+            try:
+                deleted = _deleted_in(log_dir)
+            except OSError as error:
+                log.error("cannot look for directories of deleted partitions: %s; retrying in the next pass", error)
+                failures[str(log_dir)] = f"cannot look for directories of deleted partitions: {error}"
+                continue
+            for path in deleted:
+                first_seen[path] = self._seen.get(path, self._clock())
+                if self._clock() - first_seen[path] >= wait_ms:
+                    due.append(path)
         self._seen = first_seen
         for path in due:
-            self._remove(path)
+            reason = self._remove(path)
+            if reason:
+                failures[str(path)] = reason
         if due:
             announce_removed_files()
+        return failures
 
-    def _remove(self, path: Path) -> None:
+    def _remove(self, path: Path) -> str:
+        """Remove a directory. Returns why that failed, or an empty text."""
         try:
             for entry in path.iterdir():
                 if entry.is_dir() and not entry.is_symlink():
@@ -67,6 +79,20 @@ class DeletedLogs:
             path.rmdir()
         except OSError as error:
             log.error("cannot remove a deleted partition's directory: %s; retrying in the next pass", error)
-            return
+            return f"cannot remove the directory of a deleted partition: {error}"
         self._seen.pop(path, None)
         log.info("removed the deleted partition's directory %s", path)
+        return ""
+
+
+def _deleted_in(log_dir: Path) -> list[Path]:
+    """The directories of deleted partitions in a log directory. Directories with other names, which another program has made,
+    are left alone. Raises OSError."""
+    found = []
+    for path in log_dir.iterdir():
+        try:
+            if path.name.endswith(f"-{DELETE}") and parse_directory_name(path.name).fate == DELETE:
+                found.append(path)
+        except ForeignNameError:
+            continue
+    return sorted(found)

@@ -120,15 +120,16 @@ class PolicyThread:
         self._stuck: dict[int, Question] = {}
         self._threads = 0
         self._current = -1
-        self._failures = 0
+        self._failed: dict[str, str] = {}  # the reason by log, since the last `ask`
+        self._failed_before: dict[str, str] = {}  # between the last two calls of `ask`
         self._log_suspension = True
 
     def ask(self, questions: Sequence[Question]) -> None:
         """Submit these logs. They replace the waiting logs of an earlier call."""
         with self._lock:
-            if self._failures > 1:
-                log.error("the deletion policy %s failed for %d more logs", self._name, self._failures - 1)
-            self._failures = 0
+            if len(self._failed) > 1:
+                log.error("the deletion policy %s failed for %d more logs", self._name, len(self._failed) - 1)
+            self._failed_before, self._failed = self._failed, {}
             stuck = {(question.slot, question.incarnation) for question in self._stuck.values()}
             self._waiting = deque(
                 question for question in questions if (question.slot, question.incarnation) not in stuck
@@ -141,6 +142,14 @@ class PolicyThread:
         with self._lock:
             answers, self._answers = self._answers, []
         return answers
+
+    def failures(self) -> dict[str, str]:
+        """For which logs the class failed or does not return, and why."""
+        with self._lock:
+            late = (
+                f"the deletion policy {self._name} has not returned: it deletes nothing there until this call returns"
+            )
+            return self._failed_before | self._failed | {question.name: late for question in self._stuck.values()}
 
     def look(self) -> None:
         """Abandon a call that takes too long: its answer is ignored, and another thread continues with the other logs."""
@@ -204,10 +213,10 @@ class PolicyThread:
             return question.log.segments[count].base_offset if count else -1
         except FileNotFoundError:
             return -1  # a segment was removed during the call: the next pass calls the class again
-        except Exception:  # the class is the operator's code
+        except Exception as error:  # the class is the operator's code
             with self._lock:
-                self._failures += 1
-                is_first = self._failures == 1
+                is_first = not self._failed
+                self._failed[question.name] = f"the deletion policy {self._name} failed: {error!r}"
             if is_first:
                 log.exception(
                     "the deletion policy %s failed for %s: it deletes nothing there", self._name, question.name

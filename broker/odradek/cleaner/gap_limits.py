@@ -32,14 +32,16 @@ class GapLimits:
         self._shm = shm
         self._log_dirs = [Path(path) for path in log_dirs]
 
-    def run(self) -> None:
+    def run(self) -> dict[str, str]:
         """Set a limit for every log that has none, and lower the offsets in the cleaner checkpoints. The next pass retries what
-        fails."""
+        fails. Returns the failures: a log without a limit is not compacted."""
+        failures: dict[str, str] = {}
         offline = self._shm.log_dir_offline
         unknown = [slot for slot in slot_upkeep.of_unknown_gap_limit() if not offline(slots.log_dir_of(slot))]
         for slot, error in flushing.flush_many(unknown, whole=True, beat=self._shm.beat):
             name = partition_name(slot)
             log.error("%s: cannot sync the log to set its gap limit: %s; retrying in the next pass", name, error)
+            failures[name] = f"cannot sync the log to set its gap limit: {error}"
         for slot in unknown:
             try:
                 self._settle(slot)
@@ -51,6 +53,7 @@ class GapLimits:
             except OSError as error:
                 name = partition_name(slot)
                 log.error("%s: cannot write the log's gap limit: %s; retrying in the next pass", name, error)
+                failures[name] = f"cannot write the log's gap limit: {error}"
             self._shm.beat()
         for number, path in enumerate(self._log_dirs):
             if not self._shm.log_dir_offline(number):
@@ -60,6 +63,8 @@ class GapLimits:
                     log.error(
                         "cannot lower offsets in %s: %s; retrying in the next pass", path / CLEANER_CHECKPOINT, error
                     )
+                    failures[str(path / CLEANER_CHECKPOINT)] = f"cannot lower offsets: {error}"
+        return failures
 
     def _settle(self, slot: int) -> None:
         facts = slot_facts.of_open_log(slot)

@@ -31,17 +31,23 @@ class LeaderEpochs:
         self._shm = shm
         self._log_dirs = [Path(path) for path in log_dirs]
         self._seen: list[int] = []
+        self._failures: dict[int, tuple[str, str]] = {}  # by slot: the partition and the reason
 
-    def run(self) -> None:
-        """Trim the files of logs that changed since the last call, at most `LOGS_PER_PASS` per call."""
+    def run(self) -> dict[str, str]:
+        """Trim the files of logs that changed since the last call, at most `LOGS_PER_PASS` per call. Returns the failures: such
+        a file is trimmed when its log changes again."""
         generations = native.generations()
-        if generations == self._seen:
-            return
+        if generations != self._seen:
+            self._trim(generations)
+        return dict(self._failures.values())
+
+    def _trim(self, generations: Sequence[int]) -> None:
         self._seen += [-1] * (len(generations) - len(self._seen))
         room = LOGS_PER_PASS
         for slot, generation in enumerate(generations):
             if generation == self._seen[slot]:
                 continue
+            self._failures.pop(slot, None)
             if generation >= 0:
                 if room == 0:
                     return  # the next pass continues
@@ -81,7 +87,13 @@ class LeaderEpochs:
         except FileNotFoundError:
             return  # the partition was deleted meanwhile
         except (OSError, CorruptCheckpointError) as error:
-            log.error("%s: cannot remove obsolete epochs from leader-epoch-checkpoint: %s", directory.name, error)
+            log.error(
+                "%s: cannot remove obsolete epochs from leader-epoch-checkpoint: %s; retrying when the log changes",
+                directory.name, error,
+            )  # fmt: skip
+            self._failures[slot] = (
+                f"{facts.topic}-{facts.partition}", f"cannot remove obsolete epochs from leader-epoch-checkpoint: {error}"
+            )  # fmt: skip
             if isinstance(error, OSError):
                 note_error(facts.log_dir, error.errno or 0)
 

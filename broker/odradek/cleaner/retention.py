@@ -25,7 +25,7 @@ from odradek._ext.shm.layout import DiskState
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.cleaner.deletion_policy import KEY, Answer, PolicyThread, Question
 from odradek.cleaner.exact_retention import first_young_offset
-from odradek.cleaner.retention_rules import Segment, expired, period_of, question_about
+from odradek.cleaner.retention_rules import Segment, expired, period_of, question_about, shown_time
 from odradek.shm.checkpoints import write_log_starts
 from odradek.shm.partition_names import partition_name
 from odradek.storage.atomic_file import NO_ROOM
@@ -36,6 +36,8 @@ log = logging.getLogger("odradek.cleaner.retention")
 
 SEGMENTS_PER_LOCK = 16
 LISTINGS_PER_PASS = 500
+FUTURE_MS = 86_400_000
+"""A segment whose newest record is later than the present by this is never deleted in time: clocks do not differ by a day."""
 
 
 def _name(facts: SlotFacts) -> str:
@@ -83,15 +85,19 @@ class Retention:
         self._policy = policy
         self._listed: dict[int, _Listing] = {}
         self._generations: list[int] = []
+        self._kept: dict[str, str] = {}  # by partition: why the last check kept segments that would otherwise expire
+        self._logged_future: set[tuple[str, int, str]] = set()
         self.removed_segments = self.removed_bytes = self.deleted_files = 0
 
-    def run(self, now_ms: int | None = None) -> None:
-        """Remove the expired segments of every log, then delete files whose delay is over.
+    def run(self, now_ms: int | None = None) -> dict[str, str]:
+        """Remove the expired segments of every log, then delete files whose delay is over. Returns the failures of the first.
 
         :param now_ms: wall clock; None for the present.
         """
         now_ms = clock.now_ms() if now_ms is None else now_ms
         removals = []
+        self._kept = {}
+        failures: dict[str, str] = {}
         questions: list[Question] = []
         for slot in range(self._shm.slots_used):
             try:
@@ -99,44 +105,49 @@ class Retention:
             except (OSError, ValueError) as error:
                 name = partition_name(slot)
                 log.error("retention cannot read the log of %s: %s; retrying at the next check", name, error)
+                failures[name] = f"retention cannot read the log: {error}"
                 continue
             if removal is not None:
                 removals.append(removal)
             self._shm.beat()
-        self._carry_out(removals)
+        failures |= self._carry_out(removals)
         if self._policy is not None:
             self._policy.ask(questions)
-        self.remove_files()
+        self.remove_files()  # its own pass returns the failures
+        return self._kept | failures
 
-    def follow_policy(self) -> None:
-        """Remove the segments that the deletion policy has chosen since the last call."""
+    def follow_policy(self) -> dict[str, str]:
+        """Remove the segments that the deletion policy has chosen since the last call. Returns the failures, also those of the
+        policy."""
         if self._policy is None:
-            return
+            return {}
         self._policy.look()
+        failures = self._policy.failures()
         removals = []
         for answer in self._policy.answers():
             try:
                 removal = self._plan_answer(answer)
             except OSError as error:
-                log.error(
-                    "cannot delete the segments that the deletion policy chose in %s: %s",
-                    partition_name(answer.slot),
-                    error,
-                )
+                name = partition_name(answer.slot)
+                log.error("cannot delete the segments that the deletion policy chose in %s: %s", name, error)
+                failures[name] = f"cannot delete the segments that the deletion policy chose: {error}"
                 continue
             if removal is not None:
                 removals.append(removal)
-        self._carry_out(removals)
+        return failures | self._carry_out(removals)
 
-    def _carry_out(self, removals: Sequence[_Removal]) -> None:
-        """Make the log start offsets durable, then rename the files."""
+    def _carry_out(self, removals: Sequence[_Removal]) -> dict[str, str]:
+        """Make the log start offsets durable, then rename the files. Returns the failures."""
         if not removals:
-            return
-        durable = self._make_durable({removal.log_dir for removal in removals})
+            return {}
+        failures = self._make_durable({removal.log_dir for removal in removals})
         for removal in removals:
-            if removal.log_dir in durable:
-                self._remove(removal)
+            path = str(self._log_dirs[removal.log_dir])
+            error = failures.get(path) or self._remove(removal)
+            if error:
+                failures[partition_name(removal.slot)] = error
             self._shm.beat()
+        return failures
 
     def _directory(self, facts: SlotFacts) -> str:
         # Not a Path: a Path interns its parts, which for ten thousand logs would take a megabyte more.
@@ -193,6 +204,9 @@ class Retention:
             segments = self._segments(slot, facts)
             count, why = expired(segments, facts, now_ms)
             first_offset = self._first_young(facts, segments[count:], now_ms)
+            if not segments:
+                raise ValueError(f"its directory does not contain the active segment, {facts.segment_base:020d}.log")
+            self._note_future(facts, segments, count, now_ms)
         except (FileNotFoundError, ValueError):
             if self._has_changed(slot, facts):
                 return None
@@ -211,6 +225,23 @@ class Retention:
             )  # another process appended meanwhile, so the active segment has not expired
         keep = segments[count - 1].end_offset if count else -1
         return self._advance(slot, facts, segments[:count], keep, max(keep, first_offset), why)
+
+    def _note_future(self, facts: SlotFacts, segments: Sequence[Segment], count: int, now_ms: int) -> None:
+        """Note a log whose oldest segment retention.ms keeps because of a timestamp in the future, if no size limits the log.
+
+        :param count: the number of segments that expire. :raises OSError: a file could not be read.
+        """
+        by_time_alone = facts.delete and facts.retention_ms >= 0 and facts.retention_bytes < 0
+        if not by_time_alone or count == len(segments) or segments[count].newest_ms < now_ms + FUTURE_MS:
+            return
+        name, newest = _name(facts), shown_time(segments[count].newest_ms)
+        self._kept[name] = (
+            f"retention.ms keeps the segments from offset {segments[count].base_offset} on, because they contain a record of "
+            f"{newest}, in the future; DeleteRecords or retention.bytes deletes them"
+        )
+        if (facts.topic, facts.partition, newest) not in self._logged_future:
+            self._logged_future.add((facts.topic, facts.partition, newest))
+            log.warning("%s: %s", name, self._kept[name])
 
     def _first_young(self, facts: SlotFacts, segments: Sequence[Segment], now_ms: int) -> int:
         """The log start offset by odradek.retention.exact, within the segments that stay; -1 if the setting is off or no
@@ -263,25 +294,29 @@ class Retention:
         bases = [segment.base_offset for segment in removed] + [keep]
         return _Removal(slot, facts.incarnation, facts.log_dir, bases, sizes)
 
-    def _make_durable(self, numbers: set[int]) -> set[int]:
+    def _make_durable(self, numbers: set[int]) -> dict[str, str]:
         """Write the log start offsets of the log directories with these numbers, before files are renamed: after the removal, a
-        start must not use an older log start offset. Returns the directories in which segments may be removed now."""
-        durable = set()
+        start must not use an older log start offset. Returns the directories in which no segment may be removed, and why."""
+        failures = {}
         for number in sorted(numbers):
             try:
                 write_log_starts(self._shm, self._log_dirs, only=number)
             except (OSError, CorruptCheckpointError) as error:
-                log.error("cannot write the log start offsets of %s: %s", self._log_dirs[number], error)
-                if not isinstance(error, OSError) or error.errno not in NO_ROOM:
-                    continue
-                # The disk is full, and only a removal frees space. A start takes the base of the first segment, which is
+                log.error(
+                    "cannot write the log start offsets of %s: %s; retrying at the next check",
+                    self._log_dirs[number],
+                    error,
+                )
+                # If the disk is full, only a removal frees space. A start takes the base of the first segment, which is
                 # larger.
-            durable.add(number)
+                if not isinstance(error, OSError) or error.errno not in NO_ROOM:
+                    failures[str(self._log_dirs[number])] = f"cannot write the log start offsets: {error}"
         native.meet_fault(FaultPoint.REMOVE_LOG_START_DURABLE)
-        return durable
+        return failures
 
-    def _remove(self, removal: _Removal) -> None:
-        """Rename the files, oldest first, `SEGMENTS_PER_LOCK` segments each time the lock is held."""
+    def _remove(self, removal: _Removal) -> str:
+        """Rename the files, oldest first, `SEGMENTS_PER_LOCK` segments each time the lock is held. Returns why that failed, or
+        an empty text."""
         for first in range(0, len(removal.bases) - 1, SEGMENTS_PER_LOCK):
             last = min(first + SEGMENTS_PER_LOCK, len(removal.bases) - 1)
             try:
@@ -289,29 +324,31 @@ class Retention:
             except OSError as error:
                 name = partition_name(removal.slot)
                 log.error("cannot remove segments of %s: %s; retrying at the next check", name, error)
-                return
+                return f"cannot remove segments: {error}"
             if result != AppendResult.APPEND_OK:
                 name = partition_name(removal.slot)
                 log.info("segments of %s are kept until the next check: the log is %s", name, RESULT_TEXTS[result])
-                return
+                return ""
             self.removed_segments += last - first
             self.removed_bytes += sum(removal.sizes[first:last])
+        return ""
 
-    def remove_files(self) -> None:
+    def remove_files(self) -> dict[str, str]:
         """Delete the files that were renamed to `.deleted` by retention, compaction or a start: file.delete.delay.ms after this
-        cleaner first saw them, or without delay if the log directory is low on space or full.
+        cleaner first saw them, or without delay if the log directory is low on space or full. Returns the failures.
         """
         generations = native.generations()
         if generations == self._generations and not any(listed.aside for listed in self._listed.values()):
-            return
+            return {}
         before = self.deleted_files
         try:
-            self._remove_files(generations)
+            return self._remove_files(generations)
         finally:
             if self.deleted_files != before:
                 announce_removed_files()
 
-    def _remove_files(self, generations: list[int]) -> None:
+    def _remove_files(self, generations: list[int]) -> dict[str, str]:
+        failures: dict[str, str] = {}
         disks = [self._shm.disk(number)[0] for number in range(len(self._log_dirs))]
         room = LISTINGS_PER_PASS if all(disk == DiskState.DISK_ROOMY for disk in disks) else len(generations)
         for slot, generation in enumerate(generations):
@@ -327,7 +364,7 @@ class Retention:
             if listed is None or listed.generation != facts.generation:
                 room -= 1
                 if room < 0:
-                    return  # the next pass continues
+                    return failures  # the next pass continues
             try:
                 delay_ms = facts.file_delete_delay_ms if disks[facts.log_dir] == DiskState.DISK_ROOMY else None
                 self._remove_aside(self._list(slot, facts), delay_ms)
@@ -336,8 +373,12 @@ class Retention:
                 log.error(
                     "cannot delete the files of removed segments of %s: %s; retrying in the next pass", name, error
                 )
+                failures[name] = f"cannot delete the files of removed segments: {error}"
             self._shm.beat()
-        self._generations = generations
+        self._generations = (
+            [] if failures else generations
+        )  # a directory that was not listed is listed in the next pass
+        return failures
 
     def _remove_aside(self, listed: _Listing, delay_ms: int | None) -> None:
         aside, now_ms = listed.aside or {}, self._clock()

@@ -3,7 +3,7 @@ arena."""
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,13 +23,21 @@ from odradek.shm.partition_names import partition_name
 log = logging.getLogger("odradek.cleaner")
 
 
+Action = Callable[[], Mapping[str, str] | None]
+"""Runs a pass. Returns at which partitions or files it failed, and why: {name: reason}; None and {}: it failed at nothing. What
+it raises is a failure of the whole pass."""
+
+
 class Pass(NamedTuple):
-    """A periodic task: `action` runs first `first_ms` after the start, then every `every_ms`."""
+    """A periodic task: `action` runs first `first_ms` after the start, then every `every_ms`.
+
+    `metrics/background_tasks.py` has a row for each `name`.
+    """
 
     name: str
     every_ms: int
     first_ms: int
-    action: Callable[[], None]
+    action: Action
 
 
 REMOVAL_OF_DELETED_LOGS = "removal of deleted logs"
@@ -52,13 +60,13 @@ def passes(
     # With Kafka's default, flush.ms is never checked. Here a flush.ms that is set is kept, to the second, from the start on.
     flush_every = min(config.integer("log.flush.scheduler.interval.ms"), FLUSH_EVERY_MS)
 
-    def delayed(name: str, every_ms: int, action: Callable[[], None]) -> Pass:
+    def delayed(name: str, every_ms: int, action: Action) -> Pass:
         delay_ms = config.integer("log.initial.task.delay.ms")
         return Pass(
             name, every_ms, delay_ms if config.is_set("log.initial.task.delay.ms") else min(delay_ms, every_ms), action
         )
 
-    def soon(name: str, every_ms: int, action: Callable[[], None]) -> Pass:
+    def soon(name: str, every_ms: int, action: Action) -> Pass:
         return Pass(name, every_ms, every_ms, action)
 
     return [
@@ -91,35 +99,45 @@ def passes(
     ]
 
 
-def flush_due(shm: SharedMemory) -> None:
-    """Sync the logs whose flush.ms has passed."""
-    flush_each(shm, flushing.flush_due())
+def flush_due(shm: SharedMemory) -> dict[str, str]:
+    """Sync the logs whose flush.ms has passed. Returns the failures."""
+    return flush_each(shm, flushing.flush_due())
 
 
-def flush_each(shm: SharedMemory, due: Sequence[int], *, whole: bool = False) -> None:
-    """Sync these logs; the failure of one does not affect the others."""
+def flush_each(shm: SharedMemory, due: Sequence[int], *, whole: bool = False) -> dict[str, str]:
+    """Sync these logs; the failure of one does not affect the others. Returns the failures."""
+    failures = {}
     for slot, error in flushing.flush_many(due, whole=whole, beat=shm.beat):
-        log.error("cannot sync the log of %s: %s", partition_name(slot), error)
+        name = partition_name(slot)
+        log.error("cannot sync the log of %s: %s", name, error)
+        failures[name] = f"cannot sync the log: {error}"
+    return failures
 
 
-def checkpoint(shm: SharedMemory, log_dirs: Sequence[Path]) -> None:
-    """Sync segments that were rolled since the last flush, so that a recovery reads little, then write the checkpoints."""
-    publish_snapshots(shm)
-    flush_each(shm, flushing.rolled_since_flush(), whole=True)
-    write_checkpoints(shm, log_dirs)
+def checkpoint(shm: SharedMemory, log_dirs: Sequence[Path]) -> dict[str, str]:
+    """Sync segments that were rolled since the last flush, so that a recovery reads little, then write the checkpoints. Returns
+    the failures."""
+    failures = publish_snapshots(shm) | flush_each(shm, flushing.rolled_since_flush(), whole=True)
+    for number in write_checkpoints(shm, log_dirs):
+        failures[str(log_dirs[number])] = "cannot write the checkpoints of this log directory"
+    return failures
 
 
 def make_room(config: BrokerConfig, deleted: DeletedLogs, retention: Retention) -> None:
-    """Delete now what would be deleted later, in the log directories that are low on space or full."""
+    """Delete now what would be deleted later, in the log directories that are low on space or full. The passes that do the same
+    at their time return the failures."""
     deleted.remove(config.integer("log.segment.delete.delay.ms"))
     retention.run()
 
 
-def publish_snapshots(shm: SharedMemory) -> None:
-    """Sync the new producer snapshots and rename them to their final names."""
+def publish_snapshots(shm: SharedMemory) -> dict[str, str]:
+    """Sync the new producer snapshots and rename them to their final names. Returns the failures."""
+    failures = {}
     for slot, error in snapshot_publishing.publish(shm.beat).items():
         name = partition_name(slot)
         log.error("cannot sync and rename the producer snapshot of %s: %s; retrying in the next pass", name, error)
+        failures[name] = f"cannot sync and rename the producer snapshot: {error}"
+    return failures
 
 
 def expire_producers(shm: SharedMemory, after_ms: int) -> None:

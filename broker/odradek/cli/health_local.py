@@ -36,7 +36,10 @@ def examine_broker(data_dir: str) -> list[Finding]:
                 "run this command as the user of the broker, with --data-dir set to the first of its log.dirs",
             )
         ]
-    findings = [*judge_status(report), *_open_files(report)]
+    from odradek.cli.health_tasks import failed_units, judge_strays
+
+    online = [row["path"] for row in report["log_dirs"] if row["online"]]
+    findings = [*judge_status(report), *_open_files(report), *judge_strays(online), *failed_units()]
     if "cluster" in report:
         from odradek.cli.health_cluster import unreachable
 
@@ -104,6 +107,10 @@ def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
         )
     for directory in report["log_dirs"]:
         yield from _log_dir(directory)
+    if "tasks" in report:
+        from odradek.cli.health_tasks import judge_tasks
+
+        yield from judge_tasks(report["tasks"])
     if "producer_state" in report:
         yield from _producer_state(report["producer_state"])
     if report.get("access", {}).get("locked_out"):

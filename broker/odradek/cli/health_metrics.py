@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from odradek.cli.finding import Finding, abbreviate
 from odradek.cli.health_security import SECURITY_METRICS, judge_security_sample
+from odradek.cli.health_tasks import judge_task_sample
 from odradek.cli.quota_metrics import judge_quotas
 from odradek.cli.usage_source import Source, UsageError, UsageLocation
 
@@ -57,6 +58,8 @@ def judge_metrics(text: str, now: float | None = None, status_judged: bool = Fal
             large[labels["topic"]] = int(value)
         elif name in SECURITY_METRICS and (not status_judged or labels.get("listener") == METRICS_LISTENER):
             yield from judge_security_sample(name, labels.get("listener", ""), value, now)
+        elif name.startswith("odradek_task_") and not status_judged:
+            yield from judge_task_sample(name, labels["task"], value)
         elif name == "odradek_jwks_keys" and value == 0:
             yield Finding(
                 "error",

@@ -313,6 +313,10 @@ def _as_dict(answer: "Explained") -> dict[str, Any]:
         "lost_tail_bytes lost_tail_end published_leader published_epoch published_in_sync"
     )
     document |= {field: getattr(facts, field) for field in fields.split()}
+    document["failing_tasks"] = [
+        {"task": failing.task, "reason": failing.reason, "since_ms": failing.since_ms}
+        for failing in facts.failing_tasks
+    ]
     document["followers"] = [
         {
             "broker": follower.broker_id,

@@ -54,6 +54,9 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     if (state := report.get("producer_state")) and state["producers"]:
         used = f"{size(state['used_bytes'])} of {size(state['max_bytes'])}"
         lines.append(f"  producers    {state['producers']} idempotent, their state uses {used}")
+    failing = [state["task"] for state in report.get("tasks", ()) if state["failed_runs"]]
+    if failing:
+        lines.append(f"  failing      {', '.join(failing)}: `odradek doctor` shows where and why")
     loading = report["loading"]
     if loading["done"] < loading["total"]:
         lines.append(f"  loading      {loading['done']} of {loading['total']} logs")

@@ -1,6 +1,7 @@
 """What the brokers of a cluster know about one partition. Functions over a `Cluster`."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from odradek.clients.cluster import Cluster, Partition
@@ -48,6 +49,9 @@ def findings(facts: Any) -> Iterator[str]:
         yield f"the log of this broker is {facts.state}"
     if facts.lost_tail:
         yield _of_lost_tail(facts)
+    for failing in facts.failing_tasks:
+        since = datetime.fromtimestamp(failing.since_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        yield f"the task '{failing.task}' fails here since {since}: {failing.reason}"
     if facts.role == LEADER:
         yield from _of_leader(facts)
     elif facts.fetch_error:

@@ -405,16 +405,27 @@ class GroupCoordinator:
         for shard in self.shards.by_partition.values():
             if shard.loading:
                 continue
+            shard.not_expired = NONE
             for group in list(shard.groups.values()):
                 places = group.expired(now_ms, self.shards.settings.offsets_retention_ms)
                 count += len(places)
                 self._expire_group(shard, group, places)
         return count
 
+    def not_expired(self) -> dict[str, str]:
+        """The partitions in which the last `expire` could not write the tombstones of expired offsets, and why."""
+        return {
+            f"__consumer_offsets-{partition}": f"cannot write the tombstones of expired offsets: {shard.not_expired.name}"
+            for partition, shard in self.shards.by_partition.items()
+            if shard.not_expired is not NONE
+        }
+
     def _expire_group(self, shard: Shard, group: Group, places: Sequence[Place]) -> None:
 
         def removed(error: ErrorCode) -> None:
             log_failed_append(error, "retrying at the next expiration")
+            if error is not NONE:
+                shard.not_expired = error
             if error is NONE and group.disposable and shard.groups.get(group.group_id) is group:
                 self._delete_group(shard, group, log_failed_append)
 

@@ -50,6 +50,7 @@ class Shard:
     :ivar loading: the log is being read; requests get COORDINATOR_LOAD_IN_PROGRESS.
     :ivar deleted_topics: topics whose offsets are being deleted; commits to them are refused until the log has the tombstones.
     :ivar transactions: the open transactions with pending offsets in these groups.
+    :ivar not_expired: why tombstones of expired offsets could not be written since the last check; NONE: they could.
     """
 
     def __init__(self, partition: int, group_log: OffsetsLog, topics: frozenset[str] | None) -> None:
@@ -60,6 +61,7 @@ class Shard:
         self.topics = topics
         self.deleted_topics: set[str] = set()
         self.transactions = OpenTransactions()
+        self.not_expired = NONE
 
 
 class Shards:

@@ -29,6 +29,7 @@ from odradek.metrics import partitions as of_partitions
 from odradek.metrics import processes as of_processes
 from odradek.metrics import quotas as of_quotas
 from odradek.metrics import security as of_security
+from odradek.metrics import tasks as of_tasks
 from odradek.metrics import traffic as of_traffic
 from odradek.metrics import transactions as of_transactions
 from odradek.metrics.exposition import Family, Labels, TextLimit, client_metrics, left_out, pieces
@@ -45,6 +46,8 @@ from odradek.metrics.spool import Spool
 from odradek.metrics.transactions import OpenTransactions, TransactionReport
 from odradek.shm.published_jwks import Provider
 from odradek.shm.published_pages import PublishedPages
+from odradek.shm.published_tasks import TaskState
+from odradek.storage.stray_logs import StrayLog, stray_logs
 
 log = logging.getLogger("odradek.reporter")
 
@@ -52,6 +55,7 @@ IDLE_WINDOW_MS = 60_000
 IDLE_SAMPLE_MS = 5_000
 SIZES_AT_ONCE = 200
 LOOK_EVERY_MS = 10_000
+STRAYS_EVERY_MS = 60_000
 
 Groups = Sequence[GroupRow] | None
 """None while the coordinator does not run or still loads groups."""
@@ -94,6 +98,7 @@ class Collector:
         self.lock = threading.Lock()
         self.certificates: Callable[[], Mapping[str, CertificateTimes]] = dict  # by listener; the reporter sets it
         self.faults: Callable[[], SecurityFaults] = SecurityFaults  # the reporter sets it
+        self.tasks: Callable[[], Sequence[TaskState]] = tuple  # background tasks of all processes; the reporter sets it
         self.providers: Callable[[], Sequence[Provider]] = tuple  # identity providers; the reporter sets it
         self.spool: Spool | None = None
         self.history = EndHistory()
@@ -108,7 +113,8 @@ class Collector:
         self._directory = TopicDirectory()
         self._labels = PartitionLabels()
         self._times = of_traffic.RequestTimes()
-        self._next_look_ms = 0
+        self._next_look_ms = self._next_strays_ms = 0
+        self._strays: dict[str, list[StrayLog]] = {}  # by log directory; only of those that can be read
         self._record_bytes = 0
         self._busy: list[tuple[int, dict[int, int]]] = []
         self._topics: NamedSeries[str] = NamedSeries(settings.max_topics)
@@ -175,6 +181,7 @@ class Collector:
             self.history.sample(now)
             self.open_transactions.sample(now)
             self._sample_busy()
+            self._look_for_strays(now)
             if now < self._next_look_ms:
                 return False
             self._times.read(self.shm, self.workers(), now)
@@ -183,6 +190,19 @@ class Collector:
                 self._look_at_usage(self.each_topic())
                 self._next_look_ms = now + LOOK_EVERY_MS
             return left
+
+    def _look_for_strays(self, now: int) -> None:
+        if now < self._next_strays_ms:
+            return
+        self._next_strays_ms = now + STRAYS_EVERY_MS
+        self._strays = {}
+        for number, path in enumerate(self.log_dirs):
+            if not self.shm.log_dir_offline(number):
+                try:
+                    self._strays[str(path)] = stray_logs(path)
+                except OSError as error:
+                    log.warning("cannot look for logs that were set aside in %s: %s; retrying in %d s",
+                                path, error, STRAYS_EVERY_MS // 1000)  # fmt: skip
 
     def workers(self) -> list[Place]:
         """Return the places of the workers."""
@@ -277,6 +297,8 @@ class Collector:
         yield from of_processes.late_families(shm, places)
         yield from of_processes.replica_families(shm, places)
         yield from self._own_families()
+        yield from of_tasks.families(self.tasks())
+        yield from of_tasks.stray_families(self._strays)
         yield from of_partitions.log_dir_families(shm, self.log_dirs)
         yield from of_partitions.producer_families(shm)
         yield from self._transaction_families(rows, places, transactions)

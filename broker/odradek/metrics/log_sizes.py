@@ -5,6 +5,7 @@ directory is read again when its generation has changed. The number of directori
 logs at a start do not block the reporter.
 """
 
+import logging
 import os
 from array import array
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,8 @@ import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.shm.layout import SlotState
 from odradek._ext.shm.overview import Partition
 from odradek.storage import file_names
+
+log = logging.getLogger("odradek.reporter")
 
 
 class LogSize(NamedTuple):
@@ -32,6 +35,14 @@ class LogSizes:
         # Arrays indexed by slot; a dictionary of ten thousand logs would take some megabytes.
         self._incarnation, self._generation = array("Q"), array("Q")
         self._bytes, self._segments = array("Q"), array("Q")
+        self._unreadable: dict[
+            int, tuple[str, str]
+        ] = {}  # by slot: the partition, and why its directory cannot be read
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """The partitions whose logs cannot be measured, and why."""
+        return dict(self._unreadable.values())
 
     def of(self, row: Partition) -> LogSize | None:
         """Return the size of a log; None if it is not measured yet.
@@ -74,7 +85,14 @@ class LogSizes:
                         total += entry.stat().st_size
                         segments += 1
         except (FileNotFoundError, NotADirectoryError):
+            self._unreadable.pop(row.slot, None)
             return  # deleted, or renamed, since the slot was read
+        except OSError as error:
+            if row.slot not in self._unreadable:
+                log.error("cannot measure the log of %s-%d: %s; retrying at each look", topic, row.partition, error)
+            self._unreadable[row.slot] = f"{topic}-{row.partition}", f"cannot measure the log: {error}"
+            return
+        self._unreadable.pop(row.slot, None)
         state = slot_facts.describe(row.slot)
         if (state.incarnation, state.generation) == row[
             2:4

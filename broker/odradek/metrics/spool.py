@@ -106,6 +106,7 @@ class Spool:
         self.directory = Path(directory)
         self.intervals = 0  # intervals that this object has written
         self.failures = 0
+        self.failure = ""  # why the last interval was not written, or files of past hours are not compressed
         self.bytes = 0  # size of all files at the last write
         self._boot, self._broker = boot, broker
         self._max_bytes = max_bytes
@@ -139,6 +140,7 @@ class Spool:
         if self._failing:
             log.warning(_RECOVERED, self.directory, self._failing)
             self._failing = 0
+        self.failure = ""
         self.intervals += 1
         self._tidy()
         return True
@@ -315,6 +317,7 @@ class Spool:
             self._untidy = False
         except OSError as error:
             self.failures += 1
+            self.failure = f"cannot compress a file of a past hour: {error}"
             if not self._untidy:
                 log.warning(
                     "cannot compress a file of the usage spool, %s: %s; retrying after each interval",
@@ -328,6 +331,7 @@ class Spool:
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
+        self.failure = f"cannot write an interval: {error}"
         if not self._failing:
             where = (
                 self.directory

@@ -64,13 +64,15 @@ class BookkeepingOptions:
 
 
 class BookkeepingCounts(NamedTuple):
-    """Records written and offsets committed since the start. :param failures: of jobs."""
+    """Records written and offsets committed since the start. :param failures: of jobs. :param failing: the number of jobs whose
+    last attempt failed."""
 
     offset_syncs: int = 0
     checkpoints: int = 0
     group_offsets: int = 0
     heartbeats: int = 0
     failures: int = 0
+    failing: int = 0
 
 
 def options_of(flow: FlowSettings) -> BookkeepingOptions:
@@ -241,6 +243,7 @@ class Bookkeeping:
     def _attempt(self, job: _Job) -> None:
         if not job.attempt():
             self._count(failures=1)
+        self.counts = self.counts._replace(failing=sum(1 for other in self._jobs if other.failures))
 
     def _count(self, **more: int) -> None:
         self.counts = self.counts._replace(

@@ -190,6 +190,7 @@ class MirrorMetrics:
             ("checkpoints_total", bookkeeping.checkpoints),
             ("group_offsets_total", bookkeeping.group_offsets),
             ("bookkeeping_failures_total", bookkeeping.failures),
+            ("failing_jobs", bookkeeping.failing),
         ):
             found[f"{_PREFIX}{name}"].append(("", labels, value))
         if flow.last_refresh:

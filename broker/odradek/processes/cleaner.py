@@ -31,16 +31,18 @@ from odradek.cleaner.deletion_policy import PolicyThread, load_policy
 from odradek.cleaner.disk_space import LOOK_EVERY_MS, DiskSpace
 from odradek.cleaner.retention import Retention
 from odradek.cleaner.upkeep import Pass
-from odradek.processes import logs
+from odradek.processes import logs, own_tasks
 from odradek.processes.context import ProcessContext
 from odradek.processes.metering import BusyTime
 from odradek.processes.waiting_beats import WaitingBeats
+from odradek.shm.published_tasks import Area
 from odradek.shm.removed_files import RemovedFiles
 
 log = logging.getLogger("odradek.cleaner")
 
 NICE = 10
 DISK_SPACE = "disk space"
+COMPACTION = "compaction"
 LONGEST_WAIT_MS = 1000
 OTHERS_EVERY_MS = 20
 SUPERVISOR_SLOW_MS = 10_000
@@ -62,6 +64,10 @@ class Schedule:
     def wait_ms(self) -> int:
         """The time until the next pass is due; at most `LONGEST_WAIT_MS`."""
         return min(LONGEST_WAIT_MS, max(0, min(due for due, _ in self._due.values()) - self._clock()))
+
+    def intervals(self) -> dict[str, int]:
+        """The interval of each pass in ms, by its name."""
+        return {name: item.every_ms for name, (_, item) in self._due.items()}
 
     def make_due(self, name: str) -> None:
         """Run a pass next, before all others."""
@@ -103,8 +109,11 @@ class Cleaner:
             ]
         )
         self._busy = BusyTime()
-        self._failures = 0
+        own_tasks.report_to(context.tasks, Area.CLEANER)
+        for name, every_ms in self._schedule.intervals().items():
+            own_tasks.expect(name, every_ms)
         self._compactions = 0
+        self._report_from = 0
         self._removed = (0, 0)
         self._compaction = Compaction(config, shm, log_dirs)
 
@@ -121,7 +130,7 @@ class Cleaner:
         self._compaction.start()
         while not self._stopping:
             self._shm.beat()
-            self._count_compactions()
+            self._report_compaction()
             self._take_over_settings()
             self._shm.confirm_version(self._shm.metadata_version)
             self._wait()
@@ -145,15 +154,10 @@ class Cleaner:
 
     def _run_pass(self, item: Pass) -> None:
         try:
-            item.action()
-        except Exception:  # one of the three borders: a cleaner's pass
-            self._failures += 1
-            log.exception(
-                "the cleaner's pass '%s' failed (failure %d); retrying in %d ms",
-                item.name,
-                self._failures,
-                item.every_ms,
-            )
+            own_tasks.ran(item.name, item.action())
+        except Exception as error:  # one of the three borders: a cleaner's pass
+            log.exception("the cleaner's pass '%s' failed; retrying in %d ms", item.name, item.every_ms)
+            own_tasks.ran(item.name, {"": repr(error)})
         logs.report_failures()
         count("cleaner_passes")
         segments, size = self._retention.removed_segments, self._retention.removed_bytes
@@ -164,10 +168,16 @@ class Cleaner:
         self._shm.beat()
         self._schedule.done(item)
 
-    def _count_compactions(self) -> None:
+    def _report_compaction(self) -> None:
         passes = self._compaction.passes
         count("compactions", passes - self._compactions)
         self._compactions = passes
+        if not self._compaction.runs:
+            own_tasks.drop(COMPACTION)
+        elif monotonic_ms() >= self._report_from:
+            self._report_from = monotonic_ms() + LONGEST_WAIT_MS
+            own_tasks.expect(COMPACTION, int(self._compaction.settings.backoff_s * 1000))
+            own_tasks.ran(COMPACTION, self._compaction.failures(), self._compaction.worked_ms)
 
     def _take_over_settings(self) -> None:
         """Apply the settings that changed at run time. If settings of compaction changed, compaction is restarted."""
@@ -178,7 +188,7 @@ class Cleaner:
         if CompactionSettings.of(context.config) == self._compaction.settings:
             return
         self._compaction.stop()
-        self._count_compactions()
+        self._report_compaction()
         self._compaction, self._compactions = Compaction(context.config, self._shm, context.log_dirs), 0
         self._compaction.start()
         log.info("restarted compaction with changed settings: %s", self._compaction.settings)

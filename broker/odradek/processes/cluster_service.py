@@ -22,6 +22,7 @@ from odradek.metadata.cluster import BrokerIdTaken, WrongCluster
 from odradek.metadata.session import CODES, WRONG_TREE_CODE, Action, SessionEvent, SessionState
 from odradek.metadata.store import Store, StoreError, StoreUnavailable, WrongTree
 from odradek.net.forward_frames import ForwardReply
+from odradek.processes import own_tasks
 from odradek.processes.authorization import authorization_of, permits_by
 from odradek.processes.cluster_membership import ClusterMembership
 from odradek.processes.context import ProcessContext
@@ -37,6 +38,7 @@ from odradek.replication import controlled_shutdown
 
 log = logging.getLogger("odradek.controller")
 
+OPENING = "opening of waiting logs"
 STOP_WITHIN_S = 8.0
 """The time in seconds that a broker that stops waits for requests to ZooKeeper under way."""
 RETRY_S = 1.0
@@ -369,7 +371,9 @@ class ClusterService:
     def _opened(self, opening: "asyncio.Future[bool]") -> None:
         if opening.cancelled():
             return
-        if (error := opening.exception()) is not None:
+        error = opening.exception()
+        own_tasks.ran(OPENING, None if error is None else {"": repr(error)})
+        if error is not None:
             log.error("cannot open the logs that wait for disk space: %r; retrying", error)
         elif opening.result():
             self._report_failed_dirs(True)

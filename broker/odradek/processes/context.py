@@ -16,6 +16,7 @@ from odradek.shm.confirmed_pages import ConfirmedPages
 from odradek.shm.credentials_version import CredentialsVersion, tokens_version
 from odradek.shm.published_faults import PublishedFaults
 from odradek.shm.published_jwks import PublishedJwks
+from odradek.shm.published_tasks import PublishedTasks
 from odradek.shm.running_config import RunningConfig
 from odradek.storage.log_directory import MetaProperties, read_meta_properties, write_meta_properties
 
@@ -43,6 +44,7 @@ class ProcessContext:
     :param acls: the published ACLs; without an authorizer they are not used.
     :param jwks: the keys of identity providers, which the coordinator reads.
     :param faults: of TLS and of logins at other brokers, for the status document and the metrics.
+    :param tasks: what the background tasks of all processes last did.
     :param handover_fd: a worker's end of its channel with the acceptor; -1 for other processes.
     :param metrics_socket: the reporter's listening socket; None for other processes and if `metrics.listener` is empty.
     :param reporter_memory: a descriptor of the memory that a reporter leaves to its successor; -1 for other processes.
@@ -76,6 +78,7 @@ class ProcessContext:
     acls: ConfirmedPages = field(default_factory=new_pages)
     jwks: PublishedJwks = field(default_factory=PublishedJwks)
     faults: PublishedFaults = field(default_factory=PublishedFaults)
+    tasks: PublishedTasks = field(default_factory=PublishedTasks)
 
     def note_cluster(self, cluster_id: str) -> None:
         """Write the id of the cluster that this broker joined for the first time to `meta.properties` of all online log

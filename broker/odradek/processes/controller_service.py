@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from odradek._ext.shm import brokers
@@ -19,12 +20,15 @@ from odradek.controller.cluster.context import LiveBroker
 from odradek.controller.cluster.requests import VERSIONS
 from odradek.metadata.store import Store, StoreError
 from odradek.net.peers import Address, Peer, PeerClosed, setup_ms
+from odradek.processes import own_tasks
 from odradek.protocol.registry import by_key
 
 if TYPE_CHECKING:
     from odradek.security.peers import PeerSecurity
 
 log = logging.getLogger("odradek.controller")
+
+CONTROLLER, REBALANCE = "controller of the cluster", "rebalance of leaders"
 
 
 class BrokerChannels:
@@ -148,8 +152,9 @@ class ControllerService:
         self._takes_part = True
         self._submit(self.controller.look)
         interval_s = self._config.integer("leader.imbalance.check.interval.seconds")
-        if "rebalance" not in self._timers:
-            self._every("rebalance", interval_s, self.controller.rebalance)
+        if REBALANCE not in self._timers:
+            own_tasks.expect(REBALANCE, round(interval_s * 1000))
+            self._every(REBALANCE, interval_s, self.controller.rebalance)
 
     def reconnected(self) -> None:
         """The connection to the store is back, in the same session."""
@@ -186,15 +191,21 @@ class ControllerService:
         self._woken = False
         self.controller.process()
 
-    def _submit(self, work: Callable[[], None]) -> None:
-        """Execute a function of the controller in the store thread. If it fails, the controller has called `_again`."""
-        if not self._closed:
-            self._loop.run_in_executor(self._store_thread, work).add_done_callback(self._done)
+    def _submit(self, work: Callable[[], None], task: str = CONTROLLER) -> None:
+        """Execute a function of the controller in the store thread. If it fails, the controller has called `_again`.
 
-    def _done(self, work: "asyncio.Future[None]") -> None:
+        :param task: the background task that it belongs to.
+        """
+        if not self._closed:
+            done = partial(self._done, task)
+            self._loop.run_in_executor(self._store_thread, work).add_done_callback(done)
+
+    def _done(self, task: str, work: "asyncio.Future[None]") -> None:
         if self._closed or work.cancelled():
             return
-        if (error := work.exception()) is None:
+        error = work.exception()
+        own_tasks.ran(task, None if error is None else {"": str(error) or repr(error)})
+        if error is None:
             self._waits_for = ""
             return
         if isinstance(error, StoreError):
@@ -226,7 +237,7 @@ class ControllerService:
 
     def _every(self, name: str, interval_s: float, work: Callable[[], None]) -> None:
         def due() -> None:
-            self._submit(work)
+            self._submit(work, name)
             self._timers[name] = self._loop.call_later(interval_s, due)
 
         self._timers[name] = self._loop.call_later(interval_s, due)

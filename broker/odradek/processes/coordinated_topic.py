@@ -20,6 +20,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.coordination.environment import LogBatch
+from odradek.processes import own_tasks
 from odradek.processes.coordinator_log import CoordinatorLog
 from odradek.processes.log_replay import LogMoved, read_records
 from odradek.processes.slices import TURN_S
@@ -93,6 +94,7 @@ class CoordinatedTopic:
         self._refresh = refresh
         self._loop = asyncio.get_running_loop()
         self._led: dict[int, tuple[CoordinatorLog, asyncio.Task[None]]] = {}
+        self._failed_loads: dict[int, str] = {}  # by partition, until it is loaded
         self._executing = asyncio.Lock()
         self._shards: Shards | None = None
         self._topics: TopicDirectory | None = None
@@ -190,6 +192,7 @@ class CoordinatedTopic:
         task.cancel()
         partition_log.close()
         self._shards.resign(partition)
+        self._note_outcome(partition, None)
 
     def _reload(self, partition: int, partition_log: CoordinatorLog) -> None:
         """Load the partition again, unless this broker leads it with another log by now, or no longer leads it."""
@@ -204,12 +207,25 @@ class CoordinatedTopic:
 
     def _load_ended(self, partition: int, task: asyncio.Task[None]) -> None:
         """Log a load that failed with an internal error, and retry it, so that the partition does not stay unavailable."""
-        if task.cancelled() or (error := task.exception()) is None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        self._note_outcome(partition, error)
+        if error is None:
             return
         self._log.error(
             "cannot load %s-%d: internal error; retrying in %g s", self.name, partition, LOAD_RETRY_S, exc_info=error
         )
         self._loop.call_later(LOAD_RETRY_S, self._load_again, partition, task)
+
+    def _note_outcome(self, partition: int, error: BaseException | None) -> None:
+        """Note that a load failed with `error`, or that the partition is loaded or resigned (None)."""
+        if error is not None:
+            self._failed_loads[partition] = f"cannot load the partition: {error!r}"
+        elif self._failed_loads.pop(partition, None) is None:
+            return
+        failures = {f"{self.name}-{number}": reason for number, reason in self._failed_loads.items()}
+        own_tasks.ran(f"load of {self.name}", failures)
 
     def _load_again(self, partition: int, failed: asyncio.Task[None]) -> None:
         if partition in self._led and self._led[partition][1] is failed:

@@ -45,9 +45,9 @@ from odradek.metrics.coordinator_report import Parts, encode_parts
 from odradek.metrics.transactions import encode_transactions
 from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.net.forward_server import ForwardServer
-from odradek.processes import logs
+from odradek.processes import logs, own_tasks
 from odradek.processes.authorization import authorization_of, permits_by
-from odradek.processes.cluster_service import ClusterService
+from odradek.processes.cluster_service import OPENING, ClusterService
 from odradek.processes.context import ProcessContext
 from odradek.processes.coordinator_log import AppendTurn
 from odradek.processes.cut_socket import CutSocket
@@ -66,6 +66,7 @@ from odradek.processes.turns import Turns
 from odradek.security.owners import owner_of
 from odradek.security.sasl.scram_credential import BY_NAME
 from odradek.security.sasl.settings import key_sources
+from odradek.shm.published_tasks import Area
 from odradek.shm.removed_files import RemovedFiles
 
 log = logging.getLogger("odradek.controller")
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from odradek.processes.tls_reload import TlsReload
 
 TICK_S = 0.5
+UPKEEP, SWEEP, KEY_STORES = "upkeep of the coordinator", "sweep of the metadata tree", "look at the key stores"
 OFFSETS_IN_TREE = "offsets in the tree"
 """The owner of the steps of group requests in the store thread."""
 QUOTAS_EVERY_S = 60.0
@@ -142,7 +144,7 @@ class Coordinator:
         self._tick_due = self._quotas_due = 0.0
         self._ticker: asyncio.TimerHandle | None = None
         self._opening: asyncio.Future[None] | None = None
-        self._sweeping: asyncio.Future[None] | None = None
+        self._sweeping: asyncio.Future[dict[str, str]] | None = None
         self._followed_version = -1  # the metadata version that the groups have followed
         self._joining: asyncio.Task[None] | None = None
 
@@ -151,6 +153,9 @@ class Coordinator:
         self._loop.add_signal_handler(signal.SIGTERM, self._stop)
         self._loop.add_reader(self._shm.event_fd(), self._on_wake)
         assert self._context.forward_listener is not None
+        own_tasks.report_to(self._context.tasks, Area.COORDINATOR)
+        for task in (UPKEEP, SWEEP, OPENING, *(() if self._tls is None else (KEY_STORES,))):
+            own_tasks.expect(task, round(TICK_S * 1000))
         if self._jwks is not None:
             self._jwks.start()
         if self._cluster is None:
@@ -393,8 +398,10 @@ class Coordinator:
         self._server.tick()
         try:
             self._upkeep()
-        except Exception:
+            own_tasks.ran(UPKEEP)
+        except Exception as error:
             log.exception("the coordinator's periodic work failed; retrying in %g s", TICK_S)
+            own_tasks.ran(UPKEEP, {"": repr(error)})
         finally:
             self._tick_due = self._loop.time() + TICK_S
             self._ticker = self._loop.call_at(self._tick_due, self._tick)
@@ -437,14 +444,17 @@ class Coordinator:
 
     def _begin_sweeping(self) -> None:
         if self._sweeping is None or self._sweeping.done():
-            self._sweeping = self._loop.run_in_executor(self._thread, self._store_service.sweep_offsets)
+            self._sweeping = self._loop.run_in_executor(self._thread, self._store_service.sweep_tree)
             self._sweeping.add_done_callback(_report_sweep)
 
 
 def _report_opening(opening: "asyncio.Future[None]") -> None:
     """Log a failure of `StoreService.open_waiting_logs`."""
-    if not opening.cancelled() and (error := opening.exception()) is not None:
+    if opening.cancelled():
+        return
+    if (error := opening.exception()) is not None:
         log.error("cannot open the logs that wait for disk space: %r; retrying in %g s", error, TICK_S)
+    own_tasks.ran(OPENING, None if error is None else {"": repr(error)})
 
 
 def _tls_reload(context: ProcessContext) -> "TlsReload | None":
@@ -467,18 +477,24 @@ def _jwks_reader(context: ProcessContext, loop: asyncio.AbstractEventLoop) -> "J
 
 def _report_look(look: "asyncio.Future[None]") -> None:
     """Log a failure of `TlsReload.look` that is none of the settings or files."""
-    if not look.cancelled() and (error := look.exception()) is not None:
+    if look.cancelled():
+        return
+    if (error := look.exception()) is not None:
         log.error("cannot look at the key stores of listeners: %r; retrying in %g s", error, TICK_S)
+    own_tasks.ran(KEY_STORES, None if error is None else {"": repr(error)})
 
 
-def _report_sweep(sweep: "asyncio.Future[None]") -> None:
-    """Log a failure of `StoreService.sweep_offsets`."""
-    if not sweep.cancelled() and (error := sweep.exception()) is not None:
+def _report_sweep(sweep: "asyncio.Future[dict[str, str]]") -> None:
+    """Log a failure of `StoreService.sweep_tree`."""
+    if sweep.cancelled():
+        return
+    if (error := sweep.exception()) is not None:
         log.error(
             "cannot delete the offsets of deleted topics from the metadata tree: %r; retrying in %g s",
             error,
             SWEEP_RETRY_S,
         )
+    own_tasks.ran(SWEEP, sweep.result() if error is None else {"": repr(error)})
 
 
 async def _run(context: ProcessContext) -> None:

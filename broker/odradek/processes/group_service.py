@@ -35,6 +35,7 @@ from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.offsets import offset_record
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.net.forward_frames import ForwardReply, Kind, Status
+from odradek.processes import own_tasks
 from odradek.processes.coordinated_topic import CoordinatedTopic, Place
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.forwarded import AwaitedRequest
@@ -51,6 +52,7 @@ from odradek.quotas.new_names import GROUPS, configured
 
 log = logging.getLogger("odradek.groups")
 
+EXPIRY_OF_OFFSETS = "expiry of committed offsets"
 MINUTE_MS = 60_000
 KAFKA = int(Kind.KAFKA)
 NO_TOPIC_ID = bytes(16)
@@ -465,16 +467,21 @@ class GroupService:
     # -- expiry ---------------------------------------------------------------------------------------------------
 
     def _expire_later(self) -> None:
-        interval_s = self._config.integer("offsets.retention.check.interval.ms") / 1000
-        self._expiry = self._loop.call_later(interval_s, self._expire)
+        interval_ms = self._config.integer("offsets.retention.check.interval.ms")
+        own_tasks.expect(EXPIRY_OF_OFFSETS, interval_ms)
+        self._expiry = self._loop.call_later(interval_ms / 1000, self._expire)
 
     def _expire(self) -> None:
         try:
+            failures = None
             if self.groups is not None:
+                failures = self.groups.not_expired()  # of the last run, whose appends have ended by now
                 count = self.groups.expire()
                 if count:
                     log.info("deleting %d expired committed offsets", count)
-        except Exception:
+            own_tasks.ran(EXPIRY_OF_OFFSETS, failures)
+        except Exception as error:
             log.exception("cannot delete expired committed offsets; retrying at the next check")
+            own_tasks.ran(EXPIRY_OF_OFFSETS, {"": repr(error)})
         finally:
             self._expire_later()

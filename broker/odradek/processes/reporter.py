@@ -40,11 +40,12 @@ from odradek.metrics.transactions import MalformedReport, TransactionReport, dec
 from odradek.metrics.usage_reports import UsageReports
 from odradek.net.forward import ForwardClient, ForwardError
 from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind, Status
-from odradek.processes import logs
+from odradek.processes import logs, own_tasks
 from odradek.processes.context import ProcessContext
 from odradek.processes.supervised_tasks import supervised
 from odradek.security.peer_settings import is_protected
 from odradek.shm.published_pages import PublishedPages
+from odradek.shm.published_tasks import Area
 
 if TYPE_CHECKING:
     from odradek.security.validity import Validity
@@ -57,6 +58,7 @@ TICK_S = 2.0
 MEASURE_RETRY_S = 0.1
 GROUPS_TIMEOUT_S = 3.0
 FIRST_INTERVAL_S = 5.0
+COLLECTION, SPOOL = "collection of metrics", "usage spool"
 
 
 class Coordinated(NamedTuple):
@@ -125,6 +127,7 @@ class Reporter:
         self._listener_times: tuple[int, dict[str, CertificateTimes]] = (0, {})
         self.collector.certificates = self._certificates
         self.collector.faults = self._faults
+        self.collector.tasks = context.tasks.read
         self.collector.providers = lambda: context.jwks.read_providers()[1]
 
     async def run(self) -> None:
@@ -135,10 +138,13 @@ class Reporter:
         if self._context.metrics_socket is not None:
             pages = Pages(self._render, self.not_ready, self._usage, Credentials(self._context.config).permit)
             http = HttpServer(self._context.metrics_socket, pages, tls=self._tls)
+        own_tasks.report_to(self._context.tasks, Area.REPORTER)
+        own_tasks.expect(COLLECTION, round(TICK_S * 1000))
         beating = supervised(self._loop, "the beat of the reporter", self._beat)
         ticking = supervised(self._loop, "the collection of metrics", self._tick)
         spooling = None
         if self.usage.keeps_history:
+            own_tasks.expect(SPOOL, round(self._interval_s * 1000))
             spooling = supervised(self._loop, "the usage spool", self._spool)
         if http is not None:
             http.start()
@@ -200,7 +206,9 @@ class Reporter:
         while True:
             try:
                 unfinished = await self._loop.run_in_executor(None, self.collector.tick)
-            except Exception:  # the next attempt may succeed
+                own_tasks.ran(COLLECTION, self.collector.sizes.failures)
+            except Exception as error:  # the next attempt may succeed
+                own_tasks.ran(COLLECTION, {"": repr(error)})
                 log.exception("metrics collection failed; retrying in %g s", TICK_S)
                 unfinished = False
             await asyncio.sleep(MEASURE_RETRY_S if unfinished else TICK_S)
@@ -217,7 +225,10 @@ class Reporter:
         """Write an interval to the spool, in a thread, because the disk may be slow."""
         try:
             await self._loop.run_in_executor(None, self.usage.write_interval, groups)
-        except Exception:  # the next attempt may succeed
+            spool = self.usage.spool
+            own_tasks.ran(SPOOL, {str(spool.directory): spool.failure} if spool is not None and spool.failure else None)
+        except Exception as error:  # the next attempt may succeed
+            own_tasks.ran(SPOOL, {"": repr(error)})
             log.exception("cannot write an interval to the usage spool; the next interval includes its usage")
 
     # -- the report of the coordinator ---------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from odradek.shm.confirmed_pages import ConfirmedPages
 from odradek.shm.credentials_version import CredentialsVersion, tokens_version
 from odradek.shm.published_faults import PublishedFaults
 from odradek.shm.published_jwks import PublishedJwks
+from odradek.shm.published_tasks import PublishedTasks
 from odradek.shm.replication_limits import begin_quotas
 from odradek.shm.running_config import RunningConfig
 
@@ -77,6 +78,7 @@ class BrokerResources:
     acls: ConfirmedPages = field(default_factory=new_pages)
     jwks: PublishedJwks = field(default_factory=PublishedJwks)
     faults: PublishedFaults = field(default_factory=PublishedFaults)
+    tasks: PublishedTasks = field(default_factory=PublishedTasks)
 
 
 class RunningBroker:
@@ -121,6 +123,7 @@ class RunningBroker:
             *resources.acls.descriptors,
             *resources.jwks.descriptors,
             *resources.faults.descriptors,
+            *resources.tasks.descriptors,
             *resources.directories.descriptors,
         }
         self._inherited |= {*resources.client_limits.descriptors}
@@ -221,6 +224,7 @@ class RunningBroker:
             acls=self.resources.acls,
             jwks=self.resources.jwks,
             faults=self.resources.faults,
+            tasks=self.resources.tasks,
         )
 
 

@@ -102,6 +102,9 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         ],
         "pss_bytes": sum(process["pss_bytes"] for process in processes),
         "processes": processes,
+        "tasks": [
+            state._asdict() | {"named": [found._asdict() for found in state.named]} for state in resources.tasks.read()
+        ],
     }
     if has_authorizer(resources.config):
         version, authorizer = authorizer_of(resources.config, resources.acls)

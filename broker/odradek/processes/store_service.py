@@ -64,6 +64,7 @@ from odradek.shm.credentials_version import CredentialsVersion
 log = logging.getLogger("odradek.controller")
 
 SWEEP_RETRY_S = 60.0
+OFFSETS_OF_DELETED_TOPICS, EXPIRED_TOKENS = "offsets of deleted topics", "expired delegation tokens"
 TOKENS_COUNTED_EVERY_S = 2.0
 TOPICS_PER_STEP = 50
 """The number of topics that one step of an automatic creation creates."""
@@ -133,6 +134,7 @@ class StoreService:
             config.integer("controller.quota.window.num"), config.integer("controller.quota.window.size.seconds")
         )
         self._sweep_after = 0.0
+        self._unswept: dict[str, str] = {}  # what the last step of a sweep could not delete, and why
         self._tokens_due = self._tokens_counted = 0.0
 
     def open(self) -> None:
@@ -395,16 +397,22 @@ class StoreService:
         if self._view is not None:
             self._membership.open_waiting()
 
-    def sweep_offsets(self) -> None:
+    def sweep_tree(self) -> dict[str, str]:
         """Do one step of deleting the offsets of deleted topics from the metadata tree, if this broker is the controller.
-        Publish ACLs that a request has stored that was ended between two steps. Remove expired delegation tokens."""
+        Publish ACLs that a request has stored that was ended between two steps. Remove expired delegation tokens. Returns what
+        it could not delete, and why."""
         if self._view is not None and self._view.acls is not None:
             self._view.acls.publish()
         self._sweep_tokens()
+        self._sweep_offsets()
+        return dict(self._unswept)
+
+    def _sweep_offsets(self) -> None:
         if self._view is None or self._sweep is None or time.monotonic() < self._sweep_after:
             return
         if not self._view.is_controller():
             self._swept = None
+            self._unswept.pop(OFFSETS_OF_DELETED_TOPICS, None)
             return
         if self._swept != self._view.controller.deleted:
             self._swept = self._view.controller.deleted
@@ -414,7 +422,9 @@ class StoreService:
             self._sweep.step()
         except StoreError as error:
             self._membership.note_error(error)
+            self._unswept[OFFSETS_OF_DELETED_TOPICS] = f"cannot be deleted from the metadata tree: {error}"
         else:
+            self._unswept.pop(OFFSETS_OF_DELETED_TOPICS, None)
             self._sweep_after = 0.0
 
     def _sweep_tokens(self) -> None:
@@ -426,14 +436,19 @@ class StoreService:
         if time.monotonic() >= self._tokens_counted:
             self._tokens_counted = time.monotonic() + TOKENS_COUNTED_EVERY_S
             gauge("delegation_tokens", view.tokens.live())
-        if time.monotonic() < self._tokens_due or not view.is_controller():
+        if not view.is_controller():
+            self._unswept.pop(EXPIRED_TOKENS, None)
+            return
+        if time.monotonic() < self._tokens_due:
             return
         self._tokens_due = time.monotonic() + view.tokens.check_interval_s
         try:
             if view.tokens.sweep():
                 self._tokens_due = 0.0
+            self._unswept.pop(EXPIRED_TOKENS, None)
         except StoreError as error:
             self._membership.note_error(error)
+            self._unswept[EXPIRED_TOKENS] = f"cannot be removed from the metadata tree: {error}"
 
     def close(self) -> None:
         """Leave the cluster: end the broker's session, and with it its registration."""

@@ -10,6 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from odradek.processes import own_tasks
+
 log = logging.getLogger("odradek.supervisor")
 
 RETRY_S = 1.0
@@ -28,20 +30,30 @@ def supervised(
 ) -> "asyncio.Task[None]":
     """Begin a task that does `work` until it returns. After an exception, which is logged, `work` begins again.
 
-    :param what: the work, for the log: a noun with an article. :param sleep: waits that many seconds.
+    The task counts as failing until `work` has returned, or has run for `LONGEST_RETRY_S`.
+
+    :param what: the work, for the log: a noun with the article "the". The rest is the task's name in
+        `metrics/background_tasks.py`. :param sleep: waits that many seconds.
     """
     return loop.create_task(_until_done(what, work, sleep))
 
 
 async def _until_done(what: str, work: Callable[[], Coroutine[Any, Any, None]], sleep: Sleep) -> None:
-    wait_s = RETRY_S
+    task, wait_s = what.removeprefix("the "), RETRY_S
+    recovered: asyncio.TimerHandle | None = None
     while True:
         began = time.monotonic()
         try:
-            return await work()
-        except Exception:
+            await work()
+            own_tasks.ran(task)
+            return
+        except Exception as error:
             if time.monotonic() - began > LONGEST_RETRY_S:
                 wait_s = RETRY_S
             log.exception("%s ended by an unexpected error; it begins again in %g s", what, wait_s)
+            if recovered is not None:
+                recovered.cancel()
+            own_tasks.ran(task, {"": repr(error)})
+            recovered = asyncio.get_running_loop().call_later(wait_s + LONGEST_RETRY_S, own_tasks.ran, task)
         await sleep(wait_s)
         wait_s = min(2 * wait_s, LONGEST_RETRY_S)

@@ -37,6 +37,7 @@ from odradek.coordination.environment import LogBatch
 from odradek.coordination.gathering import gather
 from odradek.metrics.transactions import TransactionReport
 from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status
+from odradek.processes import own_tasks
 from odradek.processes.coordinated_topic import CoordinatedTopic
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.forwarded import AwaitedRequest, ServedRequest, decode_forwarded
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.transactions")
 
+TIMEOUTS_OF_TRANSACTIONS, EXPIRY_OF_IDS = "timeouts of transactions", "expiry of transactional ids"
 NONE = ErrorCode.NONE
 APPEND_TIMEOUT_MS = 30_000
 """The time in ms after which a client that waits for an append receives an error. The append itself is not cancelled."""
@@ -300,18 +302,24 @@ class TransactionService:
     def start(self) -> None:
         """Start with the partitions that this broker leads now."""
         self.follow()
-        self._every("transaction.abort.timed.out.transaction.cleanup.interval.ms", self._abort_timed_out)
-        self._every("transaction.remove.expired.transaction.cleanup.interval.ms", self._expire)
+        self._every(
+            TIMEOUTS_OF_TRANSACTIONS,
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+            self._abort_timed_out,
+        )
+        self._every(EXPIRY_OF_IDS, "transaction.remove.expired.transaction.cleanup.interval.ms", self._expire)
 
-    def _every(self, key: str, work: Callable[[], None]) -> None:
+    def _every(self, task: str, key: str, work: Callable[[], dict[str, str] | None]) -> None:
         interval_s = self._config.integer(key) / 1000
+        own_tasks.expect(task, self._config.integer(key))
         number = len(self._timer_handles)
 
         def due() -> None:
             try:
-                work()
-            except Exception:
-                log.exception("periodic work of the transaction coordinator failed; retrying in %g s", interval_s)
+                own_tasks.ran(task, work())
+            except Exception as error:
+                log.exception("the transaction coordinator's task '%s' failed; retrying in %g s", task, interval_s)
+                own_tasks.ran(task, {"": repr(error)})
             self._timer_handles[number] = self._loop.call_later(interval_s, due)
 
         self._timer_handles.append(self._loop.call_later(interval_s, due))
@@ -321,10 +329,13 @@ class TransactionService:
         if count:
             log.info("aborting %d transactions that exceeded their timeout", count)
 
-    def _expire(self) -> None:
+    def _expire(self) -> dict[str, str]:
+        """Remove expired ids. Returns the failures of the last time, whose appends have ended by now."""
+        failures = self.coordinator.not_expired
         count = self.coordinator.expire()
         if count:
             log.info("removing %d expired transactional ids", count)
+        return failures
 
     def import_handlers(self) -> None:
         """Import the handlers of all APIs. Called when the process already serves, so that its start is not delayed."""

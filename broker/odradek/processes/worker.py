@@ -242,6 +242,7 @@ class Worker:
             segments=SegmentCache(64),
             brokers=self.brokers,
             logins=self.logins,
+            tasks=self.context.tasks,
         )
         dispatcher = Dispatcher(
             view, self._auto_create, self.look_ups, self.slices, self._settle, permits_by(self.authorization)

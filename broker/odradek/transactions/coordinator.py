@@ -423,6 +423,11 @@ class TransactionCoordinator:
         self.shards.write(shard, transaction, outcome.facts, aborted)
         return True
 
+    @property
+    def not_expired(self) -> dict[str, str]:
+        """See `Expiry.failures`."""
+        return self._expiry.failures
+
     def expire(self) -> int:
         """Begin to remove the ids that had no transaction for `transactional.id.expiration.ms`; return their number.
 

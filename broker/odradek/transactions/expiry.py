@@ -27,6 +27,17 @@ class Expiry:
         self._settings = settings
         self._shards = shards
         self._counts = counts
+        self._failed: dict[int, ErrorCode] = {}  # by partition, of the tombstones of the last run
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """The partitions that could not write the tombstones of the last run, and why."""
+        led = {shard.partition for shard in self._shards.loaded_shards()}
+        return {
+            f"__transaction_state-{partition}": f"cannot write the tombstones of expired transactional ids: {error.name}"
+            for partition, error in self._failed.items()
+            if partition in led
+        }
 
     def run(self) -> int:
         """Begin to remove all expired ids; return their number. Skips shards whose last tombstones are not acknowledged."""
@@ -34,6 +45,7 @@ class Expiry:
         now_ms = self._timers.wall_ms()
         for shard in self._shards.loaded_shards():
             if not shard.expiring:
+                self._failed.pop(shard.partition, None)
                 names = deque(name for name in (*shard.idle, *shard.active) if self._expired(shard, name, now_ms))
                 count += len(names)
                 self._write(shard, names)
@@ -79,6 +91,7 @@ class Expiry:
     def _appended(self, shard: Shard, names: deque[str], error: ErrorCode) -> None:
         batch, shard.expiring = shard.expiring, frozenset()
         if error is not NONE:
+            self._failed[shard.partition] = error
             log.warning(
                 "__transaction_state-%d: cannot write the tombstones of %d expired transactional ids: %s; retrying at the "
                 "next expiration",

@@ -41,6 +41,8 @@ MIRROR = (
     }, _PREFIX),
     *rows(GAUGE, _FLOW, {
         "lanes": "Lanes of a flow that this worker runs.",
+        "failing_jobs": "Jobs of this worker for a flow whose last attempt failed, of these: offset syncs, checkpoints, "
+        "offsets of groups, heartbeats.",
         "topics": "Topics of the source that a flow mirrors.",
         "refused_topics": "Topics of the source that a flow selects but cannot mirror; the log of the worker has the "
         "reasons.",

@@ -115,6 +115,22 @@ PROCESSES = (
         },
     ),
     *rows(
+        GAUGE,
+        "task",
+        {
+            "odradek_task_last_run_timestamp_seconds": "Unix time in seconds of the end of the last run of a background task, "
+            "such as retention; before its first run, the time at which the broker started the task. Up to 10 s old.",
+            "odradek_task_last_success_timestamp_seconds": "Unix time in seconds of the end of the last run of a background "
+            "task that failed at nothing; before its first run, the time at which the broker started the task. Up to 10 s old.",
+            "odradek_task_interval_seconds": "Time in seconds between two runs of a background task. 0: the task runs all the "
+            "time, and has no last run until it fails.",
+            "odradek_task_failed_runs": "Number of runs of a background task that have failed since its last success; 0 after "
+            "a success. A run that fails at one partition has failed.",
+            "odradek_task_failing_objects": "Number of partitions, files or log directories at which the last run of a "
+            "background task failed; 1 if the whole run failed. odradek doctor names them, and so does the log.",
+        },
+    ),
+    *rows(
         COUNTER,
         "",
         {

@@ -22,6 +22,10 @@ STORAGE = (
             "deletes expired segments sooner. 2: full, the broker refuses producers.",
             "odradek_log_dir_free_bytes": "Free bytes of the file system that holds a log directory.",
             "odradek_log_dir_total_bytes": "Size in bytes of the file system that holds a log directory.",
+            "odradek_stray_logs": "Number of logs in a log directory that the broker has set aside as *-stray, because their "
+            "topic was deleted and created again. The broker never deletes them.",
+            "odradek_stray_log_bytes": "Size in bytes of the files of the logs in a log directory that the broker has set "
+            "aside as *-stray.",
         },
     ),
     *rows(

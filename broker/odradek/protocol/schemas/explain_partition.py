@@ -1,4 +1,7 @@
-"""ExplainPartition (20103): what one broker knows about a partition. Odradek's own, see docs/decisions/0014-explain.md."""
+"""ExplainPartition (20103): what one broker knows about a partition. Odradek's own, see docs/decisions/0014-explain.md.
+
+Version 1 adds the background tasks of the broker that fail at the partition.
+"""
 
 from odradek.protocol.schema import api
 
@@ -7,7 +10,7 @@ API_KEY = 20103
 SCHEMA = api(
     API_KEY,
     "ExplainPartition",
-    "0",
+    "0-1",
     flexible="0+",
     request="""
     TopicName       string  0+
@@ -41,6 +44,10 @@ SCHEMA = api(
     LostTail            string      0+
     LostTailBytes       int64       0+
     LostTailEnd         int64       0+  default=-1
+    FailingTasks        []FailingTask  1+
+      Task              string      1+
+      Reason            string      1+
+      SinceMs           int64       1+
     PublishedLeader     int32       0+  default=-1
     PublishedEpoch      int32       0+  default=-1
     PublishedInSync     []int32     0+
