@@ -36,6 +36,8 @@ cdef bint available(object context) except -1
 cdef int name_authorities(object context) except -1
 # Keeps at most `most` sessions of TLS 1.2 that clients may resume by their ids; 0: none. `available` must be True.
 cdef void limit_sessions(object context, long most) noexcept
+# Encrypts session tickets with these keys, 80 bytes, instead of own random ones. `available` must be True. Raises ValueError.
+cdef int set_ticket_keys(object context, bytes keys) except -1
 # Lets the SSLObject, whose handshake is complete, read and write `records` from now on. Returns its SSL; it lives as long as the SSLObject.
 cdef void* attach(object library, Records* records) except NULL
 # Lets the BIO refer to `records` no longer; the SSLObject must still exist.

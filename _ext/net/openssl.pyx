@@ -41,6 +41,7 @@ cdef enum:
     BIO_CTRL_FLUSH = 11
     SSL_CTRL_SET_SESS_CACHE_SIZE = 42
     SSL_CTRL_SET_SESS_CACHE_MODE = 44
+    SSL_CTRL_SET_TLSEXT_TICKET_KEYS = 59
     SSL_SESS_CACHE_OFF = 0
 
     LARGEST_CALL = 1 << 30             # OpenSSL counts with int
@@ -234,6 +235,12 @@ cdef void limit_sessions(object context, long most) noexcept:
         openssl.SSL_CTX_ctrl(word_after_head(context, 0), SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, NULL)
     else:                                  # 0 would be no limit
         openssl.SSL_CTX_ctrl(word_after_head(context, 0), SSL_CTRL_SET_SESS_CACHE_SIZE, most, NULL)
+
+
+cdef int set_ticket_keys(object context, bytes keys) except -1:
+    if openssl.SSL_CTX_ctrl(word_after_head(context, 0), SSL_CTRL_SET_TLSEXT_TICKET_KEYS, len(keys), <char*>keys) != 1:
+        raise ValueError(f"OpenSSL does not take {len(keys)} bytes as the keys of session tickets")
+    return 0
 
 
 cdef int64_t with_certificate(bytes encoded, void* context) except -1:

@@ -12,7 +12,7 @@ class TlsListener:
     slow_key: Final[bool]
     principal_of: Final[Any]
 
-    def __init__(self, context, *, authenticates: bool=True, principal_of=None, slow_key: bool=False): ...
+    def __init__(self, context, *, authenticates: bool=True, principal_of=None, slow_key: bool=False, ticket_keys: bytes | None=None): ...
 
 class Tls:
     listener: Final[TlsListener]

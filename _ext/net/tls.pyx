@@ -29,6 +29,7 @@ from odradek._ext.net.openssl cimport (
     name_authorities,
     plain_left,
     read_plain,
+    set_ticket_keys,
     write_end,
     write_plain,
 )
@@ -90,9 +91,10 @@ cdef class TlsListener:
     :param principal_of: (DER) -> the principal's name with its type, such as "User:CN=a"; raises ValueError to refuse the certificate.
         None: no client certificate is asked for.
     :param slow_key: whether the key is so large that the handshakes of other listeners must not wait for those with it.
+    :param ticket_keys: 80 bytes, with which all workers encrypt session tickets. Python's layer has random ones in each worker instead.
     """
 
-    def __init__(self, context, *, bint authenticates=True, principal_of=None, bint slow_key=False):
+    def __init__(self, context, *, bint authenticates=True, principal_of=None, bint slow_key=False, bytes ticket_keys=None):
         global ssl
         import ssl as library
         ssl = library
@@ -104,6 +106,8 @@ cdef class TlsListener:
         self.native = native_allowed and available(context)
         if self.native:
             limit_sessions(context, 0 if self.asks_certificate else SESSIONS_MOST)
+            if ticket_keys is not None:
+                set_ticket_keys(context, ticket_keys)
             if self.asks_certificate:
                 name_authorities(context)
 

@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -42,14 +41,13 @@ def run(*command: str | Path, cwd: Path, log: Path, epoch: int, more: dict[str, 
 
 def make_tools(python: Path, directory: Path, project: Path, log: Path, epoch: int) -> Path:
     """A virtual environment of `python` with what the build needs; returns its interpreter."""
-    table = tomllib.loads((project / "pyproject.toml").read_text())
-    needed = sorted({*table["build-system"]["requires"], *table["project"]["optional-dependencies"]["wheel"]})
-    stamp, wanted = directory / "needed", f"{python}\n{needed}\n"
+    needed = project / "deploy/release/requirements-build.txt"
+    stamp, wanted = directory / "needed", f"{python}\n{needed.read_text()}"
     if not (stamp.exists() and stamp.read_text() == wanted):
         shutil.rmtree(directory, ignore_errors=True)
         run(python, "-m", "venv", directory, cwd=project, log=log, epoch=epoch)
-        install = [directory / "bin/python", "-m", "pip", "--disable-pip-version-check", "install", *needed]
-        run(*install, cwd=project, log=log, epoch=epoch)
+        pip = [directory / "bin/python", "-m", "pip", "--disable-pip-version-check"]
+        run(*pip, "install", "--require-hashes", "-r", needed, cwd=project, log=log, epoch=epoch)
         stamp.write_text(wanted)
     return directory / "bin/python"
 

@@ -1,7 +1,8 @@
 """The same admin requests to this broker and to a real Kafka: the responses must be equal, field by field.
 
 AlterReplicaLogDirs, AlterPartitionReassignments, ListPartitionReassignments, DescribeClientQuotas, AlterClientQuotas,
-DescribeUserScramCredentials, UpdateFeatures, DescribeTransactions, ListTransactions, and those of access rules. Left out is
+DescribeUserScramCredentials, UpdateFeatures, DescribeTransactions, ListTransactions, the settings about which
+docs/from-kafka.md says how the two differ, and the requests of access rules. Left out is
 what `test_against_kafka.comparable` leaves out.
 """
 
@@ -395,3 +396,38 @@ def test_levels_of_loggers_are_not_replaced_all_at_once(sides):
     )
     told = same(sides, lambda _: make(resources=[resource]), alter_configs.API_KEY, range(3))
     assert told["responses"][0]["error_code"] == 42
+
+
+TOPIC, BROKER = 2, 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "value", "ours", "theirs"),
+    [
+        (TOPIC, "topic", "retention.bytes", "-2", 0, 0),
+        (TOPIC, "topic", "retention.ms", "-2", 40, 40),
+        (TOPIC, "topic", "no.such.key", "x", 40, 40),
+        (BROKER, "1", "log.retention.bytes", "-2", 0, 0),
+        # The differences, each with its reason in docs/from-kafka.md.
+        (BROKER, "1", "no.such.key", "x", 42, 0),
+        (BROKER, "", "no.such.key", "x", 42, 0),
+        (BROKER, "1", "log.retention.ms", "-2", 42, 0),
+        (TOPIC, "topic", "message.format.version", "2.8", 0, 40),
+        (TOPIC, "topic", "message.timestamp.difference.max.ms", "5", 0, 40),
+    ],
+)
+def test_settings_that_one_of_the_two_may_refuse(sides, kind, name, key, value, ours, theirs):
+    def altered(make: Any, api_key: int, **fields: int) -> Make:
+        configs = [make.AlterableConfig(name=key, value=value, **fields)]
+        resource = make.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+        return lambda side: side.ask(make(resources=[resource]), api_key, 1)["responses"][0]["error_code"]
+
+    edit = altered(incremental_alter_configs.Request, incremental_alter_configs.API_KEY, config_operation=SET)
+    forget = altered(incremental_alter_configs.Request, incremental_alter_configs.API_KEY, config_operation=DELETE)
+    replace = altered(alter_configs.Request, alter_configs.API_KEY)
+    expected = [ours, theirs]
+    assert [edit(side) for side in sides] == expected
+    assert [forget(side) for side in sides] == [0, 0]
+    if name:  # Kafka 4 refuses to replace the settings of all brokers, because one of them cannot be removed
+        assert [replace(side) for side in sides] == expected
+        assert [forget(side) for side in sides] == [0, 0]

@@ -104,3 +104,12 @@ def test_errors_of_the_installer_are_one_line(tmp_path: Path) -> None:
         assert found.returncode == 2
         assert expected in found.stderr
         assert len(found.stderr.splitlines()) == 1
+
+
+def test_an_installed_broker_listens_on_this_machine_only_until_it_is_configured() -> None:
+    """Its listener has no logins. The image is the exception: a published port does not reach the 127.0.0.1 of a container."""
+    config = load(UNITS / "server.properties")
+    assert {listener.host for listener in config.listeners} == {"127.0.0.1"}
+    assert config.metrics_listener is not None and config.metrics_listener.host == "127.0.0.1"
+    text = (toolchains.REPOSITORY / "deploy/image/server.properties").read_text()
+    assert "listeners=PLAINTEXT://:9092" in text and "-p 127.0.0.1:9092:9092" in text

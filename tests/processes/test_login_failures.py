@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from odradek.processes.login_failures import MOST_REASONS, LoginFailures
+from odradek.processes.login_failures import LONGEST_USER, MOST_REASONS, MOST_USERS, LoginFailures
 
 
 @pytest.fixture(autouse=True)
@@ -50,3 +50,26 @@ def test_the_next_line_has_the_number_of_failures_without_a_line(caplog: pytest.
     now[0] = 61.0
     failures.note("10.0.0.1:5", "CLIENTS", "PLAIN", "invalid credentials")
     assert "3 logins from this address failed in the same way before" in messages(caplog)[-1]
+
+
+def test_a_line_names_the_user_printable_and_not_too_long(caplog: pytest.LogCaptureFixture) -> None:
+    failures = LoginFailures(lambda: 0.0)
+    failures.note("10.0.0.1:5", "CLIENTS", "PLAIN", "invalid credentials", "alice")
+    failures.note("10.0.0.2:5", "CLIENTS", "PLAIN", "invalid credentials", "a\nb\x1b[2K\u202e" + "x" * 1000)
+    first, second = messages(caplog)
+    assert first.startswith(
+        "a login as 'alice' from 10.0.0.1 on listener CLIENTS failed with PLAIN: invalid credentials;"
+    )
+    assert second.isprintable() and second.startswith("a login as 'a") and len(second) < 250 + LONGEST_USER
+
+
+def test_many_users_of_an_address_are_named_up_to_a_limit_and_hide_no_other_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failures = LoginFailures(lambda: 0.0)
+    for number in range(100):
+        for _ in range(2):
+            failures.note("10.0.0.1:5", "CLIENTS", "PLAIN", "invalid credentials", f"user-{number}")
+    assert [line.split("'")[1] for line in messages(caplog)] == [f"user-{number}" for number in range(1 + MOST_USERS)]
+    failures.note("10.0.0.1:6", "CLIENTS", "PLAIN", "password not specified", "bob")
+    assert "as 'bob' from 10.0.0.1" in messages(caplog)[-1]

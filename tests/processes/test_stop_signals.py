@@ -1,6 +1,11 @@
 """The number of stop requests that the supervisor counts."""
 
+import logging
+import os
+import pty
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -45,3 +50,57 @@ def test_another_signal_counts_at_once(signals: StopSignals) -> None:
     signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGINT)
     assert signals.count == 2
+
+
+def test_a_hang_up_signal_without_the_end_of_a_terminal_is_logged_and_ignored(
+    signals: StopSignals, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "odradek.supervisor")
+    signal.raise_signal(signal.SIGHUP)
+    signals.drain()
+    signals.drain()
+    assert signals.count == 0
+    assert [record.getMessage().partition(",")[0] for record in caplog.records] == ["received SIGHUP and ignored it"]
+
+
+PROGRAM = """
+import os, select, signal, sys
+from odradek.processes.event_loop import StopSignals
+signals = StopSignals()
+os.kill(os.getpid(), signal.SIGHUP)
+print(signals.count, flush=True)
+select.select([signals], [], [])
+signals.drain()
+while not signals.count:
+    select.select([signals], [], [])
+    signals.drain()
+open(sys.argv[1], "w").write(str(signals.count))
+"""
+
+
+def test_the_end_of_its_terminal_stops_a_program(tmp_path) -> None:
+    """Its first SIGHUP comes while the terminal is there."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY);" + PROGRAM]
+    with subprocess.Popen(
+        [*command, tmp_path / "count"], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as program:  # fmt: skip
+        os.close(theirs)
+        assert program.stdout is not None
+        assert program.stdout.readline() == "0\n"
+        os.close(ours)
+        assert program.wait(60) == 0, program.stderr and program.stderr.read()
+    assert (tmp_path / "count").read_text() == "1"
+
+
+def test_what_the_parent_ignores_stays_ignored(clock: Clock) -> None:
+    """As `nohup` does."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        signals = StopSignals(clock)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        signals.close()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

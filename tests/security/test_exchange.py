@@ -154,7 +154,14 @@ def test_without_an_answer_of_the_coordinator_the_connection_closes_without_a_re
     one = exchange()
     one.frame(handshake("SCRAM-SHA-256"))
     assert isinstance(one.frame(authenticate(b"n,,n=alice,r=x")), Ask)
-    assert one.unanswered("it is away") == Failed(None, "it is away", "SCRAM-SHA-256")
+    assert one.unanswered("it is away") == Failed(None, "it is away", "SCRAM-SHA-256", user="alice")
+
+
+def test_a_failed_login_names_the_user_that_the_client_named():
+    one = exchange()
+    one.frame(handshake("PLAIN"))
+    failed = one.frame(authenticate(b"\0alice\0wrong"))
+    assert (failed.user, failed.reason) == ("alice", "Authentication failed: Invalid username or password")
 
 
 # -- renewals --------------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def similar_keys(names: Iterable[str]) -> str:
 def is_exact(entries: Mapping[str, configs.Entry], settings: Mapping[str, str]) -> bool:
     """Whether `odradek.retention.exact` applies retention.ms to single records, and there is no retention.bytes."""
     values = {key: settings.get(key, entries[key].value if key in entries else None) for key in RETENTION}
-    return values[EXACT] == "true" and values["retention.bytes"] == "-1"
+    return values[EXACT] == "true" and (values["retention.bytes"] or "").startswith("-")
 
 
 def print_losses(losses: Sequence[ExpectedDeletion], rules: SpaceRules, exact: bool) -> None:

@@ -16,6 +16,7 @@ from types import FrameType
 
 from odradek import __version__
 from odradek.clients.errors import ClientError
+from odradek.hang_up import on_hang_up
 from odradek.metrics.http import HttpServer, Pages
 from odradek.mirror.flow_worker import FlowWorker, MakeLane
 from odradek.mirror.following import FlowError, Following
@@ -158,6 +159,7 @@ def run(settings: MirrorSettings, edges: Sequence[Edge]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ended)
+    on_hang_up(worker.stop, lambda: None)
     log.info("worker %s starts the flows %s", worker.name, ", ".join(flow.name for flow in settings.flows))
     worker.run()
     log.info("worker %s stopped", worker.name)

@@ -4,11 +4,16 @@ The action of a descriptor may unwatch other descriptors, but may watch new ones
 one turn, a descriptor number that was closed is not used by another descriptor, and no action runs for the wrong one.
 """
 
+import logging
 import os
 import select
 import signal
 import time
 from collections.abc import Callable
+
+from odradek.hang_up import IGNORED, on_hang_up
+
+log = logging.getLogger("odradek.supervisor")
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 REPEATED_S = 0.1
@@ -68,7 +73,8 @@ class EventLoop:
 
 
 class StopSignals:
-    """Counts the stop signals (SIGTERM, SIGINT, SIGHUP) from its creation until `close`. `fileno` is readable after a signal.
+    """Counts the requests to stop (SIGTERM, SIGINT, the end of the terminal) from its creation until `close`. `fileno` is
+    readable after a signal. SIGHUP without the end of the terminal is logged and ignored, see `odradek.hang_up`.
 
     A signal that repeats the last one within `REPEATED_S` is not counted. :param clock: monotonic seconds.
     """
@@ -78,7 +84,11 @@ class StopSignals:
         self._clock = clock
         self._last = (0, 0.0)
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._before = {number: signal.signal(number, self._arrived) for number in STOP_SIGNALS}
+        self._ignored = False
+        self._before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._arrived)
+        on_hang_up(lambda: self._arrived(signal.SIGHUP, None), self._ignore)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
 
     def _arrived(self, number: int, _: object) -> None:
@@ -88,11 +98,17 @@ class StopSignals:
         if number != before or now - at >= REPEATED_S:
             self.count += 1
 
+    def _ignore(self) -> None:
+        self._ignored = True
+
     def fileno(self) -> int:
         return self._read
 
     def drain(self) -> None:
-        """Make `fileno` unreadable again; the count does not change."""
+        """Make `fileno` unreadable again; the count does not change. Logs that a signal was ignored."""
+        if self._ignored:
+            self._ignored = False
+            log.warning("%s", IGNORED)
         try:
             os.read(self._read, 4096)
         except BlockingIOError:

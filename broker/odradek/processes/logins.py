@@ -335,7 +335,7 @@ class Logins:
         if not gate.noted:
             mechanism = failed.mechanism if gate.former is None else gate.former.former.mechanism
             gate.noted = True
-            self._note_failure(connection, mechanism, failed.reason, gate.former is not None)
+            self._note_failure(connection, mechanism, failed.reason, gate.former is not None, failed.user)
 
         def end() -> None:
             if pending.cancelled:
@@ -357,10 +357,12 @@ class Logins:
             gate.noted = True
             self._note_failure(connection, gate.exchange.mechanism, action.refusal, gate.former is not None)
 
-    def _note_failure(self, connection: Any, mechanism: str, reason: str, renewal: bool = False) -> None:
+    def _note_failure(
+        self, connection: Any, mechanism: str, reason: str, renewal: bool = False, user: str = ""
+    ) -> None:
         index = connection.listener_index
         count_login(index, mechanism or "unknown", "renewal_failed" if renewal else "failed")
-        self._failures.note(connection.peer, self._names[index], mechanism, reason)
+        self._failures.note(connection.peer, self._names[index], mechanism, reason, user)
 
     # -- renewals ---------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ workers (`intake.py`), kills children that are stuck and restarts children that 
 What it must not do: run a thread or an asyncio loop, take a slot's lock, read from a client's socket, touch a log. So nothing
 that it supervises can break it.
 
-How it ends: SIGTERM, SIGINT or SIGHUP stop the broker in order. If the start fails, it ends with StartError (one line).
+How it ends: SIGTERM, SIGINT or the end of its terminal stop the broker in order; SIGHUP alone does not. If the start fails,
+it ends with StartError (one line).
 
 What its death causes: every child receives SIGTERM (PDEATHSIG) and stops. The locks of the log directories last until the last
 child has ended.

@@ -1,7 +1,7 @@
 """The listeners with TLS in one process: their contexts, made from the published material.
 
-The supervisor makes the first contexts before it forks, so that all workers have the same keys for session tickets;
-later ones are made by each worker when the coordinator has published new material. Used in the process's only thread.
+Each worker makes them when it starts, and when the coordinator has published new material or new keys for session tickets.
+Used in the process's only thread.
 """
 
 import logging
@@ -16,7 +16,7 @@ from odradek.processes.log_dirs import StartError
 from odradek.security.contexts import ListenerMaterial, load_listeners, server_context, warnings
 from odradek.security.peers import wrong_between_brokers
 from odradek.security.principal import mapper
-from odradek.shm.published_tls import PublishedTls, TooMuchMaterial
+from odradek.shm.published_tls import PublishedTls, TooMuchMaterial, ticket_keys
 
 log = logging.getLogger("odradek.tls")
 
@@ -40,8 +40,10 @@ class TlsListeners:
     def take_over(self) -> None:
         """Make the contexts of the newest material. They worked in the process that published it, so a failure is an internal
         error, and the former contexts stay in use."""
-        version, material = self.published.read()
-        self._listeners = {name: _listener(of_listener) for name, of_listener in material.items()}
+        version, material, secret = self.published.read_with_tickets()
+        self._listeners = {
+            name: _listener(of_listener, ticket_keys(secret, name)) for name, of_listener in material.items()
+        }
         self._version = version
 
     def in_order(self, listeners: Sequence[Listener]) -> list[TlsListener | None]:
@@ -49,12 +51,13 @@ class TlsListeners:
         return [self._listeners.get(listener.name) for listener in listeners]
 
 
-def _listener(material: ListenerMaterial) -> TlsListener:
+def _listener(material: ListenerMaterial, tickets: bytes) -> TlsListener:
     return TlsListener(
         server_context(material),
         authenticates=material.authenticates,
         principal_of=None if material.client_auth == "none" else mapper(material.rules),
         slow_key=material.slow,
+        ticket_keys=tickets,
     )
 
 
@@ -94,5 +97,7 @@ def begin_tls(config: BrokerConfig) -> TlsListeners | None:
                 "clock of this machine",
                 name, time.strftime("%Y-%m-%d %H:%M", time.gmtime(begins)),
             )  # fmt: skip
-    tls.take_over()
+    TlsListeners(
+        tls.published
+    ).take_over()  # a check; the supervisor keeps no context, and so no keys of session tickets
     return tls

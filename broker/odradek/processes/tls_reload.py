@@ -1,5 +1,5 @@
 """Replaces certificates while the broker runs: after AlterConfigs of this broker, and when a file of a key or trust
-store changed.
+store changed. Twice a day, it replaces the keys of session tickets.
 
 Runs in the coordinator's store thread, as do all changes of settings. The rules are Kafka's
 (`contexts.why_not_replaced`); what does not pass them, or cannot be read, changes nothing: the former certificates
@@ -25,6 +25,9 @@ log = logging.getLogger("odradek.tls")
 
 Material = Mapping[str, ListenerMaterial]
 
+TICKETS_S = 12 * 3600
+"""How long session tickets are encrypted with the same keys. A client with an older ticket makes a full handshake."""
+
 
 class TlsReload:
     """See the module.
@@ -47,6 +50,7 @@ class TlsReload:
         self._clock = clock
         self._seen = self._used = self._signature()
         self._next_look = 0.0
+        self._next_tickets = clock() + TICKETS_S
         self._faults = faults
         self._publish_faults(())
 
@@ -120,9 +124,13 @@ class TlsReload:
     def look(self) -> None:
         """Called often: every `odradek.ssl.reload.ms`, look at the files' times, and follow a change that is
         complete, that is, that is older than one interval: keys and certificates are seldom replaced at the same
-        moment."""
+        moment. Publish new keys of session tickets when they are due."""
         interval_s = self._config.integer("odradek.ssl.reload.ms") / 1000
         now = self._clock()
+        if now >= self._next_tickets:
+            self._next_tickets = now + TICKETS_S
+            self._published.publish(self._published.read()[1])
+            self._wake()
         if not interval_s or now < self._next_look:
             return
         self._next_look = now + interval_s

@@ -38,6 +38,9 @@ def unpack(name: str, directory: Path, **extra: object) -> Path:
         if mount["name"] == "tls":
             for file, content in secret.items():
                 (place / file).write_bytes(content)
+        elif mount["name"] == "metrics-passwords":
+            for item in volume["secret"]["items"]:
+                (place / item["path"]).write_text(f"prometheus:{PASSWORD}\n")
         elif "secret" in volume:
             for item in volume["secret"]["items"]:
                 (place / item["path"]).write_text(PASSWORD)

@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.deploy, pytest.mark.xdist_group("apiserver")]
 _numbers = itertools.count()
 SECRETS = {
     "kafka-users": ("broker", "admin", "alice"),
+    "kafka-metrics": ("passwords", "username", "password"),
     "schema-registry": ("registry.properties",),
     "kafka-tls": ("tls.crt", "tls.key", "ca.crt", "keystore.pem"),
     "zookeeper-login": ("password",),
@@ -253,6 +254,8 @@ def _released(server: ApiServer, item: Object) -> bool:
          "the passwordSecret of the user admin names the key root of the Secret kafka-users, which has only the keys admin"),
         ("tls-scram", ["tls.secret=certificates"], "tls.secret names the Secret certificates, which does not exist"),
         ("tls-scram", ["tls.keystoreKey=keystore.p12"], "tls.secret names the key keystore.p12 of the Secret kafka-tls"),
+        ("monitoring", ["metrics.passwordSecret.passwordKey=x"],
+         "metrics.passwordSecret names the key x of the Secret kafka-metrics, which has only the keys"),
         ("tls-scram", ["load.registrySecret.key=x"], "load.registrySecret names the key x of the Secret schema-registry,"),
         ("external", ["configFromSecrets[0].secret=zk"], "configFromSecrets (odradek.zookeeper.password) names the Secret zk,"),
     ],

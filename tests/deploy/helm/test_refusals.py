@@ -197,6 +197,11 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"report": {"prometheus": ""}},
         "report.prometheus is empty: set it to the URL",
     ),
+    "a password file that is not mounted": (
+        "monitoring",
+        {"config": {"metrics.listener.password.file": "/run/odradek/metrics/passwords"}},
+        "config sets metrics.listener.password.file, which the chart sets itself: use the value metrics.passwordSecret instead",
+    ),
     "a report without an image": (
         "monitoring",
         {"report": {"image": {"repository": ""}}},

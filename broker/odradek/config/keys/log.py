@@ -95,9 +95,9 @@ KEYS = (
     ConfigKey("log.retention.hours", INT, 168, Range(1, None, -1), HIGH, READ_ONLY, NOW,
         "The time in hours that records are kept in topics with cleanup.policy=delete. -1: no limit. Used if neither "
         "log.retention.ms nor log.retention.minutes is set."),
-    ConfigKey("log.retention.bytes", LONG, -1, Range(-1), HIGH, CLUSTER_WIDE, NOW,
+    ConfigKey("log.retention.bytes", LONG, -1, None, HIGH, CLUSTER_WIDE, NOW,
         "The size in bytes of a partition above which the broker deletes its oldest segments; at least this many bytes "
-        "remain. -1: no limit."),
+        "remain. -1 and other negative numbers: no limit."),
     ConfigKey("odradek.retention.exact", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NOW,
         "Whether retention.ms also applies to single records. true: every retention check moves the log start offset "
         "to the first record that is not older than the retention time; files are still deleted as whole segments. "

@@ -134,9 +134,9 @@ KEYS = (
         "Whether the broker deletes the data in remote storage when remote storage is disabled.", "topic"),
     ConfigKey("remote.storage.enable", BOOLEAN, False, OnlyDefault(False), MEDIUM, CLUSTER_WIDE, NONE_YET,
         "Whether the broker copies closed segments to remote storage.", "topic"),
-    ConfigKey("retention.bytes", LONG, -1, Range(-1), MEDIUM, CLUSTER_WIDE, NOW,
+    ConfigKey("retention.bytes", LONG, -1, None, MEDIUM, CLUSTER_WIDE, NOW,
         "The size in bytes of a partition above which the broker deletes its oldest segments; at least this many bytes "
-        "remain. -1: no limit.",
+        "remain. -1 and other negative numbers: no limit.",
         "topic", (Synonym("log.retention.bytes"),)),
     ConfigKey("retention.ms", LONG, 604_800_000, Range(-1), MEDIUM, CLUSTER_WIDE, NOW,
         "The time in ms that records are kept if cleanup.policy contains delete. -1: no limit.",

@@ -93,7 +93,8 @@ class Done(NamedTuple):
 class Failed(NamedTuple):
     """The login failed: after a delay, send this frame, if there is one, and close the connection.
 
-    ``reason``: for the log. ``api_key``, ``code``: of the response, for metrics.
+    ``reason``: for the log. ``api_key``, ``code``: of the response, for metrics. ``user``: that the client named, which is
+    not proven; "": unknown.
     """
 
     data: bytes | None
@@ -101,6 +102,7 @@ class Failed(NamedTuple):
     mechanism: str
     api_key: int = sasl_authenticate.API_KEY
     code: int = ErrorCode.SASL_AUTHENTICATION_FAILED
+    user: str = ""
 
 
 Action = Versions | Respond | Ask | Done | Failed
@@ -139,6 +141,7 @@ class Exchange:
         self._proof: Proven | None = None
         self._mechanism: Mechanism | None = None
         self._bad_renewal = ""
+        self._user = ""  # that the client named
         self._version: int | None = None  # of the SaslAuthenticate request under way; None: tokens without requests
         self._correlation_id = 0
         self._requests = False
@@ -276,6 +279,8 @@ class Exchange:
 
     def _step(self, step: Step) -> Action:
         if isinstance(step, CredentialQuestion | KeysQuestion):
+            if isinstance(step, CredentialQuestion):
+                self._user = step.user
             self._go(State.WAITING)
             return Ask(step)
         if isinstance(step, Challenge):
@@ -284,6 +289,7 @@ class Exchange:
         return self._proven(step)
 
     def _proven(self, step: Proven) -> Action:
+        self._user = self._user or step.user
         if step.user == ANONYMOUS_USER:
             text = f"The user name {ANONYMOUS_USER} is that of clients without a login; choose another name"
             return self._refuse(Refused(f"the user name {ANONYMOUS_USER} is that of clients without a login", text))
@@ -331,11 +337,11 @@ class Exchange:
         data = None
         if self._requests:
             data = self._answer(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=text, auth_bytes=b"")
-        return Failed(data, refusal.reason, self.mechanism)
+        return Failed(data, refusal.reason, self.mechanism, user=self._user or refusal.user)
 
     def _fail(self, reason: str) -> Failed:
         self._go(State.ENDED)
-        return Failed(None, reason, self.mechanism)
+        return Failed(None, reason, self.mechanism, user=self._user)
 
     def _answer(self, auth_bytes: bytes, **fields: Any) -> bytes:
         """A frame with a token for the client: a response, or the token alone."""

@@ -49,12 +49,14 @@ class Refused(Exception):
 
     :ivar text: the error text for the client; None for the general one, which says nothing about the reason.
     :ivar reason: the reason for the broker's log, without secrets.
+    :ivar user: the user that the client named, if the exchange does not know it from a question; "": unknown.
     """
 
-    def __init__(self, reason: str, text: str | None = None) -> None:
+    def __init__(self, reason: str, text: str | None = None, user: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
         self.text = text
+        self.user = user
 
 
 Step = Challenge | CredentialQuestion | KeysQuestion | Proven

@@ -51,16 +51,16 @@ class Plain:
         authorization_id, name, password = parts
         if not name:
             raise _refused("Authentication failed: username not specified")
-        if not password:
-            raise _refused("Authentication failed: password not specified")
         user = name.decode("utf-8", "replace")
+        if not password:
+            raise _refused("Authentication failed: password not specified", user)
         # The same steps for a user who does not exist, so that the time does not show whether the user exists.
         same = hmac.compare_digest(self._users.get(user, _NO_USER), digest_of(password))
         if not same or user not in self._users:
-            raise _refused("Authentication failed: Invalid username or password")
+            raise _refused("Authentication failed: Invalid username or password", user)
         if authorization_id and authorization_id != name:
             raise _refused(
-                "Authentication failed: Client requested an authorization id that is different from username"
+                "Authentication failed: Client requested an authorization id that is different from username", user
             )
         return Proven(b"", user)
 
@@ -73,5 +73,5 @@ class Plain:
         raise AssertionError("PLAIN asks for no keys")
 
 
-def _refused(text: str) -> Refused:
-    return Refused(text, text)
+def _refused(text: str, user: str = "") -> Refused:
+    return Refused(text, text, user)

@@ -80,6 +80,11 @@ advertised.listeners={{ join "," $advertised }}
 listener.security.protocol.map={{ join "," $protocols }}
 inter.broker.listener.name=BROKERS
 metrics.listener=:{{ .Values.metrics.port }}
+{{- with .Values.metrics.passwordSecret }}
+{{- if .name }}
+metrics.listener.password.file=/run/odradek/metrics/{{ .fileKey }}
+{{- end }}
+{{- end }}
 num.network.threads={{ .Values.workers }}
 {{- if ne .Values.rack.from "none" }}
 broker.rack={{ if eq .Values.rack.from "node" }}${secrets:/run/odradek/rack:zone}{{ else }}${env:ODRADEK_RACK}{{ end }}

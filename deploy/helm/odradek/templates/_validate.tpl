@@ -68,6 +68,7 @@ ssl.keystore.type: tls
 ssl.truststore.location: tls
 ssl.truststore.type: tls
 config.providers: configFromSecrets
+metrics.listener.password.file: metrics.passwordSecret
 {{- end -}}
 
 {{/* The ordered stop of a broker, in milliseconds: attempts to move its leaderships, then the end of its processes. */}}
@@ -261,6 +262,12 @@ config.providers: configFromSecrets
 {{- end -}}
 {{- range .Values.configFromSecrets -}}
 {{- include "odradek.requireSecret" (list $root (printf "configFromSecrets (%s)" .key) .secret .secretKey) -}}
+{{- end -}}
+{{- with .Values.metrics.passwordSecret -}}
+{{- if .name -}}
+{{- $keys := ternary (list .fileKey .usernameKey .passwordKey) (list .fileKey) $root.Values.metrics.serviceMonitor.enabled -}}
+{{- include "odradek.requireSecret" (concat (list $root "metrics.passwordSecret" .name) $keys) -}}
+{{- end -}}
 {{- end -}}
 {{- with .Values.load.registrySecret -}}
 {{- if and .name $root.Values.load.enabled -}}
