@@ -1,11 +1,17 @@
 from typing import Any
-from typing import Callable, TypedDict
+from typing import Callable, Final, TypedDict
 
 from _typeshed import Incomplete
 
 from odradek._ext.protocol.cursor import Cursor
 from odradek._ext.protocol.plan import Trail
 
+
+class Decoding:
+    message: Final[Any]
+
+    def __init__(self, cls: type, version: int, buffer, offset: int, max_elements: int): ...
+    def __dealloc__(self): ...
 
 class Input(TypedDict):
     cursor: Cursor
@@ -19,4 +25,13 @@ class Input(TypedDict):
 class TypeObject(TypedDict):
     tp_alloc: Callable[[type, int], Any]
 
+class Level(TypedDict):
+    plan: Incomplete
+    message: Incomplete
+    values: Incomplete
+    op: int
+    count: int
+    next: int
+
 def decode(cls: type, version: int, buffer, offset: int=0, max_elements: int=...): ...
+def decode_in_steps(cls: type, version: int, buffer, offset: int=0, max_elements: int=..., elements: int=...): ...

@@ -54,6 +54,7 @@ from odradek._ext.protocol.plan cimport (
     INT32,
     INT64,
     INT8,
+    MAX_DEPTH,
     NULLABLE_STRUCTURE,
     RECORDS,
     STRING,
@@ -80,6 +81,8 @@ cdef extern from "Python.h":
 
 cdef enum:
     LARGE_MESSAGE = 65536               # bytes
+    ELEMENTS_A_STEP = 4000              # about a millisecond
+    BYTES_A_STEP = 1 << 20
 
 
 cdef dict CURSOR_REASONS = {
@@ -149,24 +152,33 @@ cdef object decode_bytes(Op* op, bint compact, bint view, Input* source):
     return (<object>source.view)[at - source.start:at - source.start + length]
 
 
-cdef object decode_array(Op* op, bint compact, Input* source):
+cdef int64_t read_count(Op* op, bint compact, Input* source) noexcept:
+    """Return the number of an array's elements; -1 for null, or with the cursor's error set."""
     cdef Cursor* c = &source.cursor
     cdef const uint8_t* at = c.ptr
     cdef int64_t count = read_length(c, compact)
-    cdef int64_t i
-    cdef int depth = source.trail.depth
     if count < 0:
         if c.error == CURSOR_OK and not op.nullable:
             cursor_fail(c, CURSOR_NULL, 0)
-        return None
+        return -1
     if count > cursor_left(c) // op.min_bytes:
         c.ptr = at
         cursor_fail(c, CURSOR_TRUNCATED, count)
-        return None
+        return -1
     source.elements += count
     if source.elements > source.max_elements:
         c.ptr = at
         cursor_fail(c, CURSOR_ELEMENTS, count)
+        return -1
+    return count
+
+
+cdef object decode_array(Op* op, bint compact, Input* source):
+    cdef Cursor* c = &source.cursor
+    cdef int64_t count = read_count(op, compact, source)
+    cdef int64_t i
+    cdef int depth = source.trail.depth
+    if count < 0:
         return None
     values = PyList_New(count)
     for i in range(count):
@@ -247,15 +259,12 @@ cdef inline object default_of(Plan plan, Op* op):
 
 cdef object decode_structure(Plan plan, Input* source):
     """Decode a structure into a new object. On failure return None, with the cursor's error set."""
-    cdef TypeObject* cls = <TypeObject*>plan.layout.cls
     cdef Cursor* c = &source.cursor
     cdef Trail* trail = &source.trail
     cdef Op* op
-    cdef int i
-    cdef int depth = trail.depth + 1
-    trail.depth = depth
-    trail.indexes[depth] = -1
-    message = cls.tp_alloc(plan.layout.cls, 0)
+    cdef int i, depth
+    message = begin_structure(plan, source)
+    depth = trail.depth
     for i in range(plan.count):
         op = &plan.ops[i]
         trail.ops[depth] = op
@@ -263,22 +272,40 @@ cdef object decode_structure(Plan plan, Input* source):
         if c.error != CURSOR_OK:
             return None
         put(message, op.offset, value)
+    end_structure(plan, message, source)
+    return message if c.error == CURSOR_OK else None
+
+
+cdef inline object begin_structure(Plan plan, Input* source):
+    """Return a new object without fields."""
+    cdef Trail* trail = &source.trail
+    trail.depth += 1
+    trail.indexes[trail.depth] = -1
+    return (<TypeObject*>plan.layout.cls).tp_alloc(plan.layout.cls, 0)
+
+
+cdef inline int end_structure(Plan plan, object message, Input* source) except -1:
+    """Complete an object after its fields in wire order. On failure the cursor's error is set."""
+    cdef Cursor* c = &source.cursor
+    cdef Trail* trail = &source.trail
+    cdef Op* op
+    cdef int i
     for i in range(plan.absent_count):
         op = &plan.absent[i]
         put(message, op.offset, default_of(plan, op))
     for i in range(plan.tagged_count):
         op = &plan.tagged[i]
         put(message, op.offset, default_of(plan, op))
-    trail.ops[depth] = NULL
+    trail.ops[trail.depth] = NULL
     if plan.flexible:
         if c.ptr < c.end and c.ptr[0] == 0:
             c.ptr += 1
         else:
             decode_tagged(plan, message, source)
             if c.error != CURSOR_OK:
-                return None
-    trail.depth = depth - 1
-    return message
+                return 0
+    trail.depth -= 1
+    return 0
 
 
 cdef int decode_tagged(Plan plan, object message, Input* source) except -1:
@@ -352,3 +379,123 @@ def decode(type cls not None, int version, buffer, Py_ssize_t offset=0, int64_t 
             PyGC_Enable()
         Py_XDECREF(source.view)
         PyBuffer_Release(&view)
+
+
+cdef struct Level:                      # a structure of which a part is decoded, and the array in it that is being decoded
+    PyObject* plan                      # references are borrowed: from the plan, and from the message, which owns its parts
+    PyObject* message
+    PyObject* values                    # NULL: no array
+    int op
+    int64_t count
+    int64_t next
+
+
+cdef class Decoding:
+    """Decodes a message in steps. Only `decode_in_steps` uses it, which does not show the message before its end."""
+    cdef Input source
+    cdef Py_buffer view
+    cdef bint viewed
+    cdef Level levels[MAX_DEPTH]
+    cdef object owner
+    cdef Plan plan
+    cdef readonly object message
+
+    def __cinit__(self, type cls not None, int version, buffer, Py_ssize_t offset, int64_t max_elements):
+        self.plan = plan_of(cls, version)
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
+        self.viewed = True
+        self.owner = buffer
+        if offset < 0 or offset > self.view.len:
+            raise ValueError(f"offset {offset} is outside of a buffer of {self.view.len} bytes")
+        self.source.view = NULL
+        self.source.owner = <PyObject*>buffer
+        self.source.elements = 0
+        self.source.max_elements = max_elements
+        self.source.trail.depth = -1
+        self.source.start = <const uint8_t*>self.view.buf
+        cursor_init(&self.source.cursor, self.source.start + offset, self.view.len - offset)
+        self.message = begin_structure(self.plan, &self.source)
+        self.begin(self.plan, self.message)
+
+    def __dealloc__(self):
+        Py_XDECREF(self.source.view)
+        if self.viewed:
+            PyBuffer_Release(&self.view)
+
+    cdef void begin(self, Plan plan, object message) noexcept:
+        cdef Level* level = &self.levels[self.source.trail.depth]
+        level.plan, level.message, level.values, level.op = <PyObject*>plan, <PyObject*>message, NULL, 0
+
+    cdef int element(self, Level* level) except -1:
+        """Decode the next element of an array; if it is a structure, only begin with it."""
+        cdef Op* op = &(<Plan>level.plan).ops[level.op]
+        self.source.trail.indexes[self.source.trail.depth] = level.next
+        if op.element == STRUCTURE:
+            value = begin_structure(<Plan>op.plan, &self.source)
+            self.begin(<Plan>op.plan, value)
+        else:
+            value = decode_value(op, op.element, &self.source)
+        Py_INCREF(value)
+        PyList_SET_ITEM(<list>level.values, level.next, value)
+        level.next += 1
+        return 0
+
+    cdef int field(self, Level* level) except -1:
+        """Decode the next field of a structure; of an array only the number of its elements."""
+        cdef Op* op = &(<Plan>level.plan).ops[level.op]
+        self.source.trail.ops[self.source.trail.depth] = op
+        if op.code == ARRAY or op.code == COMPACT_ARRAY:
+            level.count, level.next = read_count(op, op.code == COMPACT_ARRAY, &self.source), 0
+            value = PyList_New(level.count) if level.count >= 0 else None
+            if level.count >= 0:
+                level.values = <PyObject*>value
+            else:
+                level.op += 1
+        else:
+            value = decode_value(op, op.code, &self.source)
+            level.op += 1
+        put(<object>level.message, op.offset, value)
+        return 0
+
+    cdef bint step(self, int64_t elements) except -1:
+        """Decode this many elements of arrays more. Returns whether there are more."""
+        cdef Input* source = &self.source
+        cdef Level* level
+        cdef const uint8_t* until = source.cursor.ptr + BYTES_A_STEP
+        cdef bint collecting = PyGC_Disable()
+        try:
+            while source.trail.depth >= 0:
+                level = &self.levels[source.trail.depth]
+                if level.values != NULL and level.next == level.count:
+                    source.trail.indexes[source.trail.depth] = -1
+                    level.values = NULL
+                    level.op += 1
+                elif level.values != NULL:
+                    if elements <= 0 or source.cursor.ptr > until:
+                        return True
+                    elements -= 1
+                    self.element(level)
+                elif level.op < (<Plan>level.plan).count:
+                    self.field(level)
+                else:
+                    end_structure(<Plan>level.plan, <object>level.message, source)
+                if source.cursor.error != CURSOR_OK:
+                    refuse_input(self.plan, source)
+            return False
+        finally:
+            if collecting:
+                PyGC_Enable()
+
+
+def decode_in_steps(
+    type cls not None, int version, buffer, Py_ssize_t offset=0, int64_t max_elements=MAX_ELEMENTS,
+    int64_t elements=ELEMENTS_A_STEP,
+):
+    """As `decode`, but a generator that yields after each step, and returns the message; see `odradek.stepwise`.
+
+    :param elements: how many elements of arrays a step decodes. Arrays in tagged fields are decoded in one step.
+    """
+    decoding = Decoding(cls, version, buffer, offset, max_elements)
+    while (<Decoding>decoding).step(elements):
+        yield
+    return decoding.message

@@ -6,11 +6,24 @@ from odradek._ext.protocol.cursor import WriteBuffer
 from odradek._ext.protocol.plan import Trail
 
 
+class Encoding:
+    def __init__(self, head: bytes, message, version: int): ...
+    def __dealloc__(self): ...
+
 class Output(TypedDict):
     buffer: WriteBuffer
     refused: Incomplete
     reason: int
     trail: Trail
 
+class Level(TypedDict):
+    plan: Incomplete
+    message: Incomplete
+    values: Incomplete
+    op: int
+    count: int
+    next: int
+
 def encode(message, version: int): ...
 def encode_frame(header, header_version: int, message, version: int): ...
+def encode_in_steps(head: bytes, message, version: int, elements: int=...): ...

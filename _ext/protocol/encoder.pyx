@@ -37,6 +37,7 @@ from odradek._ext.protocol.plan cimport (
     INT32,
     INT64,
     INT8,
+    MAX_DEPTH,
     NULLABLE_STRUCTURE,
     RECORDS,
     STRING,
@@ -68,6 +69,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     SCRATCH_BYTES = 1 << 16             # a larger buffer is freed instead of kept for the next message
+    ELEMENTS_A_STEP = 4000              # about a millisecond
 
 cdef WriteBuffer scratch
 buffer_init(&scratch)
@@ -165,34 +167,48 @@ cdef int encode_uuid(PyObject* value, Output* sink) except -1:
 cdef int encode_array(Op* op, bint compact, PyObject* value, Output* sink) except -1:
     cdef Py_ssize_t i, count
     cdef int depth = sink.trail.depth
-    if value == Py_None:
-        if not op.nullable:
-            refuse(sink, b"null is not allowed", value)
-        write_length(&sink.buffer, -1, compact)
-        return 0
-    values = <object>value
-    if PyList_Check(values):
-        count = PyList_GET_SIZE(values)
-    elif PyTuple_Check(values):
-        count = PyTuple_GET_SIZE(values)
-    else:
-        refuse(sink, b"neither a list nor a tuple", value)
-        return 0
-    if count > 0x7fffffff:
-        refuse(sink, b"the array has more than 2147483647 elements", NULL)
-        return 0
-    write_length(&sink.buffer, <int32_t>count, compact)
+    values = <object>value              # a reference, because encoding may call Python code
+    count = begin_array(op, compact, value, sink)
     for i in range(count):
         sink.trail.indexes[depth] = i
-        if PyList_Check(values) and i >= PyList_GET_SIZE(values):
-            refuse(sink, b"the list shrank while it was encoded", value)
-            return 0
-        element = <object>(PyList_GET_ITEM(values, i) if PyList_Check(values) else PyTuple_GET_ITEM(values, i))
-        encode_value(op, op.element, <PyObject*>element, sink)
+        element = element_of(values, i, sink)
+        if sink.reason == NULL:
+            encode_value(op, op.element, <PyObject*>element, sink)
         if sink.reason != NULL:
             return 0
     sink.trail.indexes[depth] = -1
     return 0
+
+
+cdef inline Py_ssize_t begin_array(Op* op, bint compact, PyObject* value, Output* sink) noexcept:
+    """Encode the number of an array's elements, and return it; -1 for null and for a value that cannot be encoded."""
+    cdef Py_ssize_t count
+    if value == Py_None:
+        if not op.nullable:
+            refuse(sink, b"null is not allowed", value)
+        write_length(&sink.buffer, -1, compact)
+        return -1
+    if PyList_Check(<object>value):
+        count = PyList_GET_SIZE(<object>value)
+    elif PyTuple_Check(<object>value):
+        count = PyTuple_GET_SIZE(<object>value)
+    else:
+        refuse(sink, b"neither a list nor a tuple", value)
+        return -1
+    if count > 0x7fffffff:
+        refuse(sink, b"the array has more than 2147483647 elements", NULL)
+        return -1
+    write_length(&sink.buffer, <int32_t>count, compact)
+    return count
+
+
+cdef inline object element_of(object values, Py_ssize_t place, Output* sink):
+    if not PyList_Check(values):
+        return <object>PyTuple_GET_ITEM(values, place)
+    if place >= PyList_GET_SIZE(values):
+        refuse(sink, b"the list shrank while it was encoded", <PyObject*>values)
+        return None
+    return <object>PyList_GET_ITEM(values, place)
 
 
 cdef int encode_value(Op* op, int code, PyObject* value, Output* sink) except -1:
@@ -251,6 +267,40 @@ cdef inline bint is_default(Op* op, PyObject* value) except -1:
 
 
 cdef int encode_structure(Plan plan, object message, Output* sink) except -1:
+    cdef int i
+    begin_structure(plan, message, sink)
+    for i in range(plan.count):
+        if sink.reason != NULL:
+            return 0
+        encode_field(&plan.ops[i], message, sink)
+    if sink.reason != NULL:
+        return 0
+    return end_structure(plan, message, sink)
+
+
+cdef inline int encode_field(Op* op, object message, Output* sink) except -1:
+    cdef PyObject* value = (<PyObject**>(<char*><PyObject*>message + op.offset))[0]
+    sink.trail.ops[sink.trail.depth] = op
+    if value == NULL:
+        refuse(sink, b"the attribute was deleted", NULL)
+        return 0
+    return encode_value(op, op.code, value, sink)
+
+
+cdef inline int end_structure(Plan plan, object message, Output* sink) except -1:
+    if plan.flexible:
+        if plan.tagged_count:
+            encode_tagged(plan, message, sink)
+            if sink.reason != NULL:
+                return 0
+        else:
+            write_int8(&sink.buffer, 0)
+    sink.trail.depth -= 1
+    return 0
+
+
+cdef inline int begin_structure(Plan plan, object message, Output* sink) except -1:
+    """Check the class of an object, and the fields that its version does not have."""
     cdef Trail* trail = &sink.trail
     cdef char* base = <char*><PyObject*>message
     cdef PyObject* value
@@ -271,24 +321,6 @@ cdef int encode_structure(Plan plan, object message, Output* sink) except -1:
         if value == NULL or not is_default(op, value):
             refuse(sink, b"this version does not have the field, which has a value other than its default", value)
             return 0
-    for i in range(plan.count):
-        op = &plan.ops[i]
-        trail.ops[depth] = op
-        value = (<PyObject**>(base + op.offset))[0]
-        if value == NULL:
-            refuse(sink, b"the attribute was deleted", NULL)
-        else:
-            encode_value(op, op.code, value, sink)
-        if sink.reason != NULL:
-            return 0
-    if plan.flexible:
-        if plan.tagged_count:
-            encode_tagged(plan, message, sink)
-            if sink.reason != NULL:
-                return 0
-        else:
-            write_int8(&sink.buffer, 0)
-    trail.depth = depth - 1
     return 0
 
 
@@ -355,6 +387,11 @@ cdef int sink_close(Output* sink) except -1:
 
 cdef encode_message(Plan plan, object message, Output* sink):
     encode_structure(plan, message, sink)
+    check_encoded(plan, sink)
+
+
+cdef check_encoded(Plan plan, Output* sink):
+    """Raise the error with which encoding failed."""
     if sink.reason != NULL:
         raise ProtocolError(
             sink.reason.decode(), message=plan.layout.name, version=plan.version, field=trail_text(&sink.trail),
@@ -397,3 +434,109 @@ def encode_frame(header not None, int header_version, message not None, int vers
         return PyBytes_FromStringAndSize(<const char*>sink.buffer.data, size)
     finally:
         sink_close(&sink)
+
+
+cdef struct Level:                      # a structure of which a part is encoded, and the array in it that is being encoded
+    PyObject* plan                      # borrowed references: `Encoding.kept` has the objects
+    PyObject* message
+    PyObject* values                    # NULL: no array
+    int op
+    Py_ssize_t count
+    Py_ssize_t next
+
+
+cdef class Encoding:
+    """Encodes a message in steps; used only by `encode_in_steps`."""
+    cdef Output sink
+    cdef Level levels[MAX_DEPTH]
+    cdef Plan plan
+    cdef list kept                      # the structures and arrays that are being encoded, from the outermost one
+
+    def __cinit__(self, bytes head not None, message not None, int version):
+        buffer_init(&self.sink.buffer)
+        self.sink.reason = NULL
+        self.sink.refused = NULL
+        self.sink.trail.depth = -1
+        self.kept = []
+        self.plan = plan_of(type(message), version)
+        write_bytes(&self.sink.buffer, PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head))
+        self.begin(self.plan, message)
+
+    def __dealloc__(self):
+        buffer_free(&self.sink.buffer)
+
+    cdef int begin(self, Plan plan, object message) except -1:
+        cdef Level* level
+        begin_structure(plan, message, &self.sink)
+        if self.sink.reason == NULL:
+            level = &self.levels[self.sink.trail.depth]
+            level.plan, level.message, level.values, level.op = <PyObject*>plan, <PyObject*>message, NULL, 0
+            self.kept.append(message)
+        return 0
+
+    cdef int field(self, Level* level) except -1:
+        """Encode the next field of a structure; of an array only the number of its elements."""
+        cdef Op* op = &(<Plan>level.plan).ops[level.op]
+        cdef PyObject* value = (<PyObject**>(<char*>level.message + op.offset))[0]
+        if value == NULL or op.code != ARRAY and op.code != COMPACT_ARRAY:
+            level.op += 1
+            return encode_field(op, <object>level.message, &self.sink)
+        self.sink.trail.ops[self.sink.trail.depth] = op
+        level.count, level.next = begin_array(op, op.code == COMPACT_ARRAY, value, &self.sink), 0
+        if level.count < 0:
+            level.op += 1
+        else:
+            level.values = value
+            self.kept.append(<object>value)
+        return 0
+
+    cdef int element(self, Level* level) except -1:
+        """Encode the next element of an array; if it is a structure, only begin with it."""
+        cdef Op* op = &(<Plan>level.plan).ops[level.op]
+        self.sink.trail.indexes[self.sink.trail.depth] = level.next
+        value = element_of(<object>level.values, level.next, &self.sink)
+        level.next += 1
+        if self.sink.reason != NULL:
+            return 0
+        if op.element == STRUCTURE:
+            return self.begin(<Plan>op.plan, value)
+        return encode_value(op, op.element, <PyObject*>value, &self.sink)
+
+    cdef bint step(self, Py_ssize_t elements) except -1:
+        """Encode this many elements of arrays more. Returns whether there are more."""
+        cdef Output* sink = &self.sink
+        cdef Level* level
+        while sink.reason == NULL and sink.trail.depth >= 0:
+            level = &self.levels[sink.trail.depth]
+            if level.values != NULL and level.next == level.count:
+                sink.trail.indexes[sink.trail.depth] = -1
+                level.values = NULL
+                level.op += 1
+                self.kept.pop()
+            elif level.values != NULL:
+                if elements <= 0:
+                    return True
+                elements -= 1
+                self.element(level)
+            elif level.op < (<Plan>level.plan).count:
+                self.field(level)
+            else:
+                end_structure(<Plan>level.plan, <object>level.message, sink)
+                self.kept.pop()
+        check_encoded(self.plan, sink)
+        return False
+
+    cdef bytes data(self):
+        return PyBytes_FromStringAndSize(<const char*>self.sink.buffer.data, self.sink.buffer.size)
+
+
+def encode_in_steps(bytes head, message, int version, Py_ssize_t elements=ELEMENTS_A_STEP):
+    """A generator that yields after each step, and returns `head` and the bytes of `message`; see `odradek.stepwise`. The message
+    must not be changed until then. Raises what `encode` raises.
+
+    :param elements: how many elements of arrays a step encodes. Arrays in tagged fields are encoded in one step.
+    """
+    encoding = Encoding(head, message, version)
+    while (<Encoding>encoding).step(elements):
+        yield
+    return (<Encoding>encoding).data()

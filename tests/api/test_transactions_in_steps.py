@@ -236,3 +236,31 @@ def test_markers(broker):
     assert [result.partition_index for result in results] == list(range(MANY))
     assert {result.error_code for result in results[::3]} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
     assert {result.error_code for result in [*results[1::3], *results[2::3]]} == {ErrorCode.NONE}
+
+
+def test_the_partitions_of_a_producer_are_added_in_parts(broker, monkeypatch):
+    """Each part is a record with all partitions so far, and marks for the new ones."""
+    monkeypatch.setattr(add_partitions_to_txn, "MOST_ADDED", 2 * A_STEP)
+    added: list[int] = []
+    begin = broker.process.coordinator.add_partitions
+
+    def add(*arguments: Any, owner: int) -> None:
+        added.append(len(arguments[3]))
+        broker.work.count += len(arguments[3])
+        begin(*arguments, owner=owner)
+
+    monkeypatch.setattr(broker.view.coordinator, "add_partitions", add, raising=False)
+    name = NAMES[1]
+    make = schemas.add_partitions_to_txn.Request
+    request = make(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=broker.producers[name][0],
+        v3_and_below_producer_epoch=broker.producers[name][1],
+        v3_and_below_topics=[make.AddPartitionsToTxnTopic(name=ORDERS[0], partitions=list(range(MANY)))],
+    )
+    response = broker.send(add_partitions_to_txn, request, 3)
+    assert added[: len(added) // 2] == [2 * A_STEP, 2 * A_STEP, A_STEP]
+    assert {
+        result.partition_error_code for result in response.results_by_topic_v3_and_below[0].results_by_partition
+    } == {0}
+    assert len(broker.process.coordinator.describe(name)[1].places) == MANY

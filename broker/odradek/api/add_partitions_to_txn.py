@@ -23,6 +23,9 @@ FIRST_OF_BROKERS = 4
 FIRST_WITH_FENCED = 2
 ADDED_BY_BROKERS = 2
 """The transaction version of producers whose partitions are added by brokers."""
+MOST_ADDED = 4_000
+"""The number of partitions that are added at once: a record with all partitions of the transaction is encoded and appended,
+and a mark is set in the slot of each new one."""
 Response = add_partitions_to_txn.Response
 Results = Mapping[Place, ErrorCode]
 
@@ -67,19 +70,28 @@ def _of_producer(topics: Any, producer: Producer, call: TransactionCall, answer:
     if late and call.is_late("AddPartitionsToTxn", producer):
         return
 
-    def added(code: ErrorCode, allowed: Any) -> None:
-        if code is ErrorCode.NONE:
-            call.view.newest.note(producer, call.connection_id)
-        # If a mark could not be set, the leader asks again before the first batch of the partition.
-        call.in_steps(respond(_Same(fenced_before(FIRST_WITH_FENCED, code, call.version))))
+    def add_from(first: int) -> None:
+        """Add MOST_ADDED partitions, and when the log has them, the others. An error, or a client that disconnects, leaves the
+        transaction with those that were added before. The client then ends it, or its timeout does."""
+        end = first + MOST_ADDED
 
-    call.view.coordinator.add_partitions(
-        *producer,
-        places,
-        0,
-        added,
-        owner=call.owner,
-    )
+        def added(code: ErrorCode, allowed: Any) -> None:
+            if code is ErrorCode.NONE:
+                call.view.newest.note(producer, call.connection_id)
+                if end < len(places):
+                    call.in_steps(add_later(end))
+                    return
+            # If a mark could not be set, the leader asks again before the first batch of the partition.
+            call.in_steps(respond(_Same(fenced_before(FIRST_WITH_FENCED, code, call.version))))
+
+        call.view.coordinator.add_partitions(*producer, places[first:end], 0, added, owner=call.owner)
+
+    def add_later(first: int) -> Steps:
+        yield
+        if not call.is_late("AddPartitionsToTxn", producer):
+            add_from(first)
+
+    add_from(0)
 
 
 class _Same(dict[Place, ErrorCode]):

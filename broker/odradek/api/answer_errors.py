@@ -94,16 +94,25 @@ def errors_of(api_key: int, response: Any) -> list[int]:
 def errors_in_steps(api_key: int, response: Any) -> Steps:
     """Like `errors_of`, in steps, for a response that may be large."""
     codes: list[int] = []
-    fields = _of_api(api_key)
-    pace = Pace(STEP)
-    _collect(response, fields._replace(trees=()), codes)
-    for tree, inner in fields.trees:
-        for part in tree(response) or ():
-            before = len(codes)
-            _collect(part, inner, codes)
-            if pace.over(1 + len(codes) - before):
-                yield
+    yield from _collect_in_steps(response, _of_api(api_key), codes, Pace(STEP))
     return codes
+
+
+def _collect_in_steps(message: Any, fields: _ErrorFields, codes: list[int], pace: Pace) -> Steps:
+    if fields.own is not None and (code := fields.own(message)):
+        codes.append(int(code))
+    for leaf, code_of in fields.leaves:
+        parts = leaf(message) or ()
+        for first in range(0, len(parts), STEP):
+            some = parts[first : first + STEP]
+            codes.extend(int(code) for part in some if (code := code_of(part)))
+            if pace.over(len(some)):
+                yield
+    for tree, inner in fields.trees:
+        for part in tree(message) or ():
+            yield from _collect_in_steps(part, inner, codes, pace)
+            if pace.over():
+                yield
 
 
 def leads_with_error(api_key: int) -> bool:

@@ -3,16 +3,27 @@ coordinator's loop.
 """
 
 from dataclasses import replace
+from heapq import merge
 from typing import Any
 
-from odradek.api.group_call import GroupCall, answered
+from odradek.api.group_call import GroupCall, Pause, answered
 from odradek.api.visible_topics import sight_of
-from odradek.groups.consumer_member import JOINING, LEAVING_STATIC, HeartbeatRequest, HeartbeatResult, by_topic
+from odradek.groups.assignors import Place
+from odradek.groups.consumer_member import (
+    JOINING,
+    LEAVING_STATIC,
+    HeartbeatRequest,
+    HeartbeatResult,
+    TopicNames,
+    by_topic,
+)
 from odradek.groups.environment import new_member_id
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import consumer_group_heartbeat
 
 Response = consumer_group_heartbeat.Response
+RUN = 1_000
+"""The number of names or partitions of a request that are handled between two pauses."""
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
@@ -24,19 +35,16 @@ async def handle(request: Any, call: GroupCall) -> Any:
     interval_ms = call.view.groups.shards.consumer_settings.of(request.group_id).heartbeat_interval_ms
     if problem is not None:
         return Response(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
-    owned = request.topic_partitions
     heartbeat = HeartbeatRequest(
         member_id=request.member_id or new_member_id(call.client_id),
         member_epoch=request.member_epoch,
         instance_id=request.instance_id,
         rack_id=request.rack_id,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
-        topics=None if request.subscribed_topic_names is None else tuple(request.subscribed_topic_names),
+        topics=await _ascending(request.subscribed_topic_names),
         pattern=request.subscribed_topic_regex,
         assignor=request.server_assignor,
-        owned=None
-        if owned is None
-        else frozenset((bytes(topic.topic_id), partition) for topic in owned for partition in topic.partitions),
+        owned=await _places(request.topic_partitions),
         client_id=call.client_id or "",
         client_host=f"/{call.host}",
         principal=call.principal,
@@ -67,6 +75,37 @@ async def handle(request: Any, call: GroupCall) -> Any:
             ]
         )
     return response
+
+
+async def _ascending(names: list[str] | None) -> TopicNames | None:
+    """The names of a subscription in order, each once; with pauses, because a request may have a hundred thousand."""
+    if names is None or len(names) <= RUN:
+        return None if names is None else TopicNames(sorted(set(names)))
+    pause, runs = Pause(RUN), []
+    ordered: list[str] = []
+    for first in range(0, len(names), RUN):
+        runs.append(sorted(names[first : first + RUN]))
+        await pause.after(RUN)
+    async for name in pause.between(merge(*runs)):
+        if not ordered or name != ordered[-1]:
+            ordered.append(name)
+    return TopicNames(ordered)
+
+
+async def _places(topics: list[Any] | None) -> frozenset[Place] | None:
+    """The partitions that a member owns, with pauses."""
+    if topics is None:
+        return None
+    pause = Pause(RUN)
+    places: set[Place] = set()
+    for topic in topics:
+        topic_id = bytes(topic.topic_id)
+        for first in range(0, len(topic.partitions), RUN):
+            some = topic.partitions[first : first + RUN]
+            places.update((topic_id, partition) for partition in some)
+            await pause.after(len(some))
+        await pause.after()
+    return frozenset(places)
 
 
 async def _resolved(pattern: str, call: GroupCall) -> None:

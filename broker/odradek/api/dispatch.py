@@ -13,9 +13,6 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from odradek._ext.net.connection import with_throttle_time
-from odradek._ext.protocol.decoder import decode
-from odradek._ext.protocol.encoder import encode
-from odradek._ext.protocol.messages import ProtocolError
 from odradek._ext.shm import brokers as broker_table
 from odradek._ext.shm.metering import count_request_errors
 from odradek.api.answer_errors import errors_in_steps, errors_of
@@ -23,9 +20,10 @@ from odradek.api.api_versions import supported
 from odradek.api.call import Call, EncodedResponse, WorkerView
 from odradek.api.guards.guarded import Asked, Merge, Refused, Verdict
 from odradek.api.guards.table import judge
-from odradek.api.permits import PermitsOf, unrestricted
+from odradek.api.permits import Permits, PermitsOf, unrestricted
 from odradek.api.stepwise import Steps, Stepwise
 from odradek.api.table import API_VERSIONS, ApiRow, Where, handlers_of, in_cluster, limits_of, served_rows
+from odradek.protocol import LARGE_BYTES, ProtocolError, decode, decode_in_steps, encode, encode_in_steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import describe_cluster, describe_topic_partitions, metadata
@@ -39,10 +37,22 @@ _NO_TAGS = b"\0"
 
 def frame_response(row: ApiRow, version: int, correlation_id: int, response: Any) -> bytes:
     """An encoded response with its header, without its length. :param response: a message, or an EncodedResponse."""
-    head = _CORRELATION.pack(correlation_id)
-    if response_header_version(row.key, version) == 1:
-        head += _NO_TAGS
+    head = _response_head(row, version, correlation_id)
     return head + (response.body if isinstance(response, EncodedResponse) else encode(response, version))
+
+
+def frame_in_steps(row: ApiRow, version: int, correlation_id: int, response: Any) -> Generator[None, None, bytes]:
+    """As `frame_response`, in steps: a response may have as many elements as its request."""
+    head = _response_head(row, version, correlation_id)
+    if isinstance(response, EncodedResponse):
+        return head + response.body
+    framed: bytes = yield from encode_in_steps(head, response, version)
+    return framed
+
+
+def _response_head(row: ApiRow, version: int, correlation_id: int) -> bytes:
+    head = _CORRELATION.pack(correlation_id)
+    return head + _NO_TAGS if response_header_version(row.key, version) == 1 else head
 
 
 OF_CLUSTER = frozenset({metadata.API_KEY, describe_cluster.API_KEY, describe_topic_partitions.API_KEY})
@@ -104,23 +114,31 @@ class Dispatcher:
             )
             return False
         name = client_id.decode("utf-8", "replace") if client_id is not None else None
+        permits = self._permits_of(connection.principal, connection.peer, api_key)
+        large = len(frame) > LARGE_BYTES and row.per_partition
+        request: Any = None
+        verdict: Any = None
+        reading: Stepwise | None = None
         try:
             _, body = decode_request_header(frame)
-            request, _ = decode(by_key(api_key).request, version, frame, body, self._limits[api_key])
+            if large:
+                reading = Stepwise(self._read(row, version, frame, body, permits))
+            else:
+                request, _ = decode(by_key(api_key).request, version, frame, body, self._limits[api_key])
         except ProtocolError as error:
             if api_key == API_VERSIONS:
                 connection.failed(api_key, ErrorCode.INVALID_REQUEST)
                 return _CORRELATION.pack(correlation_id) + encode(
                     supported(ErrorCode.INVALID_REQUEST, clustered=self._clustered), version
                 )
-            connection.close_reason = f"a {row.name} request of version {version} cannot be read: {error}"
+            connection.close_reason = _unreadable(row, version, error)
             return False
-        permits = self._permits_of(connection.principal, connection.peer, api_key)
-        verdict = judge(api_key, Asked(request, version, permits, self._topic_name, self._topic_exists))
-        guard: Stepwise | None = None
+        if not large:
+            verdict = judge(api_key, Asked(request, version, permits, self._topic_name, self._topic_exists))
         if isinstance(verdict, Generator):
-            guard = Stepwise(verdict)
-            verdict, guard = (None, guard) if guard.step() else (guard.result, None)
+            reading, verdict = Stepwise(_with_verdict(request, verdict)), None
+            if not reading.step():
+                (_, verdict), reading = reading.result, None
         merge = None if verdict is None or isinstance(verdict, Refused) else verdict.merge
         call = Call(
             version=version,
@@ -134,8 +152,8 @@ class Dispatcher:
             answer_later=lambda: self._later(connection, row, version, correlation_id, merge),
             permits=permits,
         )
-        if guard is not None:
-            self._guard_in_slices(guard, row, request, call, correlation_id)
+        if reading is not None:
+            self._read_in_slices(reading, row, call, correlation_id)
             return None
         response = verdict.response if isinstance(verdict, Refused) else self._handlers[api_key](request, call)
         if merge is not None and response is not None:
@@ -156,11 +174,20 @@ class Dispatcher:
             count_request_errors(api_key, codes[1:])
         return bytes(data)
 
-    def _guard_in_slices(self, guard: Stepwise, row: ApiRow, request: Any, call: Call, correlation_id: int) -> None:
-        """Execute the other steps of a guard in later turns of the loop, whose thread alone uses the rights of clients, and
-        then the request. Its handler works in steps, or answers later."""
+    def _read(self, row: ApiRow, version: int, frame: bytes, body: int, permits: Permits) -> Steps:
+        """Decode a request, and let its guard judge it: (the request, the verdict). Raises ProtocolError."""
+        request = yield from decode_in_steps(by_key(row.key).request, version, frame, body, self._limits[row.key])
+        verdict = judge(row.key, Asked(request, version, permits, self._topic_name, self._topic_exists))
+        return request, ((yield from verdict) if isinstance(verdict, Generator) else verdict)
+
+    def _read_in_slices(self, reading: Stepwise, row: ApiRow, call: Call, correlation_id: int) -> None:
+        """Decode and judge a request in later turns of the loop, whose thread alone uses the rights of clients. Then execute it
+        in steps, or by a handler that answers later.
+
+        :param reading: returns (the request, the verdict of its guard).
+        """
         pending = call.connection.reserve()
-        step = _timed(guard.step, pending)
+        step = _timed(reading.step, pending)
 
         def slice_of_loop() -> bool:
             if pending.cancelled:  # the connection is closed: nothing is executed
@@ -168,10 +195,13 @@ class Dispatcher:
             try:
                 if step():
                     return True
-                steps = self._judged(guard.result, row, request, call, pending, correlation_id)
+                request, verdict = reading.result
+                steps = self._judged(verdict, row, request, call, pending, correlation_id)
                 if steps is None:  # answered later
                     return False
                 job = Stepwise(_answered(steps, row, call.version, correlation_id), lambda: pending.cancelled)
+            except ProtocolError as error:
+                pending.connection.data_loop.close(pending.connection, _unreadable(row, call.version, error))
             except Exception as error:
                 self._complete(pending, row, error)
             else:
@@ -293,7 +323,15 @@ def _answered(steps: Steps, row: ApiRow, version: int, correlation_id: int) -> S
         yield
     else:
         codes = errors_of(row.key, response)
-    return frame_response(row, version, correlation_id, response), codes
+    return (yield from frame_in_steps(row, version, correlation_id, response)), codes
+
+
+def _with_verdict(request: Any, guard: Steps) -> Steps:
+    return request, (yield from guard)
+
+
+def _unreadable(row: ApiRow, version: int, error: ProtocolError) -> str:
+    return f"a {row.name} request of version {version} cannot be read: {error}"
 
 
 def _timed(step: Callable[[], bool], pending: Any) -> Callable[[], bool]:

@@ -298,7 +298,7 @@ class ConsumerGroup:
         if returns or request.classic is not None or member.classic is not None:
             member.forget_subscription()
         if request.topics is not None:
-            member.topics = tuple(sorted(set(request.topics)))
+            member.topics = request.topics
         if request.pattern is not None:
             member.pattern = request.pattern or None
         if request.assignor is not None:

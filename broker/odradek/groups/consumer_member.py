@@ -22,6 +22,20 @@ RECORD_BYTES = 256
 """Largest size of a member's record and its batch, without texts."""
 
 
+class TopicNames(tuple[str, ...]):
+    """The names of the topics that a member subscribes to: ascending, each once. The hash is computed once: a member may name a
+    hundred thousand topics, and a heartbeat uses the names as a key several times."""
+
+    _hash: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = super().__hash__()
+            return self._hash
+
+
 class MemberState(IntEnum):
     """The reconciliation state of a member; see `consumer_group`."""
 
@@ -45,6 +59,7 @@ class ClassicSide:
 class HeartbeatRequest:
     """A ConsumerGroupHeartbeat request; None means that a field is unchanged.
 
+    :param topics: ascending, each once; see `TopicNames`.
     :param owned: the partitions that the member owns now.
     :param classic: set for a translated JoinGroup of a classic member.
     :param visible: the topics of its pattern that the member may see; None: all.
@@ -177,9 +192,10 @@ def size_of(request: HeartbeatRequest) -> int:
         request.rack_id,
         request.pattern,
         request.client_id,
-        *(request.topics or ()),
     )
-    return of_classic + sum(len(text.encode()) + 3 for text in texts if text is not None) + RECORD_BYTES
+    topics = request.topics or ()
+    of_topics = len("".join(topics).encode()) + 3 * len(topics)
+    return of_classic + of_topics + sum(len(text.encode()) + 3 for text in texts if text is not None) + RECORD_BYTES
 
 
 def by_topic(places: Iterable[Place]) -> Mapping[bytes, list[int]]:

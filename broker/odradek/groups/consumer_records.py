@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.coordination.environment import Record
 from odradek.groups.assignors import Place
-from odradek.groups.consumer_member import ClassicSide, ConsumerMember, MemberState, by_topic
+from odradek.groups.consumer_member import ClassicSide, ConsumerMember, MemberState, TopicNames, by_topic
 from odradek.protocol.schemas import group_records as records
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _member(group: ConsumerGroup, key: Any, value: Any) -> None:
     if value.instance_id is not None:
         group.static_members[value.instance_id] = key.member_id
     member.rack_id, member.client_id, member.client_host = value.rack_id, value.client_id, value.client_host
-    member.topics = tuple(sorted(set(value.subscribed_topic_names)))
+    member.topics = TopicNames(sorted(set(value.subscribed_topic_names)))
     member.pattern = value.subscribed_topic_regex
     member.rebalance_timeout_ms, member.assignor = value.rebalance_timeout_ms, value.server_assignor
     classic = value.classic_member_metadata

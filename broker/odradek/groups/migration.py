@@ -26,6 +26,7 @@ from odradek.groups.consumer_member import (
     HeartbeatRequest,
     HeartbeatResult,
     MemberState,
+    TopicNames,
     size_of,
 )
 from odradek.groups.consumer_metadata import (
@@ -112,7 +113,7 @@ def _as_consumer(old: Member, topics: Topics, rebalancing: bool) -> ConsumerMemb
         old.client_id,
         old.client_host,
         old.rebalance_timeout_ms,
-        tuple(sorted(set(subscription.topics))) if subscription is not None else (),
+        TopicNames(sorted(set(subscription.topics))) if subscription is not None else TopicNames(),
         assigned=places_of(topics, assignment.assigned_partitions if assignment is not None else ()),
         classic=ClassicSide(old.session_timeout_ms, list(old.protocols)),
     )
@@ -187,7 +188,7 @@ def join(
         request.instance_id,
         getattr(subscription, "rack_id", None),
         request.rebalance_timeout_ms,
-        tuple(subscription.topics),
+        TopicNames(sorted(set(subscription.topics))),
         owned=places_of(topics, subscription.owned_partitions),
         client_id=request.client_id,
         client_host=request.client_host,

@@ -68,7 +68,11 @@ class Subscriptions:
         self._follow()
         names = self._existing.get(topics)
         if names is None:
-            names = self._existing[topics] = frozenset(name for name in topics if name in self._names)
+            if len(topics) <= len(self._names):
+                names = frozenset(name for name in topics if name in self._names)
+            else:
+                names = frozenset(name for name in self._names if _contains(topics, name))
+            self._existing[topics] = names
         if pattern is None:
             return names
         matched = self._topic_patterns.matches(pattern)

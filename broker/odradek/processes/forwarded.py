@@ -5,15 +5,16 @@ Each thread of the coordinator decodes; only the loop uses `AwaitedRequest`.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from odradek._ext.net.arrivals import Arrival
 from odradek.api.table import ApiRow
 from odradek.net.forward_frames import ForwardContext, ForwardReply, Status
-from odradek.protocol import ProtocolError, decode
+from odradek.protocol import LARGE_BYTES, ProtocolError, decode, decode_in_steps
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas.header import decode_request_header
+from odradek.stepwise import Stepwise
 
 
 class ServedRequest(Protocol):
@@ -83,13 +84,25 @@ def decode_forwarded(
 
     :param rows: the APIs that the caller executes, by key. :param limits: see `limits_of`.
     """
+    decoded: Forwarded | ForwardReply = Stepwise(decode_forwarded_in_steps(request, rows, limits, log)).finish()
+    return decoded
+
+
+def decode_forwarded_in_steps(
+    request: Arrival | ServedRequest, rows: Mapping[int, ApiRow], limits: Mapping[int, int], log: logging.Logger
+) -> Generator[None, None, Forwarded | ForwardReply]:
+    """As `decode_forwarded`, in steps if the request is large."""
     try:
         header, body = decode_request_header(request.payload)
         row = rows.get(header.request_api_key)
         version = header.request_api_version
         if row is None or not row.min_version <= version <= row.max_version:
             return ForwardReply(Status.UNSUPPORTED, 0)
-        message, _ = decode(by_key(row.key).request, version, request.payload, body, limits[row.key])
+        schema, payload = by_key(row.key).request, request.payload
+        if len(payload) > LARGE_BYTES:
+            message = yield from decode_in_steps(schema, version, payload, body, limits[row.key])
+        else:
+            message, _ = decode(schema, version, payload, body, limits[row.key])
     except ProtocolError as error:
         log.warning(
             "cannot decode a request of %s: %s; its connection is closed",

@@ -13,18 +13,18 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import odradek._ext.partition.slots as slots
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.topics import TopicDirectory
-from odradek.api.dispatch import frame_response
+from odradek.api.dispatch import frame_in_steps
 from odradek.api.group_call import GroupCall, GroupView, NoTransactions, OffsetTree, TransactionsOfGroups, host_of
 from odradek.api.guards.guarded import Asked, Refused
 from odradek.api.guards.table import judge
 from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.stepwise import Stepwise
+from odradek.api.stepwise import Steps, Stepwise
 from odradek.api.table import BY_KEY, Handlers, Where, handlers_of, limits_of
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import group_values
@@ -38,16 +38,13 @@ from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.processes import own_tasks
 from odradek.processes.coordinated_topic import CoordinatedTopic, Place
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
-from odradek.processes.forwarded import AwaitedRequest
+from odradek.processes.forwarded import AwaitedRequest, decode_forwarded_in_steps
 from odradek.processes.group_report import encode_report
 from odradek.processes.loop_timers import LoopTimers
 from odradek.processes.metering import count_errors_of_response, uncounted_errors
 from odradek.processes.slices import LoopSlices
-from odradek.protocol import ProtocolError, decode
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import txn_offset_commit
-from odradek.protocol.schemas.header import decode_request_header
 from odradek.quotas.new_names import GROUPS, configured
 
 log = logging.getLogger("odradek.groups")
@@ -192,6 +189,14 @@ MOST_LEADERSHIPS = 3
 """The number of leaderships that are confirmed for one request, one after the other."""
 NOBODY, _ = offset_record("", "", -1, None)
 """The key of an offset that no client can commit."""
+
+
+async def finished(steps: Steps) -> Any:
+    """What the generator returns; the loop does its other work between the steps."""
+    job = Stepwise(steps)
+    while job.step():
+        await asyncio.sleep(0)
+    return job.result
 
 
 class GroupService:
@@ -385,27 +390,16 @@ class GroupService:
             self.refresh()
             if self.at_once(awaited):
                 return await awaited.reply
-        try:
-            header, body = decode_request_header(request.payload)
-            row = BY_KEY[header.request_api_key]
-            version = header.request_api_version
-            if not row.min_version <= version <= row.max_version:
-                return ForwardReply(Status.UNSUPPORTED, 0)
-            message = [decode(by_key(row.key).request, version, request.payload, body, self._limits[row.key])[0]]
-        except ProtocolError as error:
-            log.warning(
-                "cannot decode a request of %s: %s; its connection is closed",
-                request.context.client, error, extra=request.context.log_fields,
-            )  # fmt: skip
-            return ForwardReply(Status.MALFORMED, 0)
+        decoded = await finished(decode_forwarded_in_steps(request, BY_KEY, self._limits, log))
+        if isinstance(decoded, ForwardReply):
+            return decoded
+        row, version, correlation_id, message = decoded.row, decoded.version, decoded.correlation_id, [decoded.message]
+        del decoded
         self.refresh()
         call = self._call(version, request)
         verdict = judge(row.key, Asked(message[0], version, call.permits, self._topic_name, self._topic_exists))
         if isinstance(verdict, Generator):
-            steps = Stepwise(verdict)
-            while steps.step():
-                await asyncio.sleep(0)
-            verdict = steps.result
+            verdict = await finished(verdict)
         if isinstance(verdict, Refused):
             response = verdict.response
         else:
@@ -413,11 +407,8 @@ class GroupService:
             response = await self._handlers[row.key](message.pop(), call)
             if verdict is not None:
                 response = verdict.merge(response)
-        errors = Stepwise(uncounted_errors(row.key, response))
-        while errors.step():
-            await asyncio.sleep(0)
-        count_errors_of_response(errors.result, request.context)
-        return ForwardReply(Status.OK, 0, frame_response(row, version, header.correlation_id, response))
+        count_errors_of_response(await finished(uncounted_errors(row.key, response)), request.context)
+        return ForwardReply(Status.OK, 0, await finished(frame_in_steps(row, version, correlation_id, response)))
 
     async def report(self) -> bytes | None:
         """All groups, encoded for the reporter; None while some are still being loaded, because the reporter would take a part

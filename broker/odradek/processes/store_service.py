@@ -16,7 +16,7 @@ from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.metering import count, gauge
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
 from odradek.api.delete_records import Deleted
-from odradek.api.dispatch import frame_response
+from odradek.api.dispatch import frame_in_steps
 from odradek.api.guards.guarded import Asked, Refused
 from odradek.api.guards.table import judge
 from odradek.api.not_controller import can_be_refused, refusal
@@ -43,7 +43,7 @@ from odradek.net.forward_frames import (
     encode_credential,
 )
 from odradek.processes.context import ProcessContext
-from odradek.processes.forwarded import Forwarded, decode_forwarded
+from odradek.processes.forwarded import Forwarded, decode_forwarded_in_steps
 from odradek.processes.metering import UncountedErrors, uncounted_errors
 from odradek.processes.token_credentials import Derivation
 from odradek.protocol.errors import ErrorCode
@@ -165,7 +165,7 @@ class StoreService:
             return self._credential(request.payload)
         assert self._view is not None
         view = self._view
-        decoded = decode_forwarded(request, self._rows, self._limits, log)
+        decoded = yield from decode_forwarded_in_steps(request, self._rows, self._limits, log)
         if isinstance(decoded, ForwardReply):
             return decoded
         row = decoded.row
@@ -233,7 +233,7 @@ class StoreService:
     ) -> Generator[None, None, ForwardReply]:
         assert self._view is not None
         report_errors((yield from uncounted_errors(decoded.row.key, response)))
-        payload = frame_response(decoded.row, decoded.version, decoded.correlation_id, response)
+        payload = yield from frame_in_steps(decoded.row, decoded.version, decoded.correlation_id, response)
         return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
 
     def _auto_create(self, request: Arrival) -> Generator[Any, None, ForwardReply]:

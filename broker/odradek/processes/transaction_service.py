@@ -23,11 +23,12 @@ from odradek._ext.api.offset_commits import partition_for
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.net.transaction_questions import decode_questions, encode_codes
 from odradek._ext.partition.flusher import Flusher
-from odradek.api.dispatch import frame_response
+from odradek.api.add_partitions_to_txn import MOST_ADDED
+from odradek.api.dispatch import frame_in_steps, frame_response
 from odradek.api.guards.guarded import Asked, Refused, Verdict, VerdictInSteps
 from odradek.api.guards.table import judge
 from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.stepwise import Steps
+from odradek.api.stepwise import Steps, Stepwise
 from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
 from odradek.api.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
 from odradek.config import features
@@ -40,12 +41,12 @@ from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Statu
 from odradek.processes import own_tasks
 from odradek.processes.coordinated_topic import CoordinatedTopic
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
-from odradek.processes.forwarded import AwaitedRequest, ServedRequest, decode_forwarded
+from odradek.processes.forwarded import AwaitedRequest, Forwarded, ServedRequest, decode_forwarded_in_steps
 from odradek.processes.group_service import GroupService
 from odradek.processes.loop_timers import LoopTimers
 from odradek.processes.marker_delivery import LocalMarkers, MarkerDelivery
 from odradek.processes.marker_logs import MarkerLogs
-from odradek.processes.metering import count_errors_at_once
+from odradek.processes.metering import count_errors_at_once, count_errors_of_response, uncounted_errors
 from odradek.processes.orphaned_transactions import OrphanedTransactions
 from odradek.processes.other_brokers import BrokerPeers, RemoteMarkers, RemoteTransactions
 from odradek.processes.partition_verification import PartitionVerification, Question, RemoteCoordinator
@@ -54,7 +55,9 @@ from odradek.processes.request_steps import RequestSteps
 from odradek.processes.slot_marks import SlotMarks
 from odradek.processes.supervised_tasks import supervised
 from odradek.processes.transaction_metering import LoadTimes, TransactionMeter, report_of
+from odradek.protocol import LARGE_BYTES
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_transactions, list_transactions
 from odradek.quotas.new_names import TRANSACTIONAL_IDS, configured
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Environment, Marker, Owner, Settings
@@ -74,6 +77,8 @@ OWNERS_KEPT = 4096
 """The number of client addresses for which the result of `owners.number_of` is kept; to compute it takes some microseconds."""
 
 
+WITH_LONG_RESPONSES = frozenset({describe_transactions.API_KEY, list_transactions.API_KEY})
+"""Requests whose responses may be long although the requests are short."""
 VERIFICATION_KEY = "transaction.partition.verification.enable"
 
 
@@ -460,16 +465,38 @@ class TransactionService:
         row = self._rows.get(request.api_key)
         if row is None or request.kind != Kind.KAFKA:
             return False
-        decoded = decode_forwarded(request, self._rows, self._limits, log)
+        decoding = Stepwise(decode_forwarded_in_steps(request, self._rows, self._limits, log))
+
+        def begun() -> Steps:
+            yield
+            while decoding.step():
+                yield
+            self._begin(request, decoding.result)
+
+        if decoding.step():
+            self._steps.begin(request, begun())
+        else:
+            self._begin(request, decoding.result)
+        return True
+
+    def _begin(self, request: ServedRequest, decoded: Forwarded | ForwardReply) -> None:
+        """Execute a decoded request."""
         if isinstance(decoded, ForwardReply):
             request.answer(b"", 0, int(decoded.status))
-            return True
-        context = request.context
+            return
+        row, context = decoded.row, request.context
         version, correlation_id = decoded.version, decoded.correlation_id
 
         def answer(response: Any) -> None:
-            count_errors_at_once(row.key, response, context)
-            request.answer(frame_response(row, version, correlation_id, response))
+            if row.key in WITH_LONG_RESPONSES or len(request.payload) > LARGE_BYTES:
+                self._steps.begin(request, answer_in_steps(response))
+            else:
+                count_errors_at_once(row.key, response, context)
+                request.answer(frame_response(row, version, correlation_id, response))
+
+        def answer_in_steps(response: Any) -> Steps:
+            count_errors_of_response((yield from uncounted_errors(row.key, response)), context)
+            request.answer((yield from frame_in_steps(row, version, correlation_id, response)))
 
         def close(reason: str) -> None:
             log.warning("closing the connection of %s: %s", context.client, reason, extra=context.log_fields)
@@ -505,7 +532,6 @@ class TransactionService:
             call.in_steps(judge_in_steps(verdict))
         else:
             judged(verdict)
-        return True
 
     def _answer_questions(self, request: ServedRequest) -> None:
         """Answer the questions of a worker, whose appends wait for them."""
@@ -519,15 +545,41 @@ class TransactionService:
             return
         owner = self._owner_of(request.context.peer)
         asked = [
-            Question(transactional_id, producer_id, producer_epoch, verify_only, places, owner)
+            Question(transactional_id, producer_id, producer_epoch, verify_only, places[first : first + MOST_ADDED], owner)
             for transactional_id, producer_id, producer_epoch, verify_only, places in questions
+            for first in range(0, len(places), MOST_ADDED)
         ]
 
         def answered(answers: list[Mapping[TopicPartition, ErrorCode]]) -> None:
             answered = [(codes, question.places) for question, codes in zip(asked, answers, strict=True)]
             request.answer(encode_codes([codes[place] for codes, places in answered for place in places]))
 
-        gather(asked, self.verification.ask, answered)
+        if sum(len(question.places) for question in asked) > MOST_ADDED:
+            self._ask_in_turns(request, asked, answered)
+        else:
+            gather(asked, self.verification.ask, answered)
+
+    def _ask_in_turns(
+        self,
+        request: ServedRequest,
+        asked: Sequence[Question],
+        then: Callable[[list[Mapping[TopicPartition, ErrorCode]]], None],
+    ) -> None:
+        """As `gather`, but each question is asked in a later turn of the loop, when the one before it is answered."""
+        answers: list[Mapping[TopicPartition, ErrorCode]] = []
+
+        def ask() -> Steps:
+            yield
+            self.verification.ask(asked[len(answers)], answered)
+
+        def answered(codes: Mapping[TopicPartition, ErrorCode]) -> None:
+            answers.append(codes)
+            if len(answers) < len(asked):
+                self._steps.begin(request, ask())
+            else:
+                then(answers)
+
+        self._steps.begin(request, ask())
 
     # -- groups ---------------------------------------------------------------------------------------------------
 

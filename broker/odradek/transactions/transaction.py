@@ -277,7 +277,7 @@ def expired(facts: Facts, now_ms: int, expiration_ms: int) -> bool:
 
 def missing(present: tuple[Place, ...], places: Sequence[Place]) -> tuple[Place, ...]:
     """The places that are not present, each once."""
-    known = present if len(present) < MANY else frozenset(present)
+    known = present if len(present) < MANY else frozenset(places).intersection(present)
     new = [place for place in places if place not in known]
     return tuple(dict.fromkeys(new)) if len(new) > 1 else tuple(new)
 

@@ -9,9 +9,10 @@ from odradek.api.guards.guarded import (
     Verdict,
     VerdictInSteps,
     appended,
+    made_in_steps,
     taken_out,
 )
-from odradek.api.guards.refusals import refusal
+from odradek.api.guards.refusals import refused_whole
 from odradek.api.permits import NAMES_A_STEP
 from odradek.api.stepwise import Pace
 from odradek.protocol.errors import ErrorCode
@@ -44,23 +45,25 @@ def of_offset_commit(asked: Asked) -> VerdictInSteps:
     """READ on the group and on the topics."""
     request, version, permits = asked.request, asked.version, asked.permits
     if not permits.group(Operation.READ, request.group_id):
-        return Refused(refusal(offset_commit.API_KEY, request, version, GROUP_DENIED))
+        return (yield from refused_whole(offset_commit.API_KEY, asked, GROUP_DENIED))
     make = offset_commit.Response
 
     def refuse(topic: Any) -> Any:
-        partitions = [
-            make.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=TOPIC_DENIED)
-            for partition in topic.partitions
-        ]
+        partitions = yield from made_in_steps(
+            topic.partitions,
+            lambda partition: make.OffsetCommitResponsePartition(
+                partition_index=partition.partition_index, error_code=TOPIC_DENIED
+            ),
+        )
         return make.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
     def unknown_id(topic: Any) -> Any:
-        partitions = [
-            make.OffsetCommitResponsePartition(
+        partitions = yield from made_in_steps(
+            topic.partitions,
+            lambda partition: make.OffsetCommitResponsePartition(
                 partition_index=partition.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_ID
-            )
-            for partition in topic.partitions
-        ]
+            ),
+        )
         return make.OffsetCommitResponseTopic(topic_id=topic.topic_id, partitions=partitions)
 
     by_id = version >= FIRST_COMMIT_BY_ID
@@ -76,19 +79,21 @@ def of_offset_commit(asked: Asked) -> VerdictInSteps:
 
 def of_txn_offset_commit(asked: Asked) -> VerdictInSteps:
     """WRITE on the transactional id, READ on the group and on the topics."""
-    request, version, permits = asked.request, asked.version, asked.permits
+    request, permits = asked.request, asked.permits
     if not permits.transactional_id(Operation.WRITE, request.transactional_id):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return Refused(refusal(txn_offset_commit.API_KEY, request, version, code))
+        return (yield from refused_whole(txn_offset_commit.API_KEY, asked, code))
     if not permits.group(Operation.READ, request.group_id):
-        return Refused(refusal(txn_offset_commit.API_KEY, request, version, GROUP_DENIED))
+        return (yield from refused_whole(txn_offset_commit.API_KEY, asked, GROUP_DENIED))
     make = txn_offset_commit.Response
 
     def refuse(topic: Any) -> Any:
-        partitions = [
-            make.TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=TOPIC_DENIED)
-            for partition in topic.partitions
-        ]
+        partitions = yield from made_in_steps(
+            topic.partitions,
+            lambda partition: make.TxnOffsetCommitResponsePartition(
+                partition_index=partition.partition_index, error_code=TOPIC_DENIED
+            ),
+        )
         return make.TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions)
 
     refused = yield from taken_out(asked, Operation.READ, refuse)
@@ -108,19 +113,19 @@ def of_offset_fetch(asked: Asked) -> VerdictInSteps:
         return (yield from _of_groups(asked))
     request, permits = asked.request, asked.permits
     if not permits.group(Operation.DESCRIBE, request.group_id):
-        return Refused(refusal(offset_fetch.API_KEY, request, asked.version, GROUP_DENIED))
+        return (yield from refused_whole(offset_fetch.API_KEY, asked, GROUP_DENIED))
     make = offset_fetch.Response
     refused: list[Any] = []
     everything = request.topics is None
     if not everything:
 
         def refuse(topic: Any) -> Any:
-            partitions = [
-                make.OffsetFetchResponsePartition(
+            partitions = yield from made_in_steps(
+                topic.partition_indexes,
+                lambda partition: make.OffsetFetchResponsePartition(
                     partition_index=partition, committed_offset=-1, metadata="", error_code=TOPIC_DENIED
-                )
-                for partition in topic.partition_indexes
-            ]
+                ),
+            )
             return make.OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
 
         refused = yield from taken_out(asked, Operation.DESCRIBE, refuse)
@@ -283,10 +288,12 @@ def of_offset_delete(asked: Asked) -> VerdictInSteps:
     make = offset_delete.Response
 
     def refuse(topic: Any) -> Any:
-        partitions = [
-            make.OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=TOPIC_DENIED)
-            for partition in topic.partitions
-        ]
+        partitions = yield from made_in_steps(
+            topic.partitions,
+            lambda partition: make.OffsetDeleteResponsePartition(
+                partition_index=partition.partition_index, error_code=TOPIC_DENIED
+            ),
+        )
         return make.OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)
 
     refused = yield from taken_out(asked, Operation.READ, refuse)

@@ -50,9 +50,10 @@ client does not stop the loop. The guard has not changed the request before the 
 RESULTS_A_STEP = 1000
 
 
-def same(element: Any) -> Any:
+def same(element: Any) -> Generator[None, None, Any]:
     """The element itself."""
     return element
+    yield
 
 
 def appended(field: str, refused: list[Any]) -> Merge:
@@ -76,22 +77,36 @@ def made_in_steps(elements: Iterable[Any], make: Callable[[Any], Any]) -> Genera
     return made
 
 
+def each_in_steps(
+    elements: Iterable[Any], steps_of: Callable[[Any], Generator[None, None, Any]]
+) -> Generator[None, None, list[Any]]:
+    """What `steps_of(element)` returns for each element, in steps: for elements that may have very many parts."""
+    made = []
+    pace = Pace(RESULTS_A_STEP)
+    for element in elements:
+        made.append((yield from steps_of(element)))
+        if pace.over():
+            yield
+    return made
+
+
 def taken_out(
     asked: Asked,
     operation: Operation,
-    refuse: Callable[[Any], Any],
+    refuse: Callable[[Any], Generator[None, None, Any]],
     name_of: Callable[[Any], str | None] = attrgetter("name"),
     decides: Callable[[str], bool] = lambda _: True,
-    nameless: Callable[[Any], Any] = same,
+    nameless: Callable[[Any], Generator[None, None, Any]] = same,
 ) -> Generator[None, None, list[Any]]:
-    """Take the topics that the client may not use from `request.topics`. Returns `refuse(topic)` of each, in their order.
+    """Take the topics that the client may not use from `request.topics`. Returns what `refuse(topic)`, which works in steps,
+    returns for each, in their order.
 
     A topic without a name, because no topic has its id, is also taken out: nobody decided about a topic that the handler finds
     later.
 
     :param name_of: returns the name of a topic of the request; None: no topic has its id.
     :param decides: whether a name needs the right; others stay in the request.
-    :param nameless: returns the result of a topic without a name.
+    :param nameless: as `refuse`, for a topic without a name.
     """
     topics = asked.request.topics
     names = yield from made_in_steps(topics, name_of)
@@ -103,9 +118,9 @@ def taken_out(
     pace = Pace(RESULTS_A_STEP)
     for topic, name in zip(topics, names, strict=True):
         if name is None:
-            refused.append(nameless(topic))
+            refused.append((yield from nameless(topic)))
         elif name in denied:
-            refused.append(refuse(topic))
+            refused.append((yield from refuse(topic)))
         else:
             kept.append(topic)
         if pace.over():

@@ -45,10 +45,12 @@ def of_list_offsets(asked: Asked) -> VerdictInSteps:
     make = list_offsets.Response
 
     def refuse(topic: Any) -> Any:
-        partitions = [
-            make.ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=DENIED)
-            for partition in topic.partitions
-        ]
+        partitions = yield from made_in_steps(
+            topic.partitions,
+            lambda partition: make.ListOffsetsPartitionResponse(
+                partition_index=partition.partition_index, error_code=DENIED
+            ),
+        )
         return make.ListOffsetsTopicResponse(name=topic.name, partitions=partitions)
 
     refused = yield from taken_out(asked, Operation.DESCRIBE, refuse)
@@ -62,9 +64,10 @@ def of_offset_for_leader_epoch(asked: Asked) -> VerdictInSteps:
     make = offset_for_leader_epoch.Response
 
     def refuse(topic: Any) -> Any:
-        partitions = [
-            make.EpochEndOffset(partition=partition.partition, error_code=DENIED) for partition in topic.partitions
-        ]
+        partitions = yield from made_in_steps(
+            topic.partitions,
+            lambda partition: make.EpochEndOffset(partition=partition.partition, error_code=DENIED),
+        )
         return make.OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions)
 
     refused = yield from taken_out(asked, Operation.DESCRIBE, refuse, lambda topic: topic.topic)
@@ -76,10 +79,10 @@ def of_describe_producers(asked: Asked) -> VerdictInSteps:
     make = describe_producers.Response
 
     def refuse(topic: Any) -> Any:
-        partitions = [
-            make.PartitionResponse(partition_index=partition, error_code=DENIED)
-            for partition in topic.partition_indexes
-        ]
+        partitions = yield from made_in_steps(
+            topic.partition_indexes,
+            lambda partition: make.PartitionResponse(partition_index=partition, error_code=DENIED),
+        )
         return make.TopicResponse(name=topic.name, partitions=partitions)
 
     refused = yield from taken_out(asked, Operation.READ, refuse, decides=lambda name: why_illegal(name) is None)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from odradek.api.guards.guarded import Asked, Merged, Refused, Verdict, VerdictInSteps
-from odradek.api.guards.refusals import refusal
+from odradek.api.guards.refusals import refused_whole
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
     add_offsets_to_txn,
@@ -48,30 +48,28 @@ def of_find_coordinator(asked: Asked) -> VerdictInSteps:
     return Merged(merge)
 
 
-def of_init_producer_id(asked: Asked) -> Verdict:
+def of_init_producer_id(asked: Asked) -> Verdict | VerdictInSteps:
     """WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on at least one topic."""
     request, permits = asked.request, asked.permits
     if request.transactional_id is not None:
         if permits.transactional_id(Operation.WRITE, request.transactional_id):
             return None
-        return Refused(refusal(init_producer_id.API_KEY, request, asked.version, ID_DENIED))
+        return refused_whole(init_producer_id.API_KEY, asked, ID_DENIED)
     if permits.cluster(Operation.IDEMPOTENT_WRITE, quiet=True) or permits.any_topic(Operation.WRITE):
         return None
-    return Refused(refusal(init_producer_id.API_KEY, request, asked.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    return refused_whole(init_producer_id.API_KEY, asked, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def of_add_partitions_to_txn(asked: Asked) -> Verdict:
+def of_add_partitions_to_txn(asked: Asked) -> Verdict | VerdictInSteps:
     """Of brokers CLUSTER_ACTION; of producers WRITE on the transactional id and the topics: if a topic is denied, none of the
     partitions is added."""
     request, permits = asked.request, asked.permits
     if asked.version >= FIRST_OF_BROKERS:
         if permits.cluster(Operation.CLUSTER_ACTION):
             return None
-        return Refused(
-            refusal(add_partitions_to_txn.API_KEY, request, asked.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        )
+        return refused_whole(add_partitions_to_txn.API_KEY, asked, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not permits.transactional_id(Operation.WRITE, request.v3_and_below_transactional_id):
-        return Refused(refusal(add_partitions_to_txn.API_KEY, request, asked.version, ID_DENIED))
+        return refused_whole(add_partitions_to_txn.API_KEY, asked, ID_DENIED)
     return None  # the handler decides about the topics, because it knows which partitions exist
 
 
