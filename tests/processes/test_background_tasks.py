@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +24,9 @@ from odradek.metrics.names import METRICS
 from odradek.metrics.names.mirror import MIRROR_METRICS
 from odradek.processes.cleaner import COMPACTION, DISK_SPACE
 from odradek.processes.controller_service import CONTROLLER
+from odradek.processes.status import NAMED_PLACES, SEND_BUFFER_BYTES, task_row
 from odradek.processes.table import PROCESSES
-from odradek.shm.published_tasks import Failing, TaskState
+from odradek.shm.published_tasks import MOST_NAMED, NAME_CHARACTERS, REASON_CHARACTERS, Failing, TaskState
 
 ROOT = Path(__file__).parents[2]
 CODE = Path(odradek.__file__).parent
@@ -175,10 +177,6 @@ def test_the_committed_table_is_up_to_date(tmp_path):
 # -- findings -------------------------------------------------------------------------------------------------------------
 
 
-def status_of(state: TaskState) -> dict[str, Any]:
-    return state._asdict() | {"named": [found._asdict() for found in state.named]}
-
-
 OF_PROCESSES = [row for row in TASKS if row.signs is GENERAL]
 
 
@@ -187,7 +185,7 @@ OF_PROCESSES = [row for row in TASKS if row.signs is GENERAL]
 def test_a_task_that_fails_has_a_finding(row, since_ms, severity):
     failing = (Failing("t-0", "no", NOW_MS - since_ms), Failing("u-0", "never", NOW_MS))
     state = TaskState(row.name, 1000, NOW_MS, NOW_MS, 3, 9, failing)
-    (finding,) = judge_tasks([status_of(state)], NOW_MS)
+    (finding,) = judge_tasks([task_row(state)], NOW_MS)
     assert (finding.severity, finding.subject) == (severity, f"task {row.name}")
     assert finding.what.endswith(", at 9 places: t-0: no; u-0: never; and 7 more")
     assert (finding.reason, finding.remedy) == (row.matters, row.remedy)
@@ -196,15 +194,15 @@ def test_a_task_that_fails_has_a_finding(row, since_ms, severity):
 @pytest.mark.parametrize("row", OF_PROCESSES, ids=lambda row: row.name)
 def test_a_task_that_does_not_run_has_a_finding(row):
     late = TaskState(row.name, 1000, NOW_MS - LASTS_MS - 2001, NOW_MS)
-    (finding,) = judge_tasks([status_of(late)], NOW_MS)
+    (finding,) = judge_tasks([task_row(late)], NOW_MS)
     assert finding.severity == "error" and "the task has not run for 15 min 2 s; its interval is 1 s" in finding.what
-    assert list(judge_tasks([status_of(late._replace(ran_ms=NOW_MS - LASTS_MS - 2000))], NOW_MS)) == []
-    assert list(judge_tasks([status_of(late._replace(interval_ms=0))], NOW_MS)) == [], "it runs all the time"
+    assert list(judge_tasks([task_row(late._replace(ran_ms=NOW_MS - LASTS_MS - 2000))], NOW_MS)) == []
+    assert list(judge_tasks([task_row(late._replace(interval_ms=0))], NOW_MS)) == [], "it runs all the time"
 
 
 def test_a_task_that_fails_as_a_whole_names_no_place():
     state = TaskState("disk space", 1000, NOW_MS, NOW_MS, 1, 1, (Failing("", "OSError(5)", NOW_MS),))
-    (finding,) = judge_tasks([status_of(state)], NOW_MS)
+    (finding,) = judge_tasks([task_row(state)], NOW_MS)
     assert finding.what.endswith("at 1 place: OSError(5)")
 
 
@@ -213,6 +211,13 @@ def test_the_metrics_of_a_broker_on_another_machine_show_tasks_that_fail():
     (finding,) = judge_metrics(text, NOW_MS / 1000)
     assert finding.subject == "task retention" and "3 runs since its last success" in finding.what
     assert list(judge_metrics(text, NOW_MS / 1000, status_judged=True)) == []
+
+
+def test_rows_of_tasks_that_all_fail_everywhere_fit_into_the_status():
+    failing = tuple(Failing("t" * NAME_CHARACTERS, "r" * REASON_CHARACTERS, NOW_MS) for _ in range(MOST_NAMED))
+    rows = [task_row(TaskState(row.name, 1000, NOW_MS, NOW_MS, 3, 9, failing)) for row in OF_PROCESSES]
+    assert len(rows[0]["named"]) == NAMED_PLACES
+    assert len(json.dumps(rows)) < SEND_BUFFER_BYTES / 5, "the kernel may give less than is asked for"
 
 
 def test_a_status_of_an_older_broker_has_no_tasks():

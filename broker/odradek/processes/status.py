@@ -21,6 +21,7 @@ from odradek.net.listeners import listen_unix
 from odradek.processes.authorization import authorizer_of, has_authorizer
 from odradek.processes.children import Child
 from odradek.security.peer_settings import is_protected
+from odradek.shm.published_tasks import TaskState
 
 if TYPE_CHECKING:
     from odradek.processes.supervisor import Supervisor
@@ -29,6 +30,8 @@ log = logging.getLogger("odradek.supervisor")
 
 SEND_BUFFER_BYTES = 1 << 20
 PAUSE_S = 0.2
+NAMED_PLACES = 5
+"""The places at which a background task fails that its row names: the document must fit into the buffer of the socket."""
 
 
 class StatusSocket:
@@ -102,9 +105,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         ],
         "pss_bytes": sum(process["pss_bytes"] for process in processes),
         "processes": processes,
-        "tasks": [
-            state._asdict() | {"named": [found._asdict() for found in state.named]} for state in resources.tasks.read()
-        ],
+        "tasks": [task_row(state) for state in resources.tasks.read()],
     }
     if has_authorizer(resources.config):
         version, authorizer = authorizer_of(resources.config, resources.acls)
@@ -124,6 +125,11 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
 
         document["cluster"] = cluster_status.report(shm, resources.config)
     return document
+
+
+def task_row(state: TaskState) -> dict[str, Any]:
+    """The row of a background task, with the places at which it has failed for the longest time."""
+    return state._asdict() | {"named": [found._asdict() for found in state.named[:NAMED_PLACES]]}
 
 
 def _supervisor_row(supervisor: "Supervisor", now: float) -> dict[str, Any]:
