@@ -5,6 +5,7 @@ The one home of this rule: log lines, tables and messages of commands, and the a
 
 import json
 import re
+from functools import cache
 
 LONGEST = 300
 """Characters of a client's text in a message: names of topics have 249, other ids up to 32,767."""
@@ -14,10 +15,12 @@ _UNSAFE = (
     r"\ud800-\udfff\U000e0000-\U000e007f"
 )  # controls, what changes the direction of a text, what cannot be seen, and surrogates, which cannot be written
 _CONTROL = rf"\x00-\x08\x0b-\x1f{_UNSAFE}"
-_IN_LINE = re.compile(f"[\n{_CONTROL}]")
-_IN_LINES = re.compile(f"[{_CONTROL}]")
-_IN_CELL = re.compile(f"[\t\n{_CONTROL}]")
-_IN_JSON = re.compile(f"[{_UNSAFE}]")
+
+
+@cache
+def _any_of(characters: str) -> re.Pattern[str]:
+    """Compiled when a text first needs it: each takes a millisecond, and most texts are printable (`str.isprintable`)."""
+    return re.compile(f"[{characters}]")
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -26,22 +29,22 @@ def _escaped(match: re.Match[str]) -> str:
 
 def one_line(text: str) -> str:
     """The text on one line: control characters, also those that change the direction of the text, are escaped. Tabs stay."""
-    return _IN_LINE.sub(_escaped, text)
+    return text if text.isprintable() else _any_of(f"\n{_CONTROL}").sub(_escaped, text)
 
 
 def several_lines(text: str) -> str:
     """As `one_line`, for a text of several lines, such as a traceback: line feeds stay."""
-    return _IN_LINES.sub(_escaped, text)
+    return _any_of(_CONTROL).sub(_escaped, text)
 
 
 def one_cell(text: str) -> str:
     """The same for a cell of a table, in which tabs are escaped, too."""
-    return _IN_CELL.sub(_escaped, text)
+    return text if text.isprintable() else _any_of(f"\t\n{_CONTROL}").sub(_escaped, text)
 
 
 def in_json(text: str) -> str:
     r"""JSON whose strings contain any characters but ASCII's controls, which JSON escapes: the others are written as \uXXXX."""
-    return _IN_JSON.sub(lambda match: json.dumps(match.group())[1:-1], text)
+    return _any_of(_UNSAFE).sub(lambda match: json.dumps(match.group())[1:-1], text)
 
 
 def cut(text: str, most: int = LONGEST) -> str:

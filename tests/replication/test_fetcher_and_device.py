@@ -11,7 +11,7 @@ from odradek._ext.partition import flushing
 from odradek._ext.partition.flusher import SharedFlusher
 from odradek._ext.testing import replica_probe
 from tests.replication.fake_leader import Led
-from tests.replication.test_fetcher import Following, fill, following, sent  # noqa: F401
+from tests.replication.following import Following, fill, sent
 from tests.waiting import readable, until
 
 PARTITIONS = 12
@@ -25,7 +25,7 @@ def flushed(slot: int) -> int:
     return int(slot_facts.describe(slot).flushed_offset)
 
 
-def reported(following: Following, led: Led) -> list[int]:  # noqa: F811
+def reported(following: Following, led: Led) -> list[int]:
     """The offsets from which the follower has fetched a partition, in order."""
     with following.leader.changed:
         return [
@@ -38,7 +38,7 @@ def reported(following: Following, led: Led) -> list[int]:  # noqa: F811
         ]
 
 
-def go_on(following: Following, slot: int, led: Led) -> None:  # noqa: F811
+def go_on(following: Following, slot: int, led: Led) -> None:
     """Replicate some records of a partition."""
     for _ in range(3):
         following.leader.append(led, sent(led.log_end))
@@ -46,7 +46,7 @@ def go_on(following: Following, slot: int, led: Led) -> None:  # noqa: F811
 
 
 @contextmanager
-def syncing(following: Following) -> Iterator[None]:  # noqa: F811
+def syncing(following: Following) -> Iterator[None]:
     """Sync logs as the replicator does: its flush threads wake its main thread, which wakes the fetchers."""
     following.flusher = SharedFlusher()
     ended = threading.Event()
@@ -70,7 +70,7 @@ def syncing(following: Following) -> Iterator[None]:  # noqa: F811
         following.flusher.close()
 
 
-def test_records_are_acknowledged_when_they_are_on_the_device(following: Following) -> None:  # noqa: F811
+def test_records_are_acknowledged_when_they_are_on_the_device(following: Following) -> None:
     """No process syncs the log until the test does. Meanwhile the other partition of the same fetcher is replicated."""
     slot, led = following.create("synced", flush_messages=1)
     other = following.create("other")
@@ -89,7 +89,7 @@ def test_records_are_acknowledged_when_they_are_on_the_device(following: Followi
     assert set(reported(following, led)) == {0, 10}
 
 
-def test_fewer_records_than_flush_messages_are_acknowledged_at_once(following: Following) -> None:  # noqa: F811
+def test_fewer_records_than_flush_messages_are_acknowledged_at_once(following: Following) -> None:
     slot, led = following.create("synced", flush_messages=25)
     other = following.create("other")
     following.start()
@@ -103,7 +103,7 @@ def test_fewer_records_than_flush_messages_are_acknowledged_at_once(following: F
     until(lambda: 30 in reported(following, led), "everything is acknowledged")
 
 
-def test_a_topic_that_no_longer_needs_syncs_is_fetched_without_one(following: Following) -> None:  # noqa: F811
+def test_a_topic_that_no_longer_needs_syncs_is_fetched_without_one(following: Following) -> None:
     slot, led = following.create("synced", flush_messages=1)
     fill(led, 1)
     following.start()
@@ -114,7 +114,7 @@ def test_a_topic_that_no_longer_needs_syncs_is_fetched_without_one(following: Fo
     assert flushed(slot) == 0
 
 
-def test_many_logs_are_synced_while_they_are_replicated(following: Following) -> None:  # noqa: F811
+def test_many_logs_are_synced_while_they_are_replicated(following: Following) -> None:
     """Each reported offset is on the device when the leader receives it."""
     made = [following.create("synced", number, flush_messages=1) for number in range(PARTITIONS)]
     others = [following.create("other", number) for number in range(2)]
@@ -143,7 +143,7 @@ def test_many_logs_are_synced_while_they_are_replicated(following: Following) ->
     assert early == []
 
 
-def test_a_log_whose_device_hangs_and_then_fails_is_never_acknowledged(following: Following) -> None:  # noqa: F811
+def test_a_log_whose_device_hangs_and_then_fails_is_never_acknowledged(following: Following) -> None:
     """A FIFO takes the place of the log's file: a thread that opens it to sync it waits until somebody opens it for writing,
     and cannot sync it then."""
     slot, led = following.create("synced", flush_messages=1)

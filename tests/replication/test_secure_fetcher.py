@@ -18,7 +18,7 @@ from odradek.security.contexts import server_context
 from odradek.security.peers import PeerSecurity
 from tests import certificates
 from tests.replication.fake_leader import FakeLeader
-from tests.replication.test_fetcher import Following, fill, sent
+from tests.replication.following import Following, fill, sent
 from tests.security.test_peers import PLAIN, Published, config, material
 from tests.shm.one_broker import OneBroker
 from tests.waiting import until

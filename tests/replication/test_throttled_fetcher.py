@@ -13,7 +13,7 @@ from odradek._ext.shm.replication_quota import QuotaSide, set_limit, set_windows
 from odradek._ext.testing import quota_probe, replica_probe, slot_probe
 from odradek.replication.fetcher import monotonic_ms
 from tests.replication.fake_leader import FakeLeader, Led
-from tests.replication.test_fetcher import SETTINGS, Following, fill, sent
+from tests.replication.following import SETTINGS, Following, fill, sent
 from tests.shm.one_broker import OneBroker
 from tests.waiting import until
 

@@ -7,12 +7,13 @@ each sample; a test checks that the output here equals theirs. prometheus_client
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
-
-from prometheus_client.core import Metric as ClientMetric
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.metrics.client_labels import FROM_CLIENTS, cut
 from odradek.metrics.metric import COUNTER, UNTYPED, Metric
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric as ClientMetric
 
 Value = int | float
 
@@ -153,8 +154,10 @@ def left_out(limit: TextLimit) -> Iterator[Sample]:
     yield "", NO_LABELS, limit.left_out
 
 
-def client_metrics(families: Iterable[Family]) -> Iterator[ClientMetric]:
+def client_metrics(families: Iterable[Family]) -> Iterator["ClientMetric"]:
     """Yield the families as objects of prometheus_client; families without samples are left out."""
+    from prometheus_client.core import Metric as ClientMetric  # loads http.server and email, too
+
     for metric, samples in families:
         name = metric.name.removesuffix("_total") if metric.type == COUNTER else metric.name
         family = ClientMetric(name, metric.help, metric.type)

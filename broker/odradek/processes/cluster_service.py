@@ -38,7 +38,6 @@ from odradek.replication import controlled_shutdown
 
 log = logging.getLogger("odradek.controller")
 
-OPENING = "opening of waiting logs"
 STOP_WITHIN_S = 8.0
 """The time in seconds that a broker that stops waits for requests to ZooKeeper under way."""
 RETRY_S = 1.0
@@ -372,7 +371,7 @@ class ClusterService:
         if opening.cancelled():
             return
         error = opening.exception()
-        own_tasks.ran(OPENING, None if error is None else {"": repr(error)})
+        own_tasks.ran(own_tasks.OPENING, None if error is None else {"": repr(error)})
         if error is not None:
             log.error("cannot open the logs that wait for disk space: %r; retrying", error)
         elif opening.result():

@@ -27,6 +27,9 @@ from odradek.processes.slices import TURN_S
 from odradek.protocol.errors import ErrorCode
 
 LOAD_RETRY_S = 1.0
+GROUP_LOAD_LANE, TRANSACTION_LOAD_LANE = 23, 24
+"""Lock lanes of the threads that load the logs of the two topics [R 5.4]: after those of the threads that sync. The process
+of the replicator has other threads in them."""
 
 
 class Place(NamedTuple):

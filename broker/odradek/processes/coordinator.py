@@ -47,7 +47,6 @@ from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.net.forward_server import ForwardServer
 from odradek.processes import logs, own_tasks
 from odradek.processes.authorization import authorization_of, permits_by
-from odradek.processes.cluster_service import OPENING, ClusterService
 from odradek.processes.context import ProcessContext
 from odradek.processes.coordinator_log import AppendTurn
 from odradek.processes.cut_socket import CutSocket
@@ -74,8 +73,10 @@ log = logging.getLogger("odradek.controller")
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from odradek.processes.cluster_service import ClusterService
     from odradek.processes.jwks_reader import JwksReader
     from odradek.processes.tls_reload import TlsReload
+    from odradek.security.peers import PeerSecurity
 
 TICK_S = 0.5
 UPKEEP, SWEEP, KEY_STORES = "upkeep of the coordinator", "sweep of the metadata tree", "look at the key stores"
@@ -98,7 +99,7 @@ class Coordinator:
         self._jwks = _jwks_reader(context, self._loop)
         self._looking: asyncio.Future[None] | None = None
         self._security = peer_security_of(context)
-        self._cluster = ClusterService(context, self._thread, self._security) if context.config.clustered else None
+        self._cluster = _cluster_service(context, self._thread, self._security)
         membership = EmbeddedMembership(context) if self._cluster is None else self._cluster.membership
         self._store_service = StoreService(
             context, membership, permits_by(authorization_of(context.config, context.acls))
@@ -154,7 +155,7 @@ class Coordinator:
         self._loop.add_reader(self._shm.event_fd(), self._on_wake)
         assert self._context.forward_listener is not None
         own_tasks.report_to(self._context.tasks, Area.COORDINATOR)
-        for task in (UPKEEP, SWEEP, OPENING, *(() if self._tls is None else (KEY_STORES,))):
+        for task in (UPKEEP, SWEEP, own_tasks.OPENING, *(() if self._tls is None else (KEY_STORES,))):
             own_tasks.expect(task, round(TICK_S * 1000))
         if self._jwks is not None:
             self._jwks.start()
@@ -199,7 +200,7 @@ class Coordinator:
         if self._cluster is not None:
             self._cluster.hurry()
 
-    async def _join(self, cluster: ClusterService) -> None:
+    async def _join(self, cluster: "ClusterService") -> None:
         """Join the cluster. The broker serves only after its first registration. The successor of a coordinator that died
         serves at once, even if ZooKeeper does not answer, because fetch requests and produce requests with acks=all do not need
         it. Those with acks=0 and acks=1 are refused from half the session timeout after the end of its predecessor on, until it
@@ -454,7 +455,18 @@ def _report_opening(opening: "asyncio.Future[None]") -> None:
         return
     if (error := opening.exception()) is not None:
         log.error("cannot open the logs that wait for disk space: %r; retrying in %g s", error, TICK_S)
-    own_tasks.ran(OPENING, None if error is None else {"": repr(error)})
+    own_tasks.ran(own_tasks.OPENING, None if error is None else {"": repr(error)})
+
+
+def _cluster_service(
+    context: ProcessContext, thread: StoreThread, security: "PeerSecurity | None"
+) -> "ClusterService | None":
+    """Membership in the cluster; None for a single broker, which does without its modules and the client of ZooKeeper."""
+    if not context.config.clustered:
+        return None
+    from odradek.processes.cluster_service import ClusterService
+
+    return ClusterService(context, thread, security)
 
 
 def _tls_reload(context: ProcessContext) -> "TlsReload | None":

@@ -18,6 +18,7 @@ from typing import Any, cast
 import odradek._ext.partition.slots as slots
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.flusher import Flusher
+from odradek._ext.shm.locks import enter_lane
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.dispatch import frame_in_steps
 from odradek.api.group_call import GroupCall, GroupView, NoTransactions, OffsetTree, TransactionsOfGroups, host_of
@@ -36,7 +37,7 @@ from odradek.groups.offsets import offset_record
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.processes import own_tasks
-from odradek.processes.coordinated_topic import CoordinatedTopic, Place
+from odradek.processes.coordinated_topic import GROUP_LOAD_LANE, CoordinatedTopic, Place
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.forwarded import AwaitedRequest, decode_forwarded_in_steps
 from odradek.processes.group_report import encode_report
@@ -226,7 +227,7 @@ class GroupService:
         self._loop = asyncio.get_running_loop()
         self.topics = TopicDirectory()
         self._timers = LoopTimers(self._loop)
-        self._reader = ThreadPoolExecutor(1, "group-load")
+        self._reader = ThreadPoolExecutor(1, "group-load", enter_lane, (GROUP_LOAD_LANE,))
         self._flusher = flusher
         self._known: dict[str, bytes] = {}
         self._expiry: asyncio.TimerHandle | None = None

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 
 from odradek.shm.published_tasks import Area, PublishedTasks, TaskReport
 
+OPENING = "opening of waiting logs"
+"""The task that opens logs that could not be opened for lack of disk space: of the coordinator, or of its membership in a cluster."""
+
 _reports: list[TaskReport] = []  # the report of this process, if it has one
 
 

@@ -34,7 +34,7 @@ from odradek.processes.event_loop import EventLoop, StopSignals
 from odradek.processes.log_dirs import StartError
 from odradek.processes.running_broker import COORDINATOR_SOCKET, BrokerResources, RunningBroker
 from odradek.processes.status import StatusSocket, loading_report, recovery_line
-from odradek.processes.table import LAST_STAGE
+from odradek.processes.table import LAST_STAGE, OF_CLUSTER
 
 log = logging.getLogger("odradek.supervisor")
 
@@ -261,6 +261,8 @@ class Supervisor:
         loaders = self._start_stage(0)
         self.loop.after(LOADING_REPORT_EVERY_S, "loading", self._report_loading)
         to_import = [row.main for row in self.resources.rows if 0 < row.stage < LAST_STAGE]
+        if self.resources.config.clustered:
+            to_import.append(OF_CLUSTER)
         self._import_next(to_import)
         while not (self.signals.count or all(child.ended for child in loaders)):
             self.loop.turn()

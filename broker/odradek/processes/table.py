@@ -33,6 +33,8 @@ def _workers(config: BrokerConfig) -> int:
 
 MAX_LOADERS = 16
 LAST_STAGE = 3
+OF_CLUSTER = "odradek.processes.cluster_service:ClusterService"
+"""What the coordinator of a cluster also uses. A single broker does not import it."""
 
 
 def _loaders(config: BrokerConfig) -> int:

@@ -23,6 +23,7 @@ from odradek._ext.api.offset_commits import partition_for
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.net.transaction_questions import decode_questions, encode_codes
 from odradek._ext.partition.flusher import Flusher
+from odradek._ext.shm.locks import enter_lane
 from odradek.api.add_partitions_to_txn import MOST_ADDED
 from odradek.api.dispatch import frame_in_steps, frame_response
 from odradek.api.guards.guarded import Asked, Refused, Verdict, VerdictInSteps
@@ -39,7 +40,7 @@ from odradek.coordination.gathering import gather
 from odradek.metrics.transactions import TransactionReport
 from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status
 from odradek.processes import own_tasks
-from odradek.processes.coordinated_topic import CoordinatedTopic
+from odradek.processes.coordinated_topic import TRANSACTION_LOAD_LANE, CoordinatedTopic
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.forwarded import AwaitedRequest, Forwarded, ServedRequest, decode_forwarded_in_steps
 from odradek.processes.group_service import GroupService
@@ -183,7 +184,7 @@ class TransactionService:
         self._rows: dict[int, ApiRow] = {row.key: row for row in BY_KEY.values() if row.where is Where.TRANSACTIONS}
         self._handlers = handlers_of(Where.TRANSACTIONS)
         self._steps = RequestSteps(self._loop)
-        self._reader = ThreadPoolExecutor(1, "transaction-load")
+        self._reader = ThreadPoolExecutor(1, "transaction-load", enter_lane, (TRANSACTION_LOAD_LANE,))
         self._state = CoordinatedTopic(
             TRANSACTION_STATE,
             log,
