@@ -41,11 +41,11 @@ log = logging.getLogger("odradek.controller")
 STOP_WITHIN_S = 8.0
 """The time in seconds that a broker that stops waits for requests to ZooKeeper under way."""
 RETRY_S = 1.0
+"""The time in seconds between two attempts to join the cluster."""
 REFUSES = (
     "; until then this broker refuses produce requests with acks=0 and acks=1 to partitions with other replicas, from half the"
     " session timeout after the end of the former coordinator process on: another broker may lead them"
 )
-"""The time in seconds between two attempts to join the cluster."""
 TAKEN_FOR_TIMEOUTS = 2.0
 """For how many session timeouts a broker that starts waits for the end of another registration with its id or address."""
 READ_WITHIN_S = 20.0

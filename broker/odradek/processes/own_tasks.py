@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from odradek.shm.published_tasks import Area, PublishedTasks, TaskReport
 
 OPENING = "opening of waiting logs"
-"""The task that opens logs that could not be opened for lack of disk space: of the coordinator, or of its membership in a cluster."""
+"""The task that opens logs that could not be opened for lack of disk space."""
 
 _reports: list[TaskReport] = []  # the report of this process, if it has one
 
