@@ -19,7 +19,7 @@ BOUNDED = {
         ("api", "request", "version", "error", "quantile", "le"), "the protocol or the code has a list of them"
     ),
     **dict.fromkeys(
-        ("kind", "reason", "result", "outcome", "state", "role", "process", "quota"), "the code has a list"
+        ("kind", "reason", "result", "outcome", "state", "role", "process", "quota", "task"), "the code has a list"
     ),
     **dict.fromkeys(("delayedoperation", "mechanism"), "the code has a list"),
     **dict.fromkeys(("listener", "log_dir", "address"), "the configuration of brokers"),
