@@ -61,7 +61,7 @@ cdef class OffsetCommit:                # also of a TxnOffsetCommit
     cdef int stored                     # number of entries without error
     cdef readonly int known             # number of entries of existing partitions
     cdef int64_t record_bytes           # approximate size of its records
-    cdef readonly int64_t metadata_size # characters of the metadata of the offsets to be stored
+    cdef readonly int64_t metadata_size  # characters of the metadata of the offsets to be stored
     cdef readonly bint failed                    # the response contains an error for a partition
 
     cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms, int64_t max_elements) except -1
