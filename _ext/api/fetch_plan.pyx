@@ -207,8 +207,10 @@ cdef class FetchPlan:
         If its files are renamed meanwhile (a swap after compaction, a roll), the partition is examined again. A partition whose files
         keep changing, or in which a swap is in progress, contributes no records for now: the end of the swap wakes the waiters.
         """
+        cdef int64_t asked = p.request.fetch_offset
         for _ in range(LOOKS):
             self.looks += 1
+            p.request.fetch_offset = asked
             if self.examine_once(p, context, planning) == 0:
                 return 0
         p.segment = None
