@@ -25,7 +25,6 @@ from odradek.api.group_call import GroupCall, GroupView, NoTransactions, OffsetT
 from odradek.api.guards.guarded import Asked, Refused
 from odradek.api.guards.table import judge
 from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.stepwise import Stepwise
 from odradek.api.table import BY_KEY, Handlers, Where, handlers_of, limits_of
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import group_values
@@ -48,6 +47,7 @@ from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import txn_offset_commit
 from odradek.protocol.schemas.header import decode_request_header
 from odradek.quotas.new_names import GROUPS, LENGTH_KEY
+from odradek.stepwise import Stepwise
 
 log = logging.getLogger("odradek.groups")
 

@@ -9,10 +9,10 @@ import logging
 from collections import deque
 
 from odradek.api.group_call import host_of
-from odradek.api.stepwise import Steps, Stepwise
 from odradek.net.forward_frames import Status
 from odradek.processes.forwarded import ServedRequest
 from odradek.processes.slices import LoopSlices
+from odradek.stepwise import Steps, Stepwise
 
 log = logging.getLogger("odradek.requests")
 

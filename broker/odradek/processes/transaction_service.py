@@ -29,7 +29,6 @@ from odradek.api.dispatch import frame_response
 from odradek.api.guards.guarded import Asked, Refused, Verdict, VerdictInSteps
 from odradek.api.guards.table import judge
 from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.stepwise import Steps
 from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
 from odradek.api.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
 from odradek.config import features
@@ -57,6 +56,7 @@ from odradek.processes.supervised_tasks import supervised
 from odradek.processes.transaction_metering import LoadTimes, TransactionMeter, report_of
 from odradek.protocol.errors import ErrorCode
 from odradek.quotas.new_names import LENGTH_KEY, TRANSACTIONAL_IDS
+from odradek.stepwise import Steps
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Environment, Marker, Owner, Settings
 from odradek.transactions.environment import Place as TopicPartition
