@@ -13,9 +13,9 @@ from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.storage.segment_list import SegmentCache
 from odradek.api.call import Call, WorkerView
 from odradek.api.cluster_brokers import ClusterBrokers
-from odradek.api.stepwise import Stepwise
 from odradek.config.broker_config import load
 from odradek.config.listeners import Listener
+from odradek.stepwise import Stepwise
 from tests.shm.one_broker import BROKER_ID, OneBroker
 
 CLIENTS, INTERNAL = "CLIENTS", "INTERNAL"

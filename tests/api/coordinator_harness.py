@@ -3,13 +3,13 @@
 from collections.abc import Generator
 
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
-from odradek.api.stepwise import Stepwise
 from odradek.api.table import BY_KEY, function_named
 from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.producer_ids import ProducerIds
 from odradek.protocol import decode, encode
 from odradek.protocol.registry import by_key
 from odradek.shm.running_config import RunningConfig
+from odradek.stepwise import Stepwise
 from tests.controller.mortal_cluster import BROKER
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from odradek.api import metadata as metadata_api
 from odradek.api.call import Call
-from odradek.api.stepwise import Stepwise
 from odradek.api.table import APIS, MAX_REQUEST_BYTES, Where, limits_of
 from odradek.config.broker_config import resolve
 from odradek.protocol.errors import ErrorCode
@@ -23,6 +22,7 @@ from odradek.protocol.schemas import (
     offset_fetch,
     produce,
 )
+from odradek.stepwise import Stepwise
 from odradek.testing import Broker
 from tests.api.worker_harness import HandWorker
 from tests.waiting import until

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from odradek.api import add_partitions_to_txn, describe_transactions, list_transactions, write_txn_markers
-from odradek.api.stepwise import Steps
 from odradek.api.transaction_call import A_STEP, NewestConnections, TransactionCall, TransactionView, at_once
 from odradek.coordination.environment import EndMarker
 from odradek.protocol import schemas
 from odradek.protocol.errors import ErrorCode
+from odradek.stepwise import Steps
 from tests.transactions.by_hand import ORDERS, Process
 
 MANY = 5 * A_STEP

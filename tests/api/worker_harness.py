@@ -19,7 +19,7 @@ from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.partition import slots
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.testing import slot_probe
-from odradek.api.stepwise import Stepwise
+from odradek.stepwise import Stepwise
 from odradek.storage.down_conversion import conversion
 from odradek.storage.incoming import prepare
 from tests.shm.one_broker import OneBroker

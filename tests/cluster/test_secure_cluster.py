@@ -244,7 +244,7 @@ def test_a_wrong_password_is_reported_once_and_counted_and_replication_goes_on_w
         assert any(text in line for line in lines) and len(lines) <= 2 and all(" ERROR " in line for line in lines), (
             lines
         )
-        assert "a login from 127.0.0.1 on listener BROKERS failed" in whole_log(brokers[1])
+        assert "a login as 'second' from 127.0.0.1 on listener BROKERS failed" in whole_log(brokers[1])
         (fault,) = broker_faults(brokers[2])
         assert fault["broker"] == "broker 1" and fault["port"] == port_of(brokers[1])
         assert "the broker refused" in fault["reason"] and metric(brokers[2], "odradek_failing_broker_logins") == 1

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.api.stepwise import Stepwise
 from odradek.controller import acls as module
 from odradek.controller.acls import Acls
 from odradek.controller.topics import Refusal
@@ -16,6 +15,7 @@ from odradek.metadata.store import StoreError, StoreUnavailable
 from odradek.metadata.znodes import CorruptNode
 from odradek.security.acl import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from odradek.security.acl_encoding import decode_acls
+from odradek.stepwise import Stepwise
 
 TOPIC, LITERAL, PREFIXED = ResourceType.TOPIC, PatternType.LITERAL, PatternType.PREFIXED
 A = Acl(TOPIC, LITERAL, "t", "User:a", "*", Operation.READ, Permission.ALLOW)

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from odradek.api.stepwise import Stepwise
 from odradek.controller.delegation_tokens import (
     MOST_BYTES,
     MOST_RENEWERS,
@@ -17,6 +16,7 @@ from odradek.metadata import token_nodes
 from odradek.metadata.store import StoreUnavailable
 from odradek.protocol.errors import ErrorCode
 from odradek.security.delegation_token import Token, hmac_of, is_id, new_id
+from odradek.stepwise import Stepwise
 
 ALICE, BOB, CAROL = "User:alice", "User:bob", "User:carol"
 KEY = b"key"

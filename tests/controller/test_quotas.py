@@ -4,11 +4,11 @@ import socket
 
 import pytest
 
-from odradek.api.stepwise import Stepwise
 from odradek.controller import quotas
 from odradek.controller.quotas import CLIENT_ID, IP, USER, Edit, Filter, Quotas
 from odradek.controller.topics import Refusal
 from odradek.metadata import znodes
+from odradek.stepwise import Stepwise
 
 
 def test_quotas_of_very_many_entities_are_described_in_steps_of_limited_length(cluster):

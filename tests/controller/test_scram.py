@@ -4,13 +4,13 @@ import logging
 
 import pytest
 
-from odradek.api.stepwise import Stepwise
 from odradek.controller import scram
 from odradek.controller.scram import Deletion, Upsertion
 from odradek.metadata import znodes
 from odradek.metadata.store import StoreUnavailable
 from odradek.protocol.errors import ErrorCode
 from odradek.security.sasl.scram_credential import SHA_256, SHA_512, salted_password
+from odradek.stepwise import Stepwise
 
 SALT = b"salt of sixteen."
 

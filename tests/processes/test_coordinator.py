@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.api.stepwise import Stepwise
 from odradek.config import broker_config
 from odradek.metadata import group_offsets, znodes
 from odradek.metadata.sqlite import FILE_NAME, SqliteStore
 from odradek.metadata.store import StoreError, delete_tree
 from odradek.processes.embedded_membership import EmbeddedMembership
 from odradek.processes.store_service import StoreService
+from odradek.stepwise import Stepwise
 from odradek.testing import Broker
 from tests import children
 from tests.waiting import PATIENCE_S, until

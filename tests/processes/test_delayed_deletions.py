@@ -10,12 +10,12 @@ import odradek._ext.shm.brokers as brokers
 from odradek._ext.testing import replica_probe, slot_probe
 from odradek.api import delete_records
 from odradek.api.delete_records import Deleted
-from odradek.api.stepwise import Stepwise
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.processes.delayed_deletions import DelayedDeletions
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import delete_records as schema
 from odradek.shm.partition_table import PartitionTable
+from odradek.stepwise import Stepwise
 from tests.shm.one_broker import OneBroker, batch
 
 LEADER, FOLLOWER = 1, 2

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from odradek.api.stepwise import Pace, Stepwise
 from odradek.processes import slices as module
 from odradek.processes.slices import LoopSlices
+from odradek.stepwise import Pace, Stepwise
 
 
 def steps_of(name, count, order):

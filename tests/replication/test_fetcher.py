@@ -19,12 +19,12 @@ from odradek._ext.shm.layout import LostTail, SlotState
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.testing import replica_probe
 from odradek.api import describe_log_dirs
-from odradek.api.stepwise import Stepwise
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_log_dirs as describe_log_dirs_schema
 from odradek.protocol.schemas import fetch
 from odradek.replication import fetcher
 from odradek.replication.fetcher import Fetcher
+from odradek.stepwise import Stepwise
 from tests.replication.fake_leader import FakeLeader, Led, PartitionData
 from tests.replication.following import Following, fill, sent
 from tests.waiting import until

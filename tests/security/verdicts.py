@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 from odradek.api.guards.guarded import Asked, Verdict
 from odradek.api.guards.table import GUARDS
-from odradek.api.stepwise import Stepwise
+from odradek.stepwise import Stepwise
 
 
 def verdict_of(key: int, asked: Asked) -> Verdict:

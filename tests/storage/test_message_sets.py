@@ -13,7 +13,7 @@ import odradek._ext.records.message_sets as message_sets
 from odradek._ext.records.batch_to_messages import write_message
 from odradek._ext.records.message_sets import BadMessageError
 from odradek._ext.testing import record_probe
-from odradek.api.stepwise import Stepwise
+from odradek.stepwise import Stepwise
 from odradek.storage import compression, lz4_header, old_messages
 from odradek.storage.batch import Record, build_batch, build_end_marker, read_batches
 from odradek.storage.compression import compress_old, decompress_old

@@ -9,7 +9,6 @@ from itertools import groupby
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Steps
 from odradek.controller.acls import Acls
 from odradek.controller.store_errors import code_of
 from odradek.controller.topics import Refusal
@@ -17,6 +16,7 @@ from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import create_acls, delete_acls, describe_acls
 from odradek.security.acl import Acl, AclFilter
+from odradek.stepwise import Steps
 
 NO_AUTHORIZER = {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": "No Authorizer is configured."}
 

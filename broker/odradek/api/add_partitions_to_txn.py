@@ -10,13 +10,13 @@ added, and its other partitions get OPERATION_NOT_ATTEMPTED.
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-from odradek.api.stepwise import Pace, Steps
 from odradek.api.transaction_call import A_STEP, Answer, Producer, TransactionCall, fenced_before
 from odradek.controller.topic_names import INTERNAL
 from odradek.coordination.gathering import gather_in_steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import add_partitions_to_txn
 from odradek.security.acl import Operation, ResourceType
+from odradek.stepwise import Pace, Steps
 from odradek.transactions.environment import Place
 
 FIRST_OF_BROKERS = 4

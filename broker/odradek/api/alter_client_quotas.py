@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Pace, Steps
 from odradek.controller.controller import NotController
 from odradek.controller.quotas import Edit, Quotas
 from odradek.controller.store_errors import code_of
@@ -17,6 +16,7 @@ from odradek.controller.topics import Refusal
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_client_quotas
+from odradek.stepwise import Pace, Steps
 
 log = logging.getLogger("odradek.quotas")
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Pace, Steps
 from odradek.controller.cluster.admin import ClusterAdmin, Reassignment
 from odradek.controller.controller import NotController
 from odradek.controller.image import Topic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_partition_reassignments
+from odradek.stepwise import Pace, Steps
 
 WITH_FACTOR_CHANGE = 1
 STEP = 500

@@ -11,9 +11,9 @@ from typing import Any
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.shm.layout import SlotState
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Pace, Steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_replica_log_dirs
+from odradek.stepwise import Pace, Steps
 
 log = logging.getLogger("odradek.requests")
 

@@ -6,13 +6,13 @@ The client sends the salted password, never the password. When the response is s
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Steps
 from odradek.controller import scram
 from odradek.controller.controller import NotController
 from odradek.controller.store_errors import code_of
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_user_scram_credentials
+from odradek.stepwise import Steps
 
 Response = alter_user_scram_credentials.Response
 

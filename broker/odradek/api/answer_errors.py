@@ -11,9 +11,9 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from odradek.api.stepwise import Pace, Steps
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas.header import response_header_version
+from odradek.stepwise import Pace, Steps
 
 METADATA = 3
 STEP = 2000

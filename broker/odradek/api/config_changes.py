@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Steps
 from odradek.config import features
 from odradek.config.dynamic import GROUP_KEYS
 from odradek.config.key import LIST, ConfigKey, Value, show
@@ -19,6 +18,7 @@ from odradek.controller.topic_names import why_illegal
 from odradek.controller.topics import Refusal
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
+from odradek.stepwise import Steps
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)

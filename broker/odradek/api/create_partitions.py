@@ -6,10 +6,10 @@ A topic's `count` in the request is its total number of partitions afterwards.
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Steps
 from odradek.api.topic_steps import in_steps
 from odradek.controller.topics import NewPartitions
 from odradek.protocol.schemas import create_partitions
+from odradek.stepwise import Steps
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:

@@ -8,7 +8,6 @@ leaders, see `topic_changes.py`.
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Steps
 from odradek.api.topic_steps import in_steps
 from odradek.config import describe
 from odradek.config.broker_config import BrokerConfig
@@ -17,6 +16,7 @@ from odradek.controller.outcomes import Outcome
 from odradek.controller.topics import NewTopic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import create_topics
+from odradek.stepwise import Steps
 
 Result = create_topics.Response.CreatableTopicResult
 

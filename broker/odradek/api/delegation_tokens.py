@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Steps
 from odradek.controller.delegation_tokens import DelegationTokens
 from odradek.controller.topics import Refusal
 from odradek.protocol.errors import ErrorCode
@@ -21,6 +20,7 @@ from odradek.protocol.schemas import (
 )
 from odradek.security.acl import ANONYMOUS, Operation, ResourceType
 from odradek.security.delegation_token import USER, Token, name_of
+from odradek.stepwise import Steps
 
 FIRST_WITH_REQUESTER = 3  # of CreateDelegationToken and DescribeDelegationToken
 NO_TIME = -1

@@ -17,12 +17,12 @@ import odradek._ext.partition.slots as slots
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.layout import SlotState
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Pace, Steps
 from odradek.controller.topic_names import INTERNAL
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import delete_records
 from odradek.shm import log_starts
 from odradek.shm.log_starts import HIGH_WATERMARK, Deletion
+from odradek.stepwise import Pace, Steps
 
 NO_LOW_WATERMARK = -1
 STEP = 1000

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Steps
 from odradek.api.topic_steps import in_steps
 from odradek.controller.image import Topic
 from odradek.controller.outcomes import Outcome
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.schemas import delete_topics
+from odradek.stepwise import Steps
 
 FIRST_WITH_DISABLED_ERROR = 3
 FIRST_WITH_IDS = 6

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Steps
 from odradek.controller.quotas import Filter, Quotas
 from odradek.controller.store_errors import code_of
 from odradek.controller.topics import Refusal
@@ -12,6 +11,7 @@ from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_client_quotas
 from odradek.quotas.limits import CLIENT_ID, IP, USER
+from odradek.stepwise import Steps
 
 EXACT, DEFAULT, ANY = range(3)
 Response = describe_client_quotas.Response

@@ -10,7 +10,6 @@ from typing import Any
 
 from odradek.api.config_changes import BROKER, BROKER_LOGGER, GROUP, TOPIC, check_broker_name
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Pace, Steps
 from odradek.config import describe
 from odradek.config.describe import DYNAMIC_BROKER_LOGGER_CONFIG, ConfigEntry
 from odradek.config.errors import ConfigError
@@ -23,6 +22,7 @@ from odradek.metadata import znodes
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_configs
+from odradek.stepwise import Pace, Steps
 
 UNKNOWN_TYPE = 0
 """The type of a logger's level, as in Kafka."""

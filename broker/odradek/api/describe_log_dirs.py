@@ -8,9 +8,9 @@ import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
 from odradek._ext.shm.layout import SlotState
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Pace, Steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_log_dirs
+from odradek.stepwise import Pace, Steps
 from odradek.storage.file_names import partition_directory_name
 
 FIRST_WITH_ERROR = 3

@@ -9,10 +9,10 @@ from typing import Any
 import odradek._ext.partition.slots as slots
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
-from odradek.api.stepwise import Steps
 from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_producers
+from odradek.stepwise import Steps
 
 Response = describe_producers.Response
 NO_EPOCH = -1

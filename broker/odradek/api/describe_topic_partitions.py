@@ -5,11 +5,11 @@ from typing import Any
 
 from odradek.api import cluster_view
 from odradek.api.call import Call
-from odradek.api.stepwise import Pace, Steps
 from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_topic_partitions
 from odradek.security.acl import Operation, ResourceType
+from odradek.stepwise import Pace, Steps
 
 LARGEST_PAGE = "max.request.partition.size.limit"
 STEP = 1000

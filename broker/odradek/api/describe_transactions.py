@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from odradek.api.stepwise import Pace, Steps
 from odradek.api.transaction_call import A_STEP, Answer, TransactionCall
 from odradek.protocol.schemas import describe_transactions
+from odradek.stepwise import Pace, Steps
 
 Response = describe_transactions.Response
 

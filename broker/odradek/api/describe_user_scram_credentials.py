@@ -6,10 +6,10 @@ from collections import Counter
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Pace, Steps
 from odradek.controller import scram
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_user_scram_credentials
+from odradek.stepwise import Pace, Steps
 
 Response = describe_user_scram_credentials.Response
 RESULTS_A_STEP = 500

@@ -21,13 +21,13 @@ from odradek.api.call import Call, EncodedResponse, WorkerView
 from odradek.api.guards.guarded import Asked, Merge, Refused, Verdict
 from odradek.api.guards.table import judge
 from odradek.api.permits import Permits, PermitsOf, unrestricted
-from odradek.api.stepwise import Steps, Stepwise
 from odradek.api.table import API_VERSIONS, ApiRow, Where, handlers_of, in_cluster, limits_of, served_rows
 from odradek.protocol import LARGE_BYTES, ProtocolError, decode, decode_in_steps, encode, encode_in_steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import describe_cluster, describe_topic_partitions, metadata
 from odradek.protocol.schemas.header import decode_request_header, response_header_version
+from odradek.stepwise import Steps, Stepwise
 
 log = logging.getLogger("odradek.requests")
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Pace, Steps
 from odradek.controller.cluster.admin import ClusterAdmin
 from odradek.controller.controller import NotController
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import elect_leaders
+from odradek.stepwise import Pace, Steps
 
 NO_LEADER = -1
 PREFERRED, UNCLEAN = 0, 1

@@ -10,9 +10,9 @@ from odradek._ext.shm import brokers
 from odradek._ext.shm.layout import InSyncState, LostTail, Role, SlotState
 from odradek._ext.shm.views import view_of
 from odradek.api.call import Call
-from odradek.api.stepwise import Steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import explain_partition
+from odradek.stepwise import Steps
 
 Response = explain_partition.Response
 

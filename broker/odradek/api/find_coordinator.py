@@ -12,10 +12,10 @@ from odradek._ext.api.offset_commits import partition_for
 from odradek.api import cluster_view
 from odradek.api.call import Call
 from odradek.api.cluster_brokers import BrokerAddress
-from odradek.api.stepwise import Pace, Steps
 from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import find_coordinator
+from odradek.stepwise import Pace, Steps
 
 FIRST_BATCHED = 4
 GROUP, TRANSACTION = 0, 1

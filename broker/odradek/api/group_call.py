@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeVar
 
 from odradek._ext.shm.topics import Topic, TopicDirectory
 from odradek.api.permits import UNRESTRICTED, Permits, PermitsOf, unrestricted
-from odradek.api.stepwise import Pace
 from odradek.api.transaction_call import NewestConnections
 from odradek.config.broker_config import BrokerConfig
 from odradek.groups.consumer_metadata import CONSUMER
@@ -18,6 +17,7 @@ from odradek.groups.coordinator import GroupCoordinator
 from odradek.protocol.errors import ErrorCode
 from odradek.security.acl import Operation, ResourceType
 from odradek.security.owners import Client
+from odradek.stepwise import Pace
 
 log = logging.getLogger("odradek.groups")
 

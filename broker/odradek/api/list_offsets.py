@@ -25,10 +25,10 @@ from odradek._ext.partition.slot_facts import SlotFacts
 from odradek._ext.storage.segment_list import SegmentList
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
-from odradek.api.stepwise import Pace, Steps
 from odradek.clock import now_ms
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import list_offsets
+from odradek.stepwise import Pace, Steps
 from odradek.storage.file_names import partition_directory_name
 from odradek.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, last_timestamp
 from odradek.storage.lookup import find_timestamp

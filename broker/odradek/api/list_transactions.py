@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from odradek.api.stepwise import Pace, Steps
 from odradek.api.transaction_call import A_STEP, Answer, TransactionCall
 from odradek.groups.patterns import compiled
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import list_transactions
 from odradek.security.acl import Operation, ResourceType
+from odradek.stepwise import Pace, Steps
 from odradek.transactions.environment import ListFilter
 
 WITH_DURATION = 1

@@ -6,10 +6,10 @@ from collections.abc import Generator
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.stepwise import Pace, Steps
 from odradek.metadata import group_offsets
 from odradek.metadata.store import Store
 from odradek.protocol.schemas import list_tree_offsets
+from odradek.stepwise import Pace, Steps
 
 STEP = 500
 Response = list_tree_offsets.Response

@@ -15,11 +15,11 @@ from typing import Any
 from odradek._ext.shm.topics import Topic
 from odradek.api import cluster_view
 from odradek.api.call import Call
-from odradek.api.stepwise import Pace, Steps
 from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import metadata
 from odradek.security.acl import Operation, ResourceType
+from odradek.stepwise import Pace, Steps
 
 ZERO_ID = bytes(16)
 FIRST_BY_ID = 12

@@ -12,10 +12,10 @@ from odradek._ext.partition.slot_facts import SlotFacts
 from odradek._ext.partition.slots import SlotBusy
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
-from odradek.api.stepwise import Pace, Steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_for_leader_epoch
 from odradek.shm.epochs import end_offset_for
+from odradek.stepwise import Pace, Steps
 from odradek.storage.checkpoints import CorruptCheckpointError
 
 log = logging.getLogger("odradek.requests")

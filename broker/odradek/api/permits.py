@@ -7,9 +7,9 @@ authorizer, every request has `UNRESTRICTED`.
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
-from odradek.api.stepwise import Pace
 from odradek.protocol.errors import ErrorCode
 from odradek.security.acl import CLUSTER_NAME, Operation, ResourceType
+from odradek.stepwise import Pace
 
 ALL_OPERATIONS = {
     ResourceType.TOPIC: sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11)),

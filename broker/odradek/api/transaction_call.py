@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol
 
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.permits import UNRESTRICTED, Permits
-from odradek.api.stepwise import Steps
 from odradek.config.broker_config import BrokerConfig
 from odradek.coordination.environment import EndMarker
 from odradek.protocol.errors import ErrorCode
+from odradek.stepwise import Steps
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import NO_OWNER
 

@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from odradek.api.stepwise import Pace, Steps
 from odradek.api.transaction_call import A_STEP, Answer, TransactionCall
 from odradek.coordination.environment import EndMarker
 from odradek.coordination.gathering import gather_in_steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import write_txn_markers
+from odradek.stepwise import Pace, Steps
 
 log = logging.getLogger("odradek.transactions")
 

@@ -35,7 +35,6 @@ from odradek._ext.shm.locks import Lane, enter_lane
 from odradek._ext.shm.metering import count_loop_delay
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.group_call import OffsetTree
-from odradek.api.stepwise import Steps, Stepwise
 from odradek.api.topic_changes import TopicChange
 from odradek.controller.controller import NotController
 from odradek.metadata.cluster import BrokerIdTaken, WrongCluster
@@ -67,6 +66,7 @@ from odradek.security.sasl.scram_credential import BY_NAME
 from odradek.security.sasl.settings import key_sources
 from odradek.shm.published_tasks import Area
 from odradek.shm.removed_files import RemovedFiles
+from odradek.stepwise import Steps, Stepwise
 
 log = logging.getLogger("odradek.controller")
 

@@ -25,7 +25,6 @@ from odradek.api.group_call import GroupCall, GroupView, NoTransactions, OffsetT
 from odradek.api.guards.guarded import Asked, Refused
 from odradek.api.guards.table import judge
 from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.stepwise import Steps, Stepwise
 from odradek.api.table import BY_KEY, Handlers, Where, handlers_of, limits_of
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import group_values
@@ -47,6 +46,7 @@ from odradek.processes.slices import LoopSlices
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import txn_offset_commit
 from odradek.quotas.new_names import GROUPS, configured
+from odradek.stepwise import Steps, Stepwise
 
 log = logging.getLogger("odradek.groups")
 

@@ -18,7 +18,6 @@ from odradek.api.guards.guarded import Asked, Refused
 from odradek.api.guards.table import judge_at_once
 from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.replica_call import ReplicaCall
-from odradek.api.stepwise import Stepwise
 from odradek.api.table import Where, handlers_of, limits_of, served_rows
 from odradek.config.errors import ConfigError
 from odradek.controller.partitions import LocalPartitions, NoLogDirectory, topic_settings
@@ -30,6 +29,7 @@ from odradek.processes.forwarded import decode_forwarded
 from odradek.processes.metering import UncountedErrors, uncounted_errors
 from odradek.replication.replica_control import ReplicaControl, SettingsReader, TopicIdReader
 from odradek.shm.partition_table import PartitionTable
+from odradek.stepwise import Stepwise
 from odradek.storage.file_names import marked_directory_name, partition_directory_name
 
 log = logging.getLogger("odradek.replication")

@@ -8,11 +8,11 @@ import asyncio
 import logging
 from collections import deque
 
-from odradek.api.stepwise import Steps, Stepwise
 from odradek.net.forward_frames import Status
 from odradek.processes.forwarded import ServedRequest
 from odradek.processes.slices import LoopSlices
 from odradek.security.owners import owner_of
+from odradek.stepwise import Steps, Stepwise
 
 log = logging.getLogger("odradek.requests")
 

@@ -21,7 +21,6 @@ from odradek.api.guards.guarded import Asked, Refused
 from odradek.api.guards.table import judge
 from odradek.api.not_controller import can_be_refused, refusal
 from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.stepwise import Steps
 from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
 from odradek.api.topic_changes import TopicChange, awaited_change
 from odradek.controller import scram
@@ -60,6 +59,7 @@ from odradek.security.delegation_token import name_of, password_of
 from odradek.security.sasl.scram_credential import BY_NAME, ScramCredential, made_up
 from odradek.shm.confirmed_version import TAKEN_WITHIN_S, serving
 from odradek.shm.credentials_version import CredentialsVersion
+from odradek.stepwise import Steps
 
 log = logging.getLogger("odradek.controller")
 

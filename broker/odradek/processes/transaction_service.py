@@ -29,7 +29,6 @@ from odradek.api.dispatch import frame_in_steps, frame_response
 from odradek.api.guards.guarded import Asked, Refused, Verdict, VerdictInSteps
 from odradek.api.guards.table import judge
 from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.stepwise import Steps, Stepwise
 from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
 from odradek.api.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
 from odradek.config import features
@@ -60,6 +59,7 @@ from odradek.protocol import LARGE_BYTES
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_transactions, list_transactions
 from odradek.quotas.new_names import TRANSACTIONAL_IDS, configured
+from odradek.stepwise import Steps, Stepwise
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Environment, Marker, Owner, Settings
 from odradek.transactions.environment import Place as TopicPartition

@@ -45,7 +45,6 @@ from odradek.api.cluster_brokers import ClusterBrokers
 from odradek.api.dispatch import Dispatcher
 from odradek.api.replicas import ReplicaView
 from odradek.api.routes import routes_of
-from odradek.api.stepwise import Stepwise
 from odradek.api.table import Where, handlers_of, in_cluster, max_request_bytes
 from odradek.api.throttle_times import throttle_positions
 from odradek.net.failure_log import FailureLog
@@ -66,6 +65,7 @@ from odradek.processes.worker_upkeep import WorkerUpkeep
 from odradek.protocol.errors import ErrorCode
 from odradek.security.acl import ANONYMOUS, ANYBODY
 from odradek.shm.replication_limits import limit_replication
+from odradek.stepwise import Stepwise
 from odradek.storage.down_conversion import conversion
 from odradek.storage.incoming import prepare
 

@@ -14,7 +14,6 @@ from odradek.api.guards.guarded import (
 )
 from odradek.api.guards.refusals import refused_whole
 from odradek.api.permits import NAMES_A_STEP
-from odradek.api.stepwise import Pace
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.schemas import (
@@ -30,6 +29,7 @@ from odradek.protocol.schemas import (
     txn_offset_commit,
 )
 from odradek.security.acl import Operation, ResourceType
+from odradek.stepwise import Pace
 
 GROUP_DENIED, TOPIC_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED
 FIRST_COMMIT_BY_ID = FIRST_FETCH_BY_ID = 10

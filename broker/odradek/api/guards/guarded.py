@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from odradek.api.permits import Permits
-from odradek.api.stepwise import Pace
 from odradek.security.acl import Operation, ResourceType
+from odradek.stepwise import Pace
 
 TopicExists = Callable[[str], bool]
 Merge = Callable[[Any], Any]
@@ -45,7 +45,7 @@ Verdict = Refused | Merged | None
 """None: nothing changes."""
 VerdictInSteps = Generator[None, None, Verdict]
 Guard = Callable[[Asked], Verdict | VerdictInSteps]
-"""The guard of an API whose requests may name very many resources works in steps (`odradek.api.stepwise`), so that a denied
+"""The guard of an API whose requests may name very many resources works in steps (`odradek.stepwise`), so that a denied
 client does not stop the loop. The guard has not changed the request before the last step."""
 RESULTS_A_STEP = 1000
 

@@ -6,10 +6,10 @@ from typing import Any
 from odradek.api.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from odradek.api.guards.guarded import Asked, Merged, VerdictInSteps, appended
 from odradek.api.permits import DENIED_AS, MESSAGES, NAMES_A_STEP, Permits
-from odradek.api.stepwise import Pace
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_configs, describe_configs, incremental_alter_configs
 from odradek.security.acl import CLUSTER_NAME, Operation, ResourceType
+from odradek.stepwise import Pace
 
 CLUSTER_KINDS = (BROKER, BROKER_LOGGER, CLIENT_METRICS)
 

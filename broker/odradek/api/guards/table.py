@@ -5,8 +5,8 @@ from collections.abc import Generator
 from odradek.api.guards import groups, settings, topics, transactions
 from odradek.api.guards.guarded import Asked, Guard, Verdict, VerdictInSteps
 from odradek.api.guards.whole import of_cluster, of_name, of_write_txn_markers
-from odradek.api.stepwise import Stepwise
 from odradek.security.acl import Operation, ResourceType
+from odradek.stepwise import Stepwise
 
 _OF_CLUSTER = {
     Operation.CLUSTER_ACTION: (4, 5, 6, 7, 56, 67),

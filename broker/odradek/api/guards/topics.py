@@ -16,7 +16,6 @@ from odradek.api.guards.guarded import (
     taken_out,
 )
 from odradek.api.permits import NAMES_A_STEP
-from odradek.api.stepwise import Pace
 from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
@@ -31,6 +30,7 @@ from odradek.protocol.schemas import (
     offset_for_leader_epoch,
 )
 from odradek.security.acl import Operation, ResourceType
+from odradek.stepwise import Pace
 
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 NO_OFFSET = -1
