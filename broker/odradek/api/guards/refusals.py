@@ -6,7 +6,6 @@ from typing import Any
 
 from odradek.api.guards.guarded import Asked, Refused, VerdictInSteps, each_in_steps, made_in_steps
 from odradek.api.permits import MESSAGES
-from odradek.api.stepwise import Steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import (
@@ -27,6 +26,7 @@ from odradek.protocol.schemas import (
     txn_offset_commit,
     write_txn_markers,
 )
+from odradek.stepwise import Steps
 
 
 def refused_whole(api_key: int, asked: Asked, code: ErrorCode) -> VerdictInSteps:
