@@ -42,12 +42,10 @@ STOP_WITHIN_S = 8.0
 """The time in seconds that a broker that stops waits for requests to ZooKeeper under way."""
 RETRY_S = 1.0
 """The time in seconds between two attempts to join the cluster."""
-REFUSES = (
-    "; until then this broker refuses produce requests with acks=0 and acks=1 to partitions with other replicas, from half the"
-    " session timeout after the end of the former coordinator process on: another broker may lead them"
-)
 TAKEN_FOR_TIMEOUTS = 2.0
 """For how many session timeouts a broker that starts waits for the end of another registration with its id or address."""
+REPORT_AFTER_S = 2.0
+"""The time in seconds after which a successor that has not reached ZooKeeper says what the broker refuses meanwhile."""
 READ_WITHIN_S = 20.0
 """The time in seconds within which a request of the controller must get what it needs from ZooKeeper. The controller waits
 30 s for the response."""
@@ -126,6 +124,26 @@ class ClusterService:
         The settings of all topics with a log here are in the slots before the broker is registered.
         """
         self._open_store = open_store
+        late = self._loop.call_later(REPORT_AFTER_S, self._report_refusals) if self.is_registered else None
+        try:
+            await self._join()
+        finally:
+            if late is not None:
+                late.cancel()
+        self._keeper.begin()
+        self._settings.begin()
+        self.joined = True
+        self._elect()
+
+    def _report_refusals(self) -> None:
+        log.warning(
+            "the new coordinator process has not reached ZooKeeper at %s: until it answers, this broker refuses produce"
+            " requests with acks=0 and acks=1 to partitions with other replicas, from half the session timeout after the end of"
+            " the former process on, because another broker may lead them",
+            self._context.config["zookeeper.connect"],
+        )
+
+    async def _join(self) -> None:
         taken_until = None
         while True:
             losses = self._keeper.losses
@@ -136,8 +154,7 @@ class ClusterService:
                 if isinstance(error, WrongCluster) and not self.is_registered:
                     raise
                 servers = self._context.config["zookeeper.connect"]
-                refuses = REFUSES if self.is_registered else ""
-                log.warning("waiting for ZooKeeper at %s: %s; retrying in %g s%s", servers, error, RETRY_S, refuses)
+                log.warning("waiting for ZooKeeper at %s: %s; retrying in %g s", servers, error, RETRY_S)
                 await asyncio.sleep(RETRY_S)
             except BrokerIdTaken as error:
                 if taken_until is None:
@@ -153,11 +170,7 @@ class ClusterService:
                 await asyncio.sleep(RETRY_S)
             else:
                 if losses == self._keeper.losses:
-                    break
-        self._keeper.begin()
-        self._settings.begin()
-        self.joined = True
-        self._elect()
+                    return
 
     async def _read_all(self) -> None:
         """Open the store, and read the settings of brokers and of topics with a log here. Raises StoreError, WrongCluster."""
