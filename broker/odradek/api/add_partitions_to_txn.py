@@ -58,6 +58,9 @@ def _of_producer(topics: Any, producer: Producer, call: TransactionCall, answer:
             if pace.over():
                 late = True
                 yield
+        if pace.over():
+            late = True
+            yield
     refused = yield from _refused(places, call, ErrorCode.TOPIC_AUTHORIZATION_FAILED, denied)
 
     def respond(results: Results) -> Steps:
@@ -213,4 +216,6 @@ def _topics(topics: Any, results: Results, once: bool = False) -> Generator[None
             if pace.over():
                 yield
         of_topics.append(Response.AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=of_partitions))
+        if pace.over():
+            yield
     return of_topics

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from odradek._ext.shm.topics import Topic, TopicDirectory
 from odradek.api.permits import UNRESTRICTED, Permits, PermitsOf, unrestricted
-from odradek.api.stepwise import Pace
+from odradek.api.stepwise import Pace, Steps, Stepwise
 from odradek.api.transaction_call import NewestConnections
 from odradek.config.broker_config import BrokerConfig
 from odradek.groups.consumer_metadata import CONSUMER
@@ -45,6 +45,14 @@ class Pause:
             if self._pace.over():
                 await asyncio.sleep(0)
             yield element
+
+
+async def finished(steps: Steps) -> Any:
+    """What the generator returns; the loop does its other work between the steps."""
+    job = Stepwise(steps)
+    while job.step():
+        await asyncio.sleep(0)
+    return job.result
 
 
 class TransactionsOfGroups(Protocol):
