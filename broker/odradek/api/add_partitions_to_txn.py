@@ -23,7 +23,7 @@ FIRST_OF_BROKERS = 4
 FIRST_WITH_FENCED = 2
 ADDED_BY_BROKERS = 2
 """The transaction version of producers whose partitions are added by brokers."""
-MOST_ADDED = 4_000
+MOST_ADDED = 2_000
 """The number of partitions that are added at once: a record with all partitions of the transaction is encoded and appended,
 and a mark is set in the slot of each new one."""
 Response = add_partitions_to_txn.Response

@@ -540,7 +540,9 @@ class TransactionService:
             return
         owner = self._owner_of(request.context.peer)
         asked = [
-            Question(transactional_id, producer_id, producer_epoch, verify_only, places[first : first + MOST_ADDED], owner)
+            Question(
+                transactional_id, producer_id, producer_epoch, verify_only, places[first : first + MOST_ADDED], owner
+            )
             for transactional_id, producer_id, producer_epoch, verify_only, places in questions
             for first in range(0, len(places), MOST_ADDED)
         ]
