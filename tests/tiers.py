@@ -36,6 +36,7 @@ TOOLS = {"java": "peer", "golang": "peer", "node": "peer"}
 """Marks that a test carries in its file because it needs a tool, and what they make of it."""
 
 LONG = {
+    "tests/api/test_largest_requests.py": "the instructions in each step of a large request of each API",
     "tests/cuts/test_worker_states.py": "all states of a request, all ends of its connection; also in `make test-cuts`",
     "tests/faults/test_failing_calls.py": "lets each system call of a script fail in turn",
     "tests/grafana/test_rules.py::test_the_unit_tests_notice_a_rule_that_never_fires": "the unit tests of all rules, once more",

@@ -77,6 +77,7 @@ cdef extern from "Python.h":
     PyObject* PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
     int PyGC_Disable()
     int PyGC_Enable()
+    void PyObject_GC_UnTrack(object)
 
 
 cdef enum:
@@ -181,6 +182,7 @@ cdef object decode_array(Op* op, bint compact, Input* source):
     if count < 0:
         return None
     values = PyList_New(count)
+    PyObject_GC_UnTrack(values)
     for i in range(count):
         source.trail.indexes[depth] = i
         value = decode_value(op, op.element, source)
@@ -281,7 +283,9 @@ cdef inline object begin_structure(Plan plan, Input* source):
     cdef Trail* trail = &source.trail
     trail.depth += 1
     trail.indexes[trail.depth] = -1
-    return (<TypeObject*>plan.layout.cls).tp_alloc(plan.layout.cls, 0)
+    message = (<TypeObject*>plan.layout.cls).tp_alloc(plan.layout.cls, 0)
+    PyObject_GC_UnTrack(message)
+    return message
 
 
 cdef inline int end_structure(Plan plan, object message, Input* source) except -1:
@@ -448,6 +452,7 @@ cdef class Decoding:
             level.count, level.next = read_count(op, op.code == COMPACT_ARRAY, &self.source), 0
             value = PyList_New(level.count) if level.count >= 0 else None
             if level.count >= 0:
+                PyObject_GC_UnTrack(value)
                 level.values = <PyObject*>value
             else:
                 level.op += 1

@@ -1,6 +1,7 @@
 """Work in steps: a generator that yields after each step, so that other work has its turn in between."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from heapq import merge
 from typing import Any
 
 Steps = Generator[Any, None, Any]
@@ -27,6 +28,27 @@ class Pace:
             return False
         self._done = 0
         return True
+
+
+def ordered_in_steps(texts: Sequence[str], run: int = 1000) -> Generator[None, None, list[str]]:
+    """The texts in ascending order, each once. To sort a hundred thousand at once takes 50 ms.
+
+    :param run: how many texts a step handles.
+    """
+    if len(texts) <= run:
+        return sorted(set(texts))
+    runs = []
+    for first in range(0, len(texts), run):
+        runs.append(sorted(texts[first : first + run]))
+        yield
+    ordered: list[str] = []
+    pace = Pace(run)
+    for text in merge(*runs):
+        if not ordered or text != ordered[-1]:
+            ordered.append(text)
+        if pace.over():
+            yield
+    return ordered
 
 
 def never() -> bool:

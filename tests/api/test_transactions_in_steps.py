@@ -212,6 +212,8 @@ def test_a_marker_that_was_sent_again_between_the_steps_is_not_written_twice(bro
     write_txn_markers.handle(make(markers=markers), call(5, broker.work.in_steps), answers.append)
 
     def send_again() -> None:
+        if not broker.markers:
+            return  # the markers of the first request are not all read yet
         broker.work.between = lambda: None
         again = [marker for marker in markers if marker.producer_id == last]
         write_txn_markers.handle(make(markers=again), call(9, at_once), answers.append)

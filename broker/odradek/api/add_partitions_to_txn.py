@@ -23,7 +23,7 @@ FIRST_OF_BROKERS = 4
 FIRST_WITH_FENCED = 2
 ADDED_BY_BROKERS = 2
 """The transaction version of producers whose partitions are added by brokers."""
-MOST_ADDED = 4_000
+MOST_ADDED = 2_000
 """The number of partitions that are added at once: a record with all partitions of the transaction is encoded and appended,
 and a mark is set in the slot of each new one."""
 Response = add_partitions_to_txn.Response
@@ -58,6 +58,9 @@ def _of_producer(topics: Any, producer: Producer, call: TransactionCall, answer:
             if pace.over():
                 late = True
                 yield
+        if pace.over():
+            late = True
+            yield
     refused = yield from _refused(places, call, ErrorCode.TOPIC_AUTHORIZATION_FAILED, denied)
 
     def respond(results: Results) -> Steps:
@@ -213,4 +216,6 @@ def _topics(topics: Any, results: Results, once: bool = False) -> Generator[None
             if pace.over():
                 yield
         of_topics.append(Response.AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=of_partitions))
+        if pace.over():
+            yield
     return of_topics

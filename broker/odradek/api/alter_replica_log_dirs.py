@@ -17,7 +17,7 @@ from odradek.stepwise import Pace, Steps
 
 log = logging.getLogger("odradek.requests")
 
-STEP = 500
+STEP = 100
 
 Response = alter_replica_log_dirs.Response
 
@@ -29,6 +29,8 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     for directory in request.dirs:
         for topic in directory.topics:
             results = of_topic.setdefault(topic.name, [])
+            if pace.over():
+                yield
             for partition in topic.partitions:
                 if pace.over():
                     yield

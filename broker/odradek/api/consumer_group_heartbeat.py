@@ -3,10 +3,9 @@ coordinator's loop.
 """
 
 from dataclasses import replace
-from heapq import merge
 from typing import Any
 
-from odradek.api.group_call import GroupCall, Pause, answered
+from odradek.api.group_call import GroupCall, Pause, answered, finished
 from odradek.api.visible_topics import sight_of
 from odradek.groups.assignors import Place
 from odradek.groups.consumer_member import (
@@ -20,10 +19,11 @@ from odradek.groups.consumer_member import (
 from odradek.groups.environment import new_member_id
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import consumer_group_heartbeat
+from odradek.stepwise import ordered_in_steps
 
 Response = consumer_group_heartbeat.Response
 RUN = 1_000
-"""The number of names or partitions of a request that are handled between two pauses."""
+"""The number of partitions of a request that are handled between two pauses."""
 
 
 async def handle(request: Any, call: GroupCall) -> Any:
@@ -35,13 +35,14 @@ async def handle(request: Any, call: GroupCall) -> Any:
     interval_ms = call.view.groups.shards.consumer_settings.of(request.group_id).heartbeat_interval_ms
     if problem is not None:
         return Response(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
+    names = request.subscribed_topic_names
     heartbeat = HeartbeatRequest(
         member_id=request.member_id or new_member_id(call.client_id),
         member_epoch=request.member_epoch,
         instance_id=request.instance_id,
         rack_id=request.rack_id,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
-        topics=await _ascending(request.subscribed_topic_names),
+        topics=None if names is None else TopicNames(await finished(ordered_in_steps(names))),
         pattern=request.subscribed_topic_regex,
         assignor=request.server_assignor,
         owned=await _places(request.topic_partitions),
@@ -75,21 +76,6 @@ async def handle(request: Any, call: GroupCall) -> Any:
             ]
         )
     return response
-
-
-async def _ascending(names: list[str] | None) -> TopicNames | None:
-    """The names of a subscription in order, each once; with pauses, because a request may have a hundred thousand."""
-    if names is None or len(names) <= RUN:
-        return None if names is None else TopicNames(sorted(set(names)))
-    pause, runs = Pause(RUN), []
-    ordered: list[str] = []
-    for first in range(0, len(names), RUN):
-        runs.append(sorted(names[first : first + RUN]))
-        await pause.after(RUN)
-    async for name in pause.between(merge(*runs)):
-        if not ordered or name != ordered[-1]:
-            ordered.append(name)
-    return TopicNames(ordered)
 
 
 async def _places(topics: list[Any] | None) -> frozenset[Place] | None:

@@ -9,7 +9,7 @@ from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_topic_partitions
 from odradek.security.acl import Operation, ResourceType
-from odradek.stepwise import Pace, Steps
+from odradek.stepwise import Pace, Steps, ordered_in_steps
 
 LARGEST_PAGE = "max.request.partition.size.limit"
 STEP = 1000
@@ -20,7 +20,7 @@ def handle(request: Any, call: Call) -> Steps:
     """Return a page that begins at the cursor. If the limit of partitions is reached, the page ends with the next cursor."""
     response = describe_topic_partitions.Response()
     room = min(max(request.response_partition_limit, 1), call.view.config.integer(LARGEST_PAGE))
-    named = sorted({topic.name for topic in request.topics})
+    named = yield from ordered_in_steps([topic.name for topic in request.topics])
     names = named or [topic.name for topic in cluster_view.topics_by_name(call)]
     denied: list[str] = []
     first, first_index = "", 0

@@ -17,7 +17,7 @@ from odradek.groups.coordinator import GroupCoordinator
 from odradek.protocol.errors import ErrorCode
 from odradek.security.acl import Operation, ResourceType
 from odradek.security.owners import Client
-from odradek.stepwise import Pace
+from odradek.stepwise import Pace, Steps, Stepwise
 
 log = logging.getLogger("odradek.groups")
 
@@ -46,6 +46,14 @@ class Pause:
             if self._pace.over():
                 await asyncio.sleep(0)
             yield element
+
+
+async def finished(steps: Steps) -> Any:
+    """What the generator returns; the loop does its other work between the steps."""
+    job = Stepwise(steps)
+    while job.step():
+        await asyncio.sleep(0)
+    return job.result
 
 
 class TransactionsOfGroups(Protocol):

@@ -42,6 +42,7 @@ FIRST_WITH_EPOCH = 4
 FIRST_WITH_NOT_AVAILABLE = 5
 WITHOUT_LOOK_UP = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD})
 STEP = 50
+COUNTED_A_STEP = 2000
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
 
 Result = TypeVar("Result")
@@ -51,14 +52,26 @@ def handle(request: Any, call: Call) -> Steps:
     """Handle each partition independently. A partition that is named more than once is refused, with one result. A step is one
     look-up by time, or a few partitions that need no look-up.
     """
-    counts = Counter(
-        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
-    )
+    counts: Counter[tuple[str, int]] = Counter()
+    counting = Pace(COUNTED_A_STEP)
+    for topic in request.topics:
+        for partition in topic.partitions:
+            counts[topic.name, partition.partition_index] += 1
+            if counting.over():
+                yield
     topics = []
     pace = Pace(STEP)
     for topic in request.topics:
         partitions = []
-        for partition in {partition.partition_index: partition for partition in topic.partitions}.values():
+        if pace.over():
+            yield
+        seen: set[int] = set()
+        for partition in topic.partitions:
+            if counting.over():
+                yield
+            if partition.partition_index in seen:
+                continue
+            seen.add(partition.partition_index)
             if pace.over(1 if partition.timestamp in WITHOUT_LOOK_UP and call.version > 0 else STEP):
                 yield
             partitions.append(

@@ -9,12 +9,13 @@ Topics without DESCRIBE are left out of the list of all topics. A client that na
 whether the topic exists or not. To create a topic, it needs CREATE on the cluster or on the topic.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 from odradek._ext.shm.topics import Topic
 from odradek.api import cluster_view
 from odradek.api.call import Call
+from odradek.api.guards.guarded import made_in_steps
 from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import metadata
@@ -33,9 +34,9 @@ STEP = 500
 
 def handle(request: Any, call: Call) -> Any:
     """Respond now, or after the coordinator created the missing topics."""
-    if call.version < FIRST_BY_ID and any(
-        topic.name is None or topic.topic_id != ZERO_ID for topic in request.topics or ()
-    ):
+    if len(request.topics or ()) > MAX_TOPICS_TO_CREATE:
+        return _without_creation(request, call)
+    if call.version < FIRST_BY_ID and any(map(_by_id, request.topics or ())):
         return _refused(request)
     denied = _hidden(request, call)
     missing = [name for name in _to_create(request, call) if name not in denied]
@@ -55,10 +56,24 @@ def handle(request: Any, call: Call) -> Any:
     return None
 
 
+def _by_id(topic: Any) -> bool:
+    return topic.name is None or topic.topic_id != ZERO_ID
+
+
+def _without_creation(request: Any, call: Call) -> Steps:
+    if call.version < FIRST_BY_ID and any((yield from made_in_steps(request.topics, _by_id))):
+        return _refused(request)
+    denied = yield from call.permits.denied_in_steps(Operation.DESCRIBE, ResourceType.TOPIC, _named(request))
+    return (yield from _steps(request, call, {}, denied))
+
+
 def _hidden(request: Any, call: Call) -> frozenset[str]:
     """The names in the request that the client may not describe."""
-    names = (topic.name for topic in request.topics or () if topic.name is not None)
-    return call.permits.denied(Operation.DESCRIBE, ResourceType.TOPIC, names)
+    return call.permits.denied(Operation.DESCRIBE, ResourceType.TOPIC, _named(request))
+
+
+def _named(request: Any) -> Iterator[str]:
+    return (topic.name for topic in request.topics or () if topic.name is not None)
 
 
 def _refused(request: Any) -> Any:
@@ -78,13 +93,21 @@ def _requested(request: Any, call: Call) -> list[Any] | None:
     return list({(topic.name, topic.topic_id): topic for topic in request.topics}.values())
 
 
+def _requested_in_steps(request: Any, call: Call) -> Generator[None, None, list[Any] | None]:
+    if len(request.topics or ()) <= STEP:
+        return _requested(request, call)
+    requested: dict[tuple[str | None, bytes], Any] = {}
+    pace = Pace(STEP)
+    for topic in request.topics:
+        requested[topic.name, topic.topic_id] = topic
+        if pace.over():
+            yield
+    return list(requested.values())
+
+
 def _to_create(request: Any, call: Call) -> list[str]:
     allowed = call.version < 4 or request.allow_auto_topic_creation
-    if (
-        not allowed
-        or len(request.topics or ()) > MAX_TOPICS_TO_CREATE
-        or not call.view.config["auto.create.topics.enable"]
-    ):
+    if not allowed or not call.view.config["auto.create.topics.enable"]:
         return []
     requested = _requested(request, call)
     if requested is None:
@@ -97,7 +120,7 @@ def _to_create(request: Any, call: Call) -> list[str]:
 
 
 def _steps(request: Any, call: Call, refused: Mapping[str, int], denied: frozenset[str]) -> Steps:
-    requested = _requested(request, call)
+    requested = yield from _requested_in_steps(request, call)
     operations = call.version >= 8 and request.include_topic_authorized_operations
     topics = []
     pace = Pace(STEP)

@@ -34,7 +34,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     if call.version >= FIRST_WITH_GROUPS:
         # A group is answered once: the response may be a thousand times as large as its request.
         groups: dict[str, Any] = {}
-        for group in request.groups:
+        async for group in pause.between(request.groups):
             groups.setdefault(group.group_id, group)
         stable = request.require_stable
         return Response(

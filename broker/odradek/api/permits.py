@@ -107,11 +107,14 @@ class Permits:
         """As `denied`, for requests that may name very many: pauses after each `NAMES_A_STEP` decisions."""
         if self._access is None:
             return frozenset()
+        decided: set[str] = set()
         denied = set()
         pace = Pace(NAMES_A_STEP)
-        for name in dict.fromkeys(names):
-            if not self.allows(operation, resource_type, name, quiet):
-                denied.add(name)
+        for name in names:
+            if name not in decided:
+                decided.add(name)
+                if not self.allows(operation, resource_type, name, quiet):
+                    denied.add(name)
             if pace.over():
                 yield
         return frozenset(denied)

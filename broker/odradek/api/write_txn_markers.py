@@ -6,7 +6,7 @@ send it for hanging transactions.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from odradek.api.transaction_call import A_STEP, Answer, TransactionCall
@@ -28,19 +28,7 @@ Place = tuple[int, str, int]
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     """Answer when each marker is on all in-sync replicas, or was refused."""
-    late = _late(request, call)
-    if late is not None:
-        call.close(
-            f"a transaction marker for producer id {late.producer_id} arrived late, after its coordinator (epoch"
-            f" {late.coordinator_epoch}) had used a newer connection; it is not written"
-        )
-        return
-    wanted = [
-        (number, topic.name, partition)
-        for number, marker in enumerate(request.markers)
-        for topic in marker.topics
-        for partition in topic.partition_indexes
-    ]
+    wanted: list[Place] = []
 
     def write(place: Place, then: Callable[[ErrorCode], None]) -> None:
         number, topic, partition = place
@@ -68,6 +56,22 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
 
     def write_all() -> Steps:
         pace = Pace(A_STEP)
+        for number, marker in enumerate(request.markers):
+            if _is_late(marker, call):
+                call.close(
+                    f"a transaction marker for producer id {marker.producer_id} arrived late, after its coordinator (epoch"
+                    f" {marker.coordinator_epoch}) had used a newer connection; it is not written"
+                )
+                return
+            for topic in marker.topics:
+                for partition in topic.partition_indexes:
+                    wanted.append((number, topic.name, partition))
+                    if pace.over():
+                        yield
+                if pace.over():
+                    yield
+            if pace.over():
+                yield
         for _ in gather_in_steps(wanted, write, lambda codes: call.in_steps(written(codes))):
             if pace.over():
                 yield
@@ -75,7 +79,7 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     def written(codes: list[ErrorCode]) -> Steps:
         if not call.from_broker:
             yield from _log_markers(request, wanted, codes, call.client)
-        answer(_response(request, dict(zip(wanted, codes, strict=True))))
+        answer((yield from _response(request, zip(wanted, codes, strict=True))))
 
     call.in_steps(write_all())
 
@@ -100,38 +104,31 @@ def _log_markers(request: Any, wanted: list[Place], codes: list[ErrorCode], clie
             )  # fmt: skip
 
 
-def _late(request: Any, call: TransactionCall) -> Any:
-    """A marker that its coordinator has given up, see `NewestMarkers`; None if there is none."""
-    for marker in request.markers:
-        version = marker.transaction_version if call.version >= FIRST_WITH_VERSION else 0
-        if version < EPOCH_PER_TRANSACTION and call.view.newest_markers.is_older(
-            marker.producer_id, marker.coordinator_epoch, call.connection_id
-        ):
-            return marker
-    return None
-
-
-def _response(request: Any, codes: dict[Place, ErrorCode]) -> Any:
-    """The response: one result for each producer id, even if several markers name the same producer, as coordinators expect."""
-    results: dict[int, dict[str, dict[int, ErrorCode]]] = {}
-    for (number, topic, partition), code in codes.items():
-        of_producer = results.setdefault(request.markers[number].producer_id, {})
-        of_producer.setdefault(topic, {})[partition] = code
-    return Response(
-        markers=[
-            Response.WritableTxnMarkerResult(
-                producer_id=producer_id,
-                topics=[
-                    Response.WritableTxnMarkerTopicResult(
-                        name=topic,
-                        partitions=[
-                            Response.WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code)
-                            for partition, code in partitions.items()
-                        ],
-                    )
-                    for topic, partitions in topics.items()
-                ],
-            )
-            for producer_id, topics in results.items()
-        ]
+def _is_late(marker: Any, call: TransactionCall) -> bool:
+    """Whether the coordinator of a marker has given it up, see `NewestMarkers`."""
+    version = marker.transaction_version if call.version >= FIRST_WITH_VERSION else 0
+    return version < EPOCH_PER_TRANSACTION and call.view.newest_markers.is_older(
+        marker.producer_id, marker.coordinator_epoch, call.connection_id
     )
+
+
+def _response(request: Any, codes: Iterable[tuple[Place, ErrorCode]]) -> Steps:
+    """The response: one result for each producer id, even if several markers name the same producer, as coordinators expect."""
+    pace = Pace(A_STEP)
+    results: dict[int, dict[str, dict[int, Any]]] = {}
+    for (number, topic, partition), code in codes:
+        of_topic = results.setdefault(request.markers[number].producer_id, {}).setdefault(topic, {})
+        of_topic[partition] = Response.WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code)
+        if pace.over():
+            yield
+    markers = []
+    for producer_id, of_producer in results.items():
+        topics = []
+        for name, partitions in of_producer.items():
+            topics.append(Response.WritableTxnMarkerTopicResult(name=name, partitions=list(partitions.values())))
+            if pace.over():
+                yield
+        markers.append(Response.WritableTxnMarkerResult(producer_id=producer_id, topics=topics))
+        if pace.over():
+            yield
+    return Response(markers=markers)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
@@ -31,12 +31,15 @@ def gather_in_steps(
     then: Callable[[list[Answer]], None],
 ) -> Iterator[None]:
     """Like `gather`, but yields after each question. If the caller stops before the last one, `then` is never called."""
-    answers: dict[int, Answer] = {}
+    answers: list[Any] = [None] * len(questions)
+    left = len(questions)
 
     def answered(number: int, answer: Answer) -> None:
+        nonlocal left
         answers[number] = answer
-        if len(answers) == len(questions):
-            then([answers[number] for number in range(len(questions))])
+        left -= 1
+        if not left:
+            then(answers)
 
     if not questions:
         then([])

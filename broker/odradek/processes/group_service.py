@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import odradek._ext.partition.slots as slots
 from odradek._ext.net.arrivals import Arrival
@@ -21,7 +21,15 @@ from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.locks import enter_lane
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.dispatch import frame_in_steps
-from odradek.api.group_call import GroupCall, GroupView, NoTransactions, OffsetTree, TransactionsOfGroups, host_of
+from odradek.api.group_call import (
+    GroupCall,
+    GroupView,
+    NoTransactions,
+    OffsetTree,
+    TransactionsOfGroups,
+    finished,
+    host_of,
+)
 from odradek.api.guards.guarded import Asked, Refused
 from odradek.api.guards.table import judge
 from odradek.api.permits import PermitsOf, unrestricted
@@ -46,7 +54,6 @@ from odradek.processes.slices import LoopSlices
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import txn_offset_commit
 from odradek.quotas.new_names import GROUPS, configured
-from odradek.stepwise import Steps, Stepwise
 
 log = logging.getLogger("odradek.groups")
 
@@ -190,14 +197,6 @@ MOST_LEADERSHIPS = 3
 """The number of leaderships that are confirmed for one request, one after the other."""
 NOBODY, _ = offset_record("", "", -1, None)
 """The key of an offset that no client can commit."""
-
-
-async def finished(steps: Steps) -> Any:
-    """What the generator returns; the loop does its other work between the steps."""
-    job = Stepwise(steps)
-    while job.step():
-        await asyncio.sleep(0)
-    return job.result
 
 
 class GroupService:

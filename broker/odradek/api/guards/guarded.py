@@ -48,6 +48,8 @@ Guard = Callable[[Asked], Verdict | VerdictInSteps]
 """The guard of an API whose requests may name very many resources works in steps (`odradek.stepwise`), so that a denied
 client does not stop the loop. The guard has not changed the request before the last step."""
 RESULTS_A_STEP = 1000
+WITH_PARTS = 4
+"""The work for an element with parts, in results."""
 
 
 def same(element: Any) -> Generator[None, None, Any]:
@@ -85,7 +87,7 @@ def each_in_steps(
     pace = Pace(RESULTS_A_STEP)
     for element in elements:
         made.append((yield from steps_of(element)))
-        if pace.over():
+        if pace.over(WITH_PARTS):
             yield
     return made
 
