@@ -8,11 +8,13 @@ from odradek.api import metadata as metadata_api
 from odradek.api.call import Call
 from odradek.api.table import APIS, MAX_REQUEST_BYTES, Where, limits_of
 from odradek.config.broker_config import resolve
+from odradek.protocol import LARGE_BYTES, encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import (
     api_versions,
     create_topics,
+    delete_records,
     describe_configs,
     describe_groups,
     find_coordinator,
@@ -22,6 +24,7 @@ from odradek.protocol.schemas import (
     offset_fetch,
     produce,
 )
+from odradek.protocol.schemas.header import RequestHeader
 from odradek.stepwise import Stepwise
 from odradek.testing import Broker
 from tests.api.worker_harness import HandWorker
@@ -90,6 +93,29 @@ def test_the_elements_of_all_arrays_of_a_request_count_together(small_broker, wi
     wire.send(make(replica_id=-1, topics=topics), row.key, row.max_version)
     assert wire.closed_by_broker()
     until(lambda: f"its arrays have more than {limit} elements" in small_broker.log_tail(), "the reason is in the log")
+
+
+@pytest.mark.parametrize("key", [metadata.API_KEY, offset_fetch.API_KEY, delete_records.API_KEY])
+def test_a_request_that_is_decoded_in_steps_has_the_same_limits(small_broker, wire, key):
+    """Of a worker, of the coordinator's loop and of its store thread: above LARGE_BYTES, and refused in its last step."""
+    row = next(row for row in APIS if row.key == key)
+    schema = by_key(key)
+    fields = schema.request._structure.fields
+    field = next(field for field in fields if field.is_array and row.max_version in field.versions)
+    name = next(one.attribute for one in field.structure.fields if one.element == "string")
+    elements = [field.structure.cls(**{name: f"{number:020}"}) for number in range(LIMITS[key])]
+    request = schema.request(**{field.attribute: elements})
+    assert len(encode(request, row.max_version)) > LARGE_BYTES
+    assert wire.ask(request, key, row.max_version) is not None
+    elements[-1] = field.structure.cls(**{name: "n" * 10})
+    data = encode(request, row.max_version)
+    head = encode(RequestHeader(request_api_key=key, request_api_version=row.max_version, correlation_id=1), 2)
+    frame = head + data[:-12]
+    wire.socket.sendall(len(frame).to_bytes(4, "big") + frame)
+    assert wire.closed_by_broker()
+    until(
+        lambda: f"{schema.request.__name__} v{row.max_version}" in small_broker.log_tail(), "the reason is in the log"
+    )
 
 
 @pytest.mark.parametrize("key", [3, 9, 1])

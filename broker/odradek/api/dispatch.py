@@ -201,7 +201,9 @@ class Dispatcher:
                     return False
                 job = Stepwise(_answered(steps, row, call.version, correlation_id), lambda: pending.cancelled)
             except ProtocolError as error:
-                pending.connection.data_loop.close(pending.connection, _unreadable(row, call.version, error))
+                connection, reason = pending.connection, _unreadable(row, call.version, error)
+                log.warning("closing %s: %s", connection.name, reason, extra=connection.log_fields)
+                connection.data_loop.close(connection, reason)
             except Exception as error:
                 self._complete(pending, row, error)
             else:
