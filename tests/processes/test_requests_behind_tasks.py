@@ -72,6 +72,7 @@ class Process:
 async def process(transactions, path):
     """A process whose store thread creates a topic for the first connection."""
     made = Coordinator.__new__(Coordinator)
+    made._stepping = set()
     made._loop, made._cluster, made._thread = asyncio.get_running_loop(), None, StoreThread(bool)
     made._store_service, made._transactions, made._groups = Store(), transactions, transactions._groups
     made._turn = transactions._turn
