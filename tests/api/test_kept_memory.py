@@ -321,7 +321,10 @@ def test_frames_that_have_just_begun_do_not_count(worker):
 def test_of_the_frames_of_one_address_those_with_the_least_progress_are_closed_first(worker):
     clients = ActiveClients(worker, 180_000)
     *stalled, moving = [worker.connect(address="127.0.0.1") for _ in range(3)]
-    for wire in (*stalled, moving):  # in this order: only a frame that began ten seconds before, by real time, is closed
+    for wire in (
+        *stalled,
+        moving,
+    ):  # in this order: only a frame that began ten seconds before, by real time, is closed
         begin_frame(worker, wire, 60_000_000, 100_000)
     while clients.memory.closed < 2 and clients.now_ms < 60_000:
         for wire in stalled:

@@ -9,3 +9,11 @@ def broker(tmp_path):
     fake = FakeBroker(tmp_path)
     yield fake
     fake.close()
+
+
+@pytest.fixture
+def hang_up_by_default() -> Iterator[None]:
+    """SIGHUP has its default action here and in the programs that the test starts, also if `nohup` started the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

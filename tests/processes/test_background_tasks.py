@@ -22,6 +22,7 @@ from odradek.config.broker_config import resolve
 from odradek.metrics.background_tasks import BY_NAME, GENERAL, TASKS, main
 from odradek.metrics.names import METRICS
 from odradek.metrics.names.mirror import MIRROR_METRICS
+from odradek.processes import own_tasks
 from odradek.processes.cleaner import COMPACTION, DISK_SPACE
 from odradek.processes.controller_service import CONTROLLER
 from odradek.processes.status import NAMED_PLACES, SEND_BUFFER_BYTES, task_row
@@ -117,7 +118,9 @@ def test_every_task_that_a_process_publishes_has_a_row_and_the_other_way_round()
         if getattr(owner, "id", "") not in ("own_tasks", "self") or path.name in ("own_tasks.py", "published_tasks.py"):
             continue
         task = call.args[0]
-        if isinstance(task, ast.Name) and task.id.isupper():
+        if isinstance(task, ast.Attribute) and ast.unparse(task.value) == "own_tasks":
+            names.add(getattr(own_tasks, task.attr))
+        elif isinstance(task, ast.Name) and task.id.isupper():
             module = importlib.import_module(
                 ".".join(("odradek", *path.relative_to(CODE).with_suffix("").parts))
             )  # the constant may be imported

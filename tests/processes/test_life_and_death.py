@@ -105,7 +105,7 @@ def test_a_process_signalled_before_the_supervisor_waits_for_the_ordered_stop(br
     assert (broker.data_dir / CLEAN).exists() and "out of order" not in broker.log()
 
 
-def test_a_service_ignores_a_hang_up_and_an_interrupt_stops_it_in_order(broker):
+def test_a_service_ignores_a_hang_up_and_an_interrupt_stops_it_in_order(broker, hang_up_by_default):
     broker.start()
     os.killpg(broker.process.pid, signal.SIGHUP)
     until(lambda: "received SIGHUP and ignored it" in broker.log(), "the supervisor logs the signal")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +27,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def signals(clock: Clock) -> Iterator[StopSignals]:
+def signals(clock: Clock, hang_up_by_default: None) -> Iterator[StopSignals]:
     made = StopSignals(clock)
     yield made
     made.close()
@@ -78,7 +79,7 @@ open(sys.argv[1], "w").write(str(signals.count))
 """
 
 
-def test_the_end_of_its_terminal_stops_a_program(tmp_path) -> None:
+def test_the_end_of_its_terminal_stops_a_program(tmp_path: Path, hang_up_by_default: None) -> None:
     """Its first SIGHUP comes while the terminal is there."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-c", "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY);" + PROGRAM]
@@ -86,11 +87,14 @@ def test_the_end_of_its_terminal_stops_a_program(tmp_path) -> None:
         [*command, tmp_path / "count"], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     ) as program:  # fmt: skip
-        os.close(theirs)
-        assert program.stdout is not None
-        assert program.stdout.readline() == "0\n"
-        os.close(ours)
-        assert program.wait(60) == 0, program.stderr and program.stderr.read()
+        try:
+            os.close(theirs)
+            assert program.stdout is not None
+            assert program.stdout.readline() == "0\n"
+            os.close(ours)
+            assert program.wait(60) == 0, program.stderr and program.stderr.read()
+        finally:
+            program.kill()
     assert (tmp_path / "count").read_text() == "1"
 
 
