@@ -1,3 +1,6 @@
+import signal
+from collections.abc import Iterator
+
 import pytest
 
 from tests.processes.fake_broker import FakeBroker
