@@ -113,7 +113,7 @@ def test_every_supervised_task_has_a_row():
 
 def test_every_task_that_a_process_publishes_has_a_row_and_the_other_way_round():
     names = {item.name for item in upkeep.passes(resolve([]), TABLE, [], Retention(TABLE, []), DeletedLogs(TABLE, []))}
-    for path, call in calls("ran", "expect", "_every"):
+    for path, call in calls("ran", "ended", "expect", "_every"):
         owner = getattr(call.func, "value", None)
         if getattr(owner, "id", "") not in ("own_tasks", "self") or path.name in ("own_tasks.py", "published_tasks.py"):
             continue

@@ -130,10 +130,7 @@ def register_broker(store: Store, broker_id: int, registration: znodes.BrokerReg
             store.create(path, data, ephemeral=True)
         else:
             store.set(path, data)
-    stat = store.exists(path)
-    if stat is None:
-        raise StoreUnavailable(f"the session ended while broker {broker_id} was registered")
-    return stat.created
+    return _registered_epoch(store, broker_id)
 
 
 def register_again(store: Store, broker_id: int, registration: znodes.BrokerRegistration) -> int:
@@ -142,7 +139,11 @@ def register_again(store: Store, broker_id: int, registration: znodes.BrokerRegi
     path = znodes.broker_path(broker_id)
     data = znodes.encode_broker(registration)
     store.transaction().delete(path).create(path, data, ephemeral=True).commit()
-    stat = store.exists(path)
+    return _registered_epoch(store, broker_id)
+
+
+def _registered_epoch(store: Store, broker_id: int) -> int:
+    stat = store.exists(znodes.broker_path(broker_id))
     if stat is None:
         raise StoreUnavailable(f"the session ended while broker {broker_id} was registered")
     return stat.created

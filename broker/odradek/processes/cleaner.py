@@ -157,7 +157,7 @@ class Cleaner:
             own_tasks.ran(item.name, item.action())
         except Exception as error:  # one of the three borders: a cleaner's pass
             log.exception("the cleaner's pass '%s' failed; retrying in %d ms", item.name, item.every_ms)
-            own_tasks.ran(item.name, {"": repr(error)})
+            own_tasks.ended(item.name, error)
         logs.report_failures()
         count("cleaner_passes")
         segments, size = self._retention.removed_segments, self._retention.removed_bytes

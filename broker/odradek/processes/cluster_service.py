@@ -384,7 +384,7 @@ class ClusterService:
         if opening.cancelled():
             return
         error = opening.exception()
-        own_tasks.ran(own_tasks.OPENING, None if error is None else {"": repr(error)})
+        own_tasks.ended(own_tasks.OPENING, error)
         if error is not None:
             log.error("cannot open the logs that wait for disk space: %r; retrying", error)
         elif opening.result():

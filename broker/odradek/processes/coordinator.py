@@ -402,7 +402,7 @@ class Coordinator:
             own_tasks.ran(UPKEEP)
         except Exception as error:
             log.exception("the coordinator's periodic work failed; retrying in %g s", TICK_S)
-            own_tasks.ran(UPKEEP, {"": repr(error)})
+            own_tasks.ended(UPKEEP, error)
         finally:
             self._tick_due = self._loop.time() + TICK_S
             self._ticker = self._loop.call_at(self._tick_due, self._tick)
@@ -455,7 +455,7 @@ def _report_opening(opening: "asyncio.Future[None]") -> None:
         return
     if (error := opening.exception()) is not None:
         log.error("cannot open the logs that wait for disk space: %r; retrying in %g s", error, TICK_S)
-    own_tasks.ran(own_tasks.OPENING, None if error is None else {"": repr(error)})
+    own_tasks.ended(own_tasks.OPENING, error)
 
 
 def _cluster_service(
@@ -493,7 +493,7 @@ def _report_look(look: "asyncio.Future[None]") -> None:
         return
     if (error := look.exception()) is not None:
         log.error("cannot look at the key stores of listeners: %r; retrying in %g s", error, TICK_S)
-    own_tasks.ran(KEY_STORES, None if error is None else {"": repr(error)})
+    own_tasks.ended(KEY_STORES, error)
 
 
 def _report_sweep(sweep: "asyncio.Future[dict[str, str]]") -> None:

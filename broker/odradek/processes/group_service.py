@@ -473,6 +473,6 @@ class GroupService:
             own_tasks.ran(EXPIRY_OF_OFFSETS, failures)
         except Exception as error:
             log.exception("cannot delete expired committed offsets; retrying at the next check")
-            own_tasks.ran(EXPIRY_OF_OFFSETS, {"": repr(error)})
+            own_tasks.ended(EXPIRY_OF_OFFSETS, error)
         finally:
             self._expire_later()

@@ -35,3 +35,8 @@ def ran(task: str, failures: Mapping[str, str] | None = None, ran_ms: int | None
     """See `TaskReport.ran`."""
     for report in _reports:
         report.ran(task, failures, ran_ms)
+
+
+def ended(task: str, error: BaseException | None = None) -> None:
+    """A run of a task has ended, as a whole with this error or without one."""
+    ran(task, None if error is None else {"": repr(error)})

@@ -208,7 +208,7 @@ class Reporter:
                 unfinished = await self._loop.run_in_executor(None, self.collector.tick)
                 own_tasks.ran(COLLECTION, self.collector.sizes.failures)
             except Exception as error:  # the next attempt may succeed
-                own_tasks.ran(COLLECTION, {"": repr(error)})
+                own_tasks.ended(COLLECTION, error)
                 log.exception("metrics collection failed; retrying in %g s", TICK_S)
                 unfinished = False
             await asyncio.sleep(MEASURE_RETRY_S if unfinished else TICK_S)
@@ -228,7 +228,7 @@ class Reporter:
             spool = self.usage.spool
             own_tasks.ran(SPOOL, {str(spool.directory): spool.failure} if spool is not None and spool.failure else None)
         except Exception as error:  # the next attempt may succeed
-            own_tasks.ran(SPOOL, {"": repr(error)})
+            own_tasks.ended(SPOOL, error)
             log.exception("cannot write an interval to the usage spool; the next interval includes its usage")
 
     # -- the report of the coordinator ---------------------------------------------------------------------------------

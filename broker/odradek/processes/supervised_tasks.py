@@ -53,7 +53,7 @@ async def _until_done(what: str, work: Callable[[], Coroutine[Any, Any, None]], 
             log.exception("%s ended by an unexpected error; it begins again in %g s", what, wait_s)
             if recovered is not None:
                 recovered.cancel()
-            own_tasks.ran(task, {"": repr(error)})
+            own_tasks.ended(task, error)
             recovered = asyncio.get_running_loop().call_later(wait_s + LONGEST_RETRY_S, own_tasks.ran, task)
         await sleep(wait_s)
         wait_s = min(2 * wait_s, LONGEST_RETRY_S)

@@ -325,7 +325,7 @@ class TransactionService:
                 own_tasks.ran(task, work())
             except Exception as error:
                 log.exception("the transaction coordinator's task '%s' failed; retrying in %g s", task, interval_s)
-                own_tasks.ran(task, {"": repr(error)})
+                own_tasks.ended(task, error)
             self._timer_handles[number] = self._loop.call_later(interval_s, due)
 
         self._timer_handles.append(self._loop.call_later(interval_s, due))

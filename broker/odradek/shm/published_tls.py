@@ -84,7 +84,7 @@ class PublishedTls:
 
 
 def ticket_keys(secret: bytes, listener: str) -> bytes:
-    """The keys for the session tickets of a listener: another listener's cannot be told from them."""
+    """The keys for the session tickets of a listener. Who knows them cannot compute those of another listener."""
     return hashlib.shake_256(secret + listener.encode()).digest(TICKET_KEYS_BYTES)
 
 
