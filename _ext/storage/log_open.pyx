@@ -462,16 +462,17 @@ cdef int load_from(LogState* state, int directory, Array* snapshots, int64_t log
         return error
     first = <Segment*>state.segments.items
     state.log_start_offset = log_start_offset if log_start_offset > first.base_offset else first.base_offset
-    error = complete_epochs(state, directory)
-    if error == 0 and clean:
+    if clean:
         error = load_clean(state, directory, snapshots, index_interval)
-    elif error == 0:
+    else:
         # Segments that end below the log start are awaiting removal, perhaps partly done: nothing reads them any more.
         error = recover(state, directory, snapshots, max(recovery_point, state.log_start_offset + 1), index_interval)
     if error == 0 and state.log_end_offset < recovery_point:
         error = recover_shortened(state, directory, snapshots, recovery_point, index_interval)
     if error == 0 and state.log_end_offset < state.log_start_offset:
         error = restart_log(state, directory, snapshots)
+    if error == 0:          # not earlier: before the recovery, headers behind the recovery point may be anything
+        error = complete_epochs(state, directory)
     if error == 0:
         error = fit_gap_limit(state, directory)
     if error == 0:

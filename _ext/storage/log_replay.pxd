@@ -19,7 +19,8 @@ cdef int restore_producers(LogState* state, int directory, Array* snapshots, int
 cdef int replay_log(LogState* state, int directory, int64_t from_offset, int64_t until_offset) noexcept nogil
 
 # Takes the leader epochs from the headers of all batches if the checkpoint does not cover the log's first one: the checkpoint is
-# written without a sync, and a power failure may leave it empty. If the checkpoint covers the log, at most one header is read.
+# written without a sync, and a power failure may leave it empty. Call it after the recovery, which cuts what is damaged. If the
+# checkpoint covers the log, at most one header is read.
 cdef int complete_epochs(LogState* state, int directory) noexcept nogil
 
 # Apply the batch at `position` to its producer; of a control batch the record is read as well. *aborted is set if the batch ended a

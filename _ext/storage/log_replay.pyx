@@ -66,6 +66,7 @@ cdef int read_epochs_of_segment(LogState* state, int directory, const Segment* s
     cdef Scanner scanner
     cdef BatchInfo info
     cdef int64_t position = 0
+    cdef int64_t next_offset = segment.base_offset
     cdef int result, error = 0
     cdef int descriptor = open_file(directory, segment.base_offset, FILE_LOG, O_RDONLY)
     if descriptor < 0:
@@ -73,8 +74,11 @@ cdef int read_epochs_of_segment(LogState* state, int directory, const Segment* s
     scan_file(&scanner, descriptor, segment.size, buffer, HEADERS_BYTES)
     while True:
         result = scan_batch(&scanner, position, &info)
+        if result == SCAN_BATCH and info.base_offset < next_offset:
+            result = SCAN_CORRUPT           # a damaged header: its epoch would take the place of those before it
         if result != SCAN_BATCH or error:
             break
+        next_offset = info.base_offset + info.last_offset_delta + 1
         if info.magic == 2:
             error = assign_epoch(state, info.partition_leader_epoch, info.base_offset)
         position += info.size

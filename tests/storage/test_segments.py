@@ -566,6 +566,25 @@ def test_leader_epochs_that_the_checkpoint_lost_are_read_from_the_batches(tmp_pa
             assert read_leader_epochs(path) == expected
 
 
+def test_a_damaged_offset_behind_the_recovery_point_does_not_change_the_leader_epochs(tmp_path):
+    """Zeros in place of the base offset of an unsynced batch of a later epoch: it would seem to be the log's first batch."""
+    writer = LogWriter(tmp_path / "t-0", INTERVAL)
+    for number in range(6):
+        writer.append(build_batch([Record(b"k")], base_offset=number, partition_leader_epoch=number // 3))
+    writer.close()
+    log = writer.path(writer.segments[-1], ".log")
+    content = bytearray(log.read_bytes())
+    position = writer.segments[-1].positions[3][2]
+    content[position : position + 8] = bytes(8)
+    path = tmp_path / "t-0" / "leader-epoch-checkpoint"
+    for clean, end in ((True, 6), (False, 3)):
+        log.write_bytes(content)
+        path.write_bytes(b"")
+        loaded = load_log(tmp_path / "t-0", clean=clean)
+        assert (loaded.log_end_offset, loaded.epochs) == (end, [(0, 0)])
+        assert read_leader_epochs(path) == [(0, 0)]
+
+
 @pytest.mark.parametrize("bit", [0, 7, 30, 33, 40, 62])
 def test_a_flipped_bit_in_the_last_batch_s_offset_costs_that_batch_only(tmp_path, bit):
     """No CRC covers the base offset: only the missing offsets reveal the damage."""
