@@ -20,6 +20,7 @@ from odradek._ext.protocol.kafka_errors cimport (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
     INVALID_TIMESTAMP,
+    INVALID_TXN_STATE,
     KAFKA_STORAGE_ERROR,
     MESSAGE_TOO_LARGE,
     NOT_ENOUGH_REPLICAS,
@@ -58,6 +59,7 @@ cdef enum:
     BATCH_HEADER_BYTES = 61
     PLACES_ON_STACK = 512             # size of the hash table that finds items of the same slot, if it is on the stack: a power of two
 
+cdef const char* OUTSIDE_TRANSACTION = "the batch does not belong to the open transaction of its producer"
 cdef const char* DISK_IS_FULL = "the disk of the partition's log directory is full; retry after space was freed"
 cdef const char* CLIENT_HAS_ENOUGH = "the broker has as many idempotent producers from this address as " \
     "odradek.producer.state.client.max.percent allows: close some, or raise the limit"
@@ -235,6 +237,8 @@ cdef int append_items(ProduceItem* items, int first, int end, int spins, int64_t
                 items[places[k]].error = batches[k].error
                 if batches[k].error == NOT_ENOUGH_REPLICAS:
                     items[places[k]].message = reason_of_room(batches[k].room)
+                elif batches[k].error == INVALID_TXN_STATE:
+                    items[places[k]].message = OUTSIDE_TRANSACTION
                 items[places[k]].appended = 1
                 items[places[k]].leader_epoch = outcome.leader_epoch
                 items[places[k]].required_offset = outcome.log_end_offset

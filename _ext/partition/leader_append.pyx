@@ -78,11 +78,11 @@ cdef bint check_before(AppendItem* items, int at, ProducerCheck* check, AppendIt
     *check. *previous, which must be NULL, is set to the last of those items; it remains NULL if there is none.
 
     If the item repeats an earlier one, it is a duplicate of kind 2 with that item's index as its base offset, and *check is
-    PRODUCER_DUPLICATE.
+    PRODUCER_DUPLICATE; or it has an error, if that one is not of an open transaction but the item is (see `is_of_ended_transaction`).
     """
     cdef AppendItem* item = &items[at]
     cdef AppendItem* before
-    cdef bint decided = False
+    cdef bint decided = False, ended = False
     cdef int i = at - 1
     while i >= 0:
         before = &items[i]
@@ -101,10 +101,15 @@ cdef bint check_before(AppendItem* items, int at, ProducerCheck* check, AppendIt
         if sequence_to_check(item) == NO_SEQUENCE:
             check[0] = PRODUCER_NEXT
             return True
+        if before.info.control or not before.info.transactional:
+            ended = True
         if item.info.base_sequence == before.info.base_sequence and item.info.last_offset_delta == before.info.last_offset_delta:
+            check[0] = PRODUCER_DUPLICATE
+            if item.info.transactional and ended:
+                item.error = INVALID_TXN_STATE
+                return True
             item.duplicate = 2              # the response gets that item's offset, once it is known
             item.base_offset = i + 1
-            check[0] = PRODUCER_DUPLICATE
             return True
         if not decided:
             check[0] = PRODUCER_OUT_OF_ORDER
@@ -168,6 +173,17 @@ cdef inline bint check_transaction(Slot* slot, AppendItem* item, AppendItem* pre
     return True
 
 
+cdef inline bint is_of_ended_transaction(ProducerEntry* known, const ProducerBatch* batch) noexcept nogil:
+    """Whether the transaction of a batch of the producer's current epoch has ended.
+
+    Nobody waits for the answer to a retry of such a batch: a producer commits when all its batches are answered, and an abort by the
+    coordinator raises the epoch. But a new batch may have the same sequence: librdkafka (2.16) uses the sequences of batches again
+    that it gave up in an abort, although they may be in the log. To call that batch a duplicate would acknowledge records that are
+    nowhere. With an error the producer aborts, and its next sequence is the right one.
+    """
+    return known.transaction_first_offset < 0 or batch.base_offset < known.transaction_first_offset
+
+
 cdef bint check_producer(Slot* slot, AppendItem* items, int at, bint* needs_room, ProducerEntry** known) noexcept nogil:
     """Whether the sequence and the transaction of items[at] allow an append, given the slot and the earlier items that will be appended.
 
@@ -187,6 +203,9 @@ cdef bint check_producer(Slot* slot, AppendItem* items, int at, bint* needs_room
     if (not decided or check == PRODUCER_OUT_OF_ORDER) and not item.info.control:
         by_slot = check_sequence(known[0], item.info.producer_epoch, sequence_to_check(item),
                                  last_sequence_of(sequence_to_check(item), item.info.last_offset_delta), &duplicate)
+        if by_slot == PRODUCER_DUPLICATE and item.info.transactional and is_of_ended_transaction(known[0], &duplicate):
+            item.error = INVALID_TXN_STATE
+            return False
         if by_slot == PRODUCER_DUPLICATE:
             known[0].heard_ms = coarse_ms()
             item.duplicate = 1

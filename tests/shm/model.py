@@ -50,6 +50,8 @@ class Model:
             if new.producer_epoch == known.epoch:
                 for first_sequence, last_sequence, base, _ in known.batches:
                     if (first_sequence, last_sequence) == (new.base_sequence, last):
+                        if new.is_transactional and not 0 <= known.transaction_first <= base:
+                            return WRONG_STATE, -1, False  # Kafka says: a duplicate
                         return 0, base, True
             if known.transaction_first >= 0 and not new.is_transactional:
                 return WRONG_STATE, -1, False

@@ -107,9 +107,30 @@ class TestMarks:
         slot = broker.create()
         mark(slot)
         append(slot, written(0), written(1))
-        end(slot)
+        mark(slot, name="another")
         assert append(slot, written(0), written(1)) == [(0, 0, True), (0, 1, True)]
         assert append(slot, written(0), written(2)) == [(0, 0, True), UNVERIFIED]
+
+    def test_a_sequence_of_an_ended_transaction_is_no_duplicate(self, broker: OneBroker) -> None:
+        """librdkafka uses the sequences of batches that it gave up in an abort again: as duplicates, records would be lost."""
+        slot = broker.create()
+        mark(slot)
+        append(slot, written(0), written(1))
+        end(slot)
+        ended = (ErrorCode.INVALID_TXN_STATE, -1, False)
+        assert append(slot, written(0)) == [ended]
+        mark(slot)
+        assert append(slot, written(1)) == [ended]
+        assert append(slot, written(1), written(2), written(1), written(2)) == [ended, (0, 3, False), ended, (0, 3, True)]
+        assert append(slot, written(1), written(2)) == [ended, (0, 3, True)]
+
+    def test_a_transactional_batch_does_not_repeat_a_batch_outside_of_transactions(self, broker: OneBroker) -> None:
+        slot = broker.create()
+        mark(slot)
+        ended = (ErrorCode.INVALID_TXN_STATE, -1, False)
+        for _ in range(2):
+            results = append(slot, written(0, transactional=False), written(0), written(0, transactional=False))
+            assert (results[0][:2], results[1], results[2]) == ((0, 0), ended, (0, 0, True))
 
     def test_a_mark_is_of_a_transactional_id(self, broker: OneBroker) -> None:
         slot = broker.create()
@@ -270,11 +291,15 @@ class TestJoined:
                         expected.append(UNVERIFIED)
                         continue
                     key = (number, int.from_bytes(found[51:53], "big"))
+                    known_epoch, kept = slot_probe.producers(single).get(number, (-1, []))
+                    sequence = int.from_bytes(found[53:57], "big")
+                    repeats = known_epoch == key[1] and sequence in [first for first, *_ in kept]
                     expected += slot_probe.append(single, [found], trusted=False, after_refused=key in refused)
                     if expected[-1][0]:
                         refused.add(key)
-                    # INVALID_TXN_STATE of a batch outside of the transaction is final: it holds nothing back.
-                    if expected[-1] == UNVERIFIED and found[22] & TRANSACTIONAL:
+                    # INVALID_TXN_STATE of a batch outside of the transaction, or with the sequence of an ended one, is
+                    # final: it holds nothing back.
+                    if expected[-1] == UNVERIFIED and found[22] & TRANSACTIONAL and not repeats:
                         waiting.add(number)
                 assert append(joined, *sent) == expected
                 assert slot_probe.producers(joined) == slot_probe.producers(single)
