@@ -63,7 +63,12 @@ class Writer:
 
 def read_committed(servers: str) -> list[bytes]:
     consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": "reader", "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reader",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
     )
     consumer.assign([TopicPartition("t", 0, 0)])
     values = []

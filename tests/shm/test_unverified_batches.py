@@ -121,7 +121,12 @@ class TestMarks:
         assert append(slot, written(0)) == [ended]
         mark(slot)
         assert append(slot, written(1)) == [ended]
-        assert append(slot, written(1), written(2), written(1), written(2)) == [ended, (0, 3, False), ended, (0, 3, True)]
+        assert append(slot, written(1), written(2), written(1), written(2)) == [
+            ended,
+            (0, 3, False),
+            ended,
+            (0, 3, True),
+        ]
         assert append(slot, written(1), written(2)) == [ended, (0, 3, True)]
 
     def test_a_transactional_batch_does_not_repeat_a_batch_outside_of_transactions(self, broker: OneBroker) -> None:
