@@ -249,11 +249,17 @@ class TestQuestions:
     def test_a_repeated_batch_is_answered_without_a_question(self, worker):
         slot = worker.create("t")
         slot_probe.append(slot, [written()])
-        end_transaction(slot)
         wire = worker.connect()
         send(wire, {"t": written()}, VERIFIES)
         worker.turn()
         assert results(wire) == [(0, 0)]
+        end_transaction(slot)
+        send(wire, {"t": written()}, VERIFIES)
+        worker.turn()
+        assert refused(wire) == (
+            ErrorCode.INVALID_TXN_STATE,
+            "the batch does not belong to the open transaction of its producer",
+        )
 
     def test_a_batch_outside_of_an_open_transaction_is_refused(self, worker):
         worker.create("t")

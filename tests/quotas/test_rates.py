@@ -274,7 +274,8 @@ def test_a_flood_of_client_ids_from_one_address_leaves_other_clients_their_bucke
 def test_buckets_whose_windows_are_over_make_room(memory):
     for number in range(60_000):
         use = Use(PRODUCE, None, b"old-%d" % number, LIMIT, owner=number, now_ms=START + number)
-        assert use.bucket < 16384 or number > 12_000
+        # A key has 32 places, and no window is over yet: the first 8,000 all find one, but for one run in 40 million.
+        assert use.bucket < 16384 or number > 8_000
     late = START + 60_000 + 14_000
     assert all(
         Use(PRODUCE, None, b"new-%d" % number, LIMIT, owner=7, now_ms=late).bucket < 16384 for number in range(5000)
