@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.brokers import GENERATOR, ROOT, BenchError, Server, generate, warm_memory
+from bench.brokers import GENERATOR, ROOT, BenchError, Ours, Server, generate, warm_memory
 from bench.cluster import CLUSTER, CLUSTER_ROWS
 from bench.life import KINDS, LIFE, LIFE_ROWS
 from bench.report import table, write
@@ -25,6 +25,7 @@ FLOOR_ROUNDS = 3
 ALL = {row.name: row for row in (*ROWS, *TRANSACTION_ROWS, *SECURITY_ROWS, *LIFE_ROWS, *CLUSTER_ROWS)}
 SEPARATE = LIFE | CLUSTER
 """The rows that start their own brokers."""
+FORMER = "former"
 ONCE = ("many-partitions", "failover")
 """Long rows: one round, and none with ``--quick``."""
 
@@ -38,6 +39,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--ours-only", action="store_true", help="measure only Odradek")
     parser.add_argument("--kafka-only", action="store_true", help="measure only Kafka")
+    parser.add_argument(
+        "--former", type=Path, metavar="DIR", help="measure the built checkout DIR of Odradek instead of Kafka"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "bench", help="directory of the results (default: bench)")
     return parser.parse_args()
 
@@ -163,8 +167,10 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def compare(rows: list[Row], figures: dict[str, dict[str, list[dict[str, float]]]]) -> list[dict[str, Any]]:
-    """Return a line of the table for each target."""
+def compare(
+    rows: list[Row], figures: dict[str, dict[str, list[dict[str, float]]]], peer: str = "Kafka"
+) -> list[dict[str, Any]]:
+    """Return a line of the table for each target. Beside a former checkout, the targets allow 1 % more, or less."""
     lines = []
     for row in rows:
         for target in row.targets:
@@ -175,22 +181,25 @@ def compare(rows: list[Row], figures: dict[str, dict[str, list[dict[str, float]]
                 for kind, rounds in figures[row.name].items()
                 if rounds
             }
-            ours, kafka = values.get("ours"), values.get("Kafka")
-            ratio = ours / kafka if ours is not None and kafka else None
+            ours, other = values.get("ours"), values.get(peer)
+            ratio = ours / other if ours is not None and other else None
+            limit, absolute = target.limit, target.absolute
+            if peer == FORMER:
+                limit, absolute = 0.99 if target.more_is_better else 1.01, None
             met = None
             if ratio is not None and ours is not None:
-                met = ratio >= target.limit if target.more_is_better else ratio <= target.limit
-                met = met and (target.absolute is None or ours <= target.absolute)
+                met = ratio >= limit if target.more_is_better else ratio <= limit
+                met = met and (absolute is None or ours <= absolute)
             lines.append(
                 {
                     "row": row.name,
                     "title": row.title,
                     "unit": target.unit,
                     "ours": ours,
-                    "kafka": kafka,
+                    "kafka": other,
                     "ratio": ratio,
-                    "target": f"{'>=' if target.more_is_better else '<='} {target.limit:g}"
-                    + (f" and <= {target.absolute:g}" if target.absolute is not None else ""),
+                    "target": f"{'>=' if target.more_is_better else '<='} {limit:g}"
+                    + (f" and <= {absolute:g}" if absolute is not None else ""),
                     "met": met,
                     "floor": row.floor if target.figure == "cpu_s" else "",
                 }
@@ -208,7 +217,11 @@ def main() -> int:
     if unknown:
         say(f"bench: unknown row {', '.join(unknown)}; the rows are {', '.join(ALL)}")
         return 2
-    kinds = [kind for kind in ("ours", "Kafka") if not (kind == "Kafka" and options.ours_only)]
+    peer = "Kafka"
+    if options.former:
+        peer = FORMER
+        KINDS[FORMER] = type("Former", (Ours,), {"name": FORMER, "checkout": options.former.resolve()})
+    kinds = [kind for kind in ("ours", peer) if not (kind == peer and options.ours_only)]
     kinds = [kind for kind in kinds if not (kind == "ours" and options.kafka_only)]
     rounds = 2 if options.quick else options.rounds
     if options.quick and not options.only:
@@ -228,9 +241,9 @@ def main() -> int:
     except BenchError as error:
         say(f"bench: {error}")
         return 1
-    lines = compare([ALL[name] for name in names], figures)
-    print(table(lines))
-    write(lines, figures, bare, rounds, options.out, results=not options.quick and not options.only)
+    lines = compare([ALL[name] for name in names], figures, peer)
+    print(table(lines, peer))
+    write(lines, figures, bare, rounds, options.out, results=not (options.quick or options.only or options.former))
     return 0
 
 

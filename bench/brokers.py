@@ -165,6 +165,7 @@ class Ours(Server):
     """Odradek, started with `odradek start`."""
 
     name = "ours"
+    checkout = ROOT  # whose modules run, whichever ones the environment has installed
 
     def start(self) -> None:
         settings = {
@@ -180,9 +181,9 @@ class Ours(Server):
         with open(self.directory / "server.log", "ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "odradek.cli.main", "start", *arguments],
-                cwd=ROOT,
+                cwd=self.checkout,
                 env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-                | {"PYTHONPATH": str(ROOT / "broker")},  # this checkout, whichever one the environment has installed
+                | {"PYTHONPATH": str(self.checkout / "broker")},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

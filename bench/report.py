@@ -23,9 +23,9 @@ def _verdict(met: bool | None) -> str:
     return "-" if met is None else ("met" if met else "**missed**")
 
 
-def table(lines: list[dict[str, Any]]) -> str:
+def table(lines: list[dict[str, Any]], peer: str = "Kafka") -> str:
     """Return a Markdown table, one line per compared figure."""
-    head = ["measure", "figure", "ours", "Kafka", "ratio", "target", ""]
+    head = ["measure", "figure", "ours", peer, "ratio", "target", ""]
     rows = [
         [
             line["title"],
