@@ -474,8 +474,17 @@ def controlled_shutdown_without_other_replicas(run: Run) -> None:
     run.step("created", lambda: create(run, "a", {0: [A, B]}))
     run.step("shrinks", lambda: propose(run, A, "a", [A]))
     run.step("shuts down", lambda: shut_down(run, A), silent=True)
-    run.step("may not add", lambda: propose(run, A, "a", [A, B]), silent=True, requests_differ=True)
     run.step("leaves", lambda: run.fail(A))
+
+
+@scenario
+def a_broker_that_shuts_down_may_not_join(run: Run) -> None:
+    """Another rule than Kafka's, if the leader shuts down (decision 28); `tests/controller/cluster/test_in_sync.py` tests it."""
+    run.step("created", lambda: create(run, "a", {0: [A, B]}))
+    run.step("shrinks", lambda: propose(run, A, "a", [A]))
+    run.step("the follower shuts down", lambda: shut_down(run, B))
+    run.step("may not add", lambda: propose(run, A, "a", [A, B]), silent=True, requests_differ=True)
+    run.step("leaves", lambda: run.fail(B))
 
 
 @scenario
