@@ -63,9 +63,9 @@ def test_a_log_without_a_topic_is_found_and_nothing_else(broker):
 
 def test_a_topic_that_is_created_while_it_looks_is_not_found(broker):
     logs = UnassignedLogs(broker.shm, [broker.path], BROKER_ID)
-    slot = broker.create("new", announce=False)
+    (broker.path / "new-0").mkdir()
     assert logs.look() == {}
-    broker.table.announce([slot])
+    broker.create("new", announce=False)
     assert logs.look() == logs.look() == {}
 
 
@@ -117,8 +117,10 @@ def test_a_log_directory_that_cannot_be_read_is_named_and_one_that_failed_is_not
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "scandir", refused)
-        (reason,) = looked(broker).values()
-    assert reason.startswith("cannot look for logs: [Errno 13] Permission denied")
+        failures = UnassignedLogs(broker.shm, [broker.path], BROKER_ID).look()
+    assert failures == {
+        str(broker.path): f"cannot look for unassigned logs: [Errno 13] Permission denied: '{broker.path}'"
+    }
     broker.shm.set_log_dir_offline(0)
     assert looked(broker) == {}
 

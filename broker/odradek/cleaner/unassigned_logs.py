@@ -7,14 +7,13 @@ Only an operator knows whether somebody needs their records. Logs that the broke
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from odradek._ext.partition import slots
 from odradek._ext.shm import brokers, views
 from odradek._ext.shm.layout import SlotState
-from odradek._ext.shm.overview import Partition, partitions_of
 from odradek._ext.shm.shared_memory import SharedMemory
-from odradek._ext.shm.topics import TopicDirectory
 from odradek.storage.file_names import (
     CLUSTER_METADATA,
     ForeignNameError,
@@ -34,7 +33,6 @@ class UnassignedLogs:
         self._shm = shm
         self._log_dirs = log_dirs
         self._broker_id = broker_id
-        self._directory = TopicDirectory()
         self._found: Mapping[str, str] = {}
         self._reported: Mapping[str, str] = {}
 
@@ -42,13 +40,17 @@ class UnassignedLogs:
         """Look once. Returns the reasons by path; also why a log directory cannot be read. It finds nothing before the
         controller of a cluster has sent all partitions."""
         found: dict[str, str] = {}
+        failures: dict[str, str] = {}
         if brokers.published() or not brokers.clustered():
-            self._directory.refresh()
-            topics = ((topic.name, partitions_of(topic)) for topic in self._directory.by_name.values())
-            used, unused = self._assigned(topics)
+            used, unused = self._assigned()
             for number, path in enumerate(self._log_dirs):
-                if not self._shm.log_dir_offline(number):
+                if self._shm.log_dir_offline(number):
+                    continue
+                try:
                     found |= _left_in(path, used[number], unused)
+                except OSError as error:
+                    log.error("cannot look for unassigned logs: %s; retrying in the next pass", error)
+                    failures[str(path)] = f"cannot look for unassigned logs: {error}"
         twice = {path: reason for path, reason in found.items() if path in self._found}
         self._found = found
         added = sorted(twice.keys() - self._reported.keys())
@@ -59,40 +61,37 @@ class UnassignedLogs:
                 len(twice), added[0], f" and {len(added) - 1} more" if added[1:] else "", twice[added[0]],
             )  # fmt: skip
         self._reported = twice
-        return twice
+        return twice | failures
 
-    def _assigned(self, topics: Iterable[tuple[str, Sequence[Partition]]]) -> tuple[list[set[str]], dict[str, str]]:
+    def _assigned(self) -> tuple[list[set[str]], dict[str, str]]:
         """The names of the directories that are in use, by log directory, and why directories of other names are not, if the
-        broker knows the partition."""
+        broker knows the partition. Also partitions that are being created, in the steps of a large request."""
         used: list[set[str]] = [set() for _ in self._log_dirs]
         unused: dict[str, str] = {}
         clustered = brokers.clustered()
-        for topic, partitions in topics:
-            for row in partitions:
-                name = partition_directory_name(topic, row.partition)
-                replicas = views.view_of(row.slot).replicas if clustered else ()
-                if clustered and self._broker_id not in replicas:
-                    if replicas:
-                        unused[name] = f"the partition is assigned to other brokers: {', '.join(map(str, replicas))}"
-                elif row.state != SlotState.SLOT_REMOTE:
-                    used[row.log_dir].add(name)
-                    unused[name] = f"the broker uses the log of this partition in {self._log_dirs[row.log_dir]}"
-                else:
-                    unused[name] = "the broker could not open it, or has just got the partition"
+        for topic, partition, slot in slots.in_use():
+            name = partition_directory_name(topic, partition)
+            replicas = views.view_of(slot).replicas if clustered else ()
+            if clustered and self._broker_id not in replicas:
+                if replicas:
+                    unused[name] = f"the partition is assigned to other brokers: {', '.join(map(str, replicas))}"
+            elif slots.state_of(slot) != SlotState.SLOT_REMOTE:
+                log_dir = slots.log_dir_of(slot)
+                used[log_dir].add(name)
+                unused[name] = f"the broker uses the log of this partition in {self._log_dirs[log_dir]}"
+            else:
+                unused[name] = "the broker could not open it, or has just got the partition"
         return used, unused
 
 
 def _left_in(log_dir: Path, used: set[str], unused: Mapping[str, str]) -> dict[str, str]:
-    """The logs of one log directory that are not in use, with the reasons by path."""
-    found: dict[str, str] = {}
-    try:
-        with os.scandir(log_dir) as entries:
-            for entry in entries:
-                if entry.name not in used and entry.is_dir() and not entry.name.startswith(".") and _is_log(entry.name):
-                    found[entry.path] = unused.get(entry.name, UNKNOWN)
-    except OSError as error:
-        found[str(log_dir)] = f"cannot look for logs: {error}"
-    return found
+    """The logs of one log directory that are not in use, with the reasons by path. Raises OSError."""
+    with os.scandir(log_dir) as entries:
+        return {
+            entry.path: unused.get(entry.name, UNKNOWN)
+            for entry in entries
+            if entry.name not in used and not entry.name.startswith(".") and _is_log(entry.name) and entry.is_dir()
+        }
 
 
 def _is_log(name: str) -> bool:
