@@ -262,6 +262,7 @@ def test_every_dependency_is_pinned_with_a_hash() -> None:
         assert [entry[0] for entry in entries if not entry[2]] == []
         pinned[name] = {entry[0]: entry[1] for entry in entries}
     assert {"click", "confluent-kafka", "uvloop"} <= set(pinned["requirements.txt"])
+    assert "cyclonedx-bom" in pinned["requirements-sbom.txt"]
     assert pinned["requirements.txt"].items() <= pinned["requirements-report.txt"].items()
 
 
