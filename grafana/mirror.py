@@ -2,6 +2,7 @@
 
 from grafana.board import BROKER, RATE, Board, Row, Variable, largest
 from grafana.panels import ORANGE, RED, YELLOW, Query, number, rows, time_series
+from grafana.tasks import alerts
 
 UID = "odradek-mirror"
 
@@ -248,11 +249,31 @@ WORKERS = Row(
     ],
 )
 
+TASKS = Row(
+    "Background tasks",
+    7,
+    [
+        (
+            8,
+            time_series(
+                "Failing jobs",
+                "Jobs of all workers whose last attempt failed: offset syncs, checkpoints, offsets of groups, heartbeats.",
+                "none",
+                Query(
+                    f"sum by (source, target) (odradek_mirror_failing_jobs{{{FLOW}}})",
+                    "{{source}}->{{target}}",
+                ),
+            ),
+        ),
+        (16, alerts(of_mirror=True)),
+    ],
+)
+
 BOARD = Board(
     UID,
     "Odradek / Mirror",
     "Lag, traffic, stopped partitions and failures of mirrors between clusters.",
-    [NOW, LAG, TRAFFIC, WORKERS],
+    [NOW, LAG, TRAFFIC, WORKERS, TASKS],
     variables=[SOURCE, TARGET],
     of_mirror=True,
 )

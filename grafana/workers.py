@@ -2,6 +2,7 @@
 
 from grafana.board import BROKER, RATE, Board, Row
 from grafana.panels import GREEN, ORANGE, RED, YELLOW, Query, bars, histogram, number, rows, states, time_series
+from grafana.tasks import TASKS_ROW
 
 UID = "odradek-workers"
 
@@ -300,6 +301,7 @@ PROCESS_ROW = Row(
 BOARD = Board(
     UID,
     "Odradek / Workers and processes",
-    "Load of the broker's processes, delays of their event loops, waiting requests, memory and other resources, and restarts.",
-    [STATE, LOAD, WAITING, PROCESS_ROW],
+    "Load of the broker's processes, delays of their event loops, waiting requests, memory and other resources, "
+    "restarts, and background tasks.",
+    [STATE, LOAD, WAITING, PROCESS_ROW, TASKS_ROW],
 )

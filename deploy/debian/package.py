@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
 UNITS = PROJECT / "deploy/systemd"
 REQUIREMENTS = PROJECT / "deploy/release/requirements.txt"
+BUILD_REQUIREMENTS = PROJECT / "deploy/release/requirements-build.txt"
 PYTHON = "3.11"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 MAINTAINER = "Odradek developers <developers@odradek.invalid>"
@@ -68,7 +69,7 @@ def build(wheel: Path, revision: str, output: Path, compression: str) -> Path:
     with tempfile.TemporaryDirectory(prefix="odradek-deb-") as temporary:
         root = Path(temporary) / "root"
         environment = root / PLACE.lstrip("/")
-        make_environment(wheel, REQUIREMENTS, environment, f"/usr/bin/python{PYTHON}")
+        make_environment(wheel, REQUIREMENTS, BUILD_REQUIREMENTS, environment, f"/usr/bin/python{PYTHON}")
         stage(root, environment, version)
         finish_tree(root, epoch())
         write_control(root, environment, version, architecture)

@@ -21,7 +21,8 @@ from deploy.image.containerfile import Containerfile, ContainerfileError, Step, 
 
 PROJECT = Path(__file__).resolve().parents[2]
 BASES = PROJECT / ".build/image"
-DEBIAN = re.compile(r"docker\.io/library/debian:([a-z]+)-slim")
+DEBIAN = re.compile(r"docker\.io/library/debian:([a-z]+)(?:-\d{8})?-slim@sha256:[0-9a-f]{64}")
+"""A base image by its digest. debootstrap makes another of the same release, of packages that Debian has signed."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CERTIFICATES = "/run/certificates-of-host.crt"
 
@@ -115,7 +116,9 @@ def start_from(base: str, root: Path, stages: dict[str, Path], where: str) -> No
     elif debian:
         copy_all(debian_base(debian[1]), root)
     else:
-        raise BuildFailed(f"{where}: FROM {base}: must be scratch, a stage, or docker.io/library/debian:RELEASE-slim")
+        raise BuildFailed(
+            f"{where}: FROM {base}: must be scratch, a stage, or docker.io/library/debian:RELEASE-slim@sha256:DIGEST"
+        )
 
 
 def copy_all(source: Path, target: Path) -> None:

@@ -2,11 +2,13 @@
 
 Uses only the standard library, because the Containerfile runs it in a fresh Debian::
 
-    python3 environment.py --wheel odradek-0.1.0-cp311-....whl --requirements requirements.txt --into /rootfs/opt/odradek/venv
+    python3 environment.py --wheel odradek-0.1.0-cp311-....whl --requirements requirements.txt \
+        --build-requirements requirements-build.txt --into /rootfs/opt/odradek/venv
 
 The environment is a virtual environment at `PLACE`, without pip, setuptools and activation scripts. It runs on the Python of
 Debian 12 (`--interpreter`), which need not exist where the environment is made. The same inputs and SOURCE_DATE_EPOCH (seconds)
-give the same bytes. Every dependency is installed with the version and a hash that requirements.txt names.
+give the same bytes. Everything that is downloaded has a version and a hash that one of the two requirements files names: the
+dependencies, and what makes wheels of those that exist only as source.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from pathlib import Path
 PLACE = "/opt/odradek/venv"
 COMMAND = "odradek"
 ONLY_AS_SOURCE = "pure-sasl,pyspark"
-"""Dependencies without a wheel on PyPI: Python modules (and Java archives) that pip packs with the newest setuptools."""
+"""Dependencies without a wheel on PyPI: Python modules (and Java archives), which pip packs with the pinned setuptools."""
 PT_LOAD = 1
 PAGE = 4096
 UNNEEDED = (
@@ -62,6 +64,9 @@ def main() -> None:
     )
     parser.add_argument("--requirements", type=Path, required=True, help="dependencies with versions and hashes")
     parser.add_argument(
+        "--build-requirements", type=Path, required=True, help="what makes wheels, with versions and hashes"
+    )
+    parser.add_argument(
         "--into", type=Path, required=True, help="directory that becomes the environment; it must not exist"
     )
     parser.add_argument(
@@ -69,12 +74,16 @@ def main() -> None:
     )
     options = parser.parse_args()
     try:
-        make_environment(options.wheel, options.requirements, options.into, options.interpreter)
+        make_environment(
+            options.wheel, options.requirements, options.build_requirements, options.into, options.interpreter
+        )
     except EnvironmentFailed as error:
         sys.exit(f"environment: {error}")
 
 
-def make_environment(wheel: Path, requirements: Path, into: Path, interpreter: str | None = None) -> None:
+def make_environment(
+    wheel: Path, requirements: Path, build_requirements: Path, into: Path, interpreter: str | None = None
+) -> None:
     """Make the environment in the directory `into` with the Python that runs this function.
 
     :param interpreter: the absolute path of the Python that uses the environment; its minor version must be this one's.
@@ -87,22 +96,26 @@ def make_environment(wheel: Path, requirements: Path, into: Path, interpreter: s
         raise EnvironmentFailed(f"{into} exists: remove it, or choose another directory")
     into.parent.mkdir(parents=True, exist_ok=True)
     try:
-        fill(wheel, requirements, into, interpreter or f"/usr/bin/python{version}", version)
+        fill(wheel, requirements, build_requirements, into, interpreter or f"/usr/bin/python{version}", version)
     except BaseException:
         shutil.rmtree(into, ignore_errors=True)
         raise
 
 
-def fill(wheel: Path, requirements: Path, into: Path, interpreter: str, version: str) -> None:
+def fill(wheel: Path, requirements: Path, build_requirements: Path, into: Path, interpreter: str, version: str) -> None:
     with tempfile.TemporaryDirectory(prefix="odradek-environment-") as temporary:
-        tools = Path(temporary) / "tools"
+        tools, wheels = Path(temporary) / "tools", Path(temporary) / "wheels"
         run(sys.executable, "-m", "venv", tools)
         run(sys.executable, "-m", "venv", "--without-pip", "--symlinks", into)
-        pip = [tools / "bin/python", "-m", "pip", "--disable-pip-version-check", "--python", into / "bin/python"]
-        install = [*pip, "install", "--quiet", "--no-compile", "--no-deps", "--no-warn-script-location"]
+        pip = [tools / "bin/python", "-m", "pip", "--disable-pip-version-check"]
+        run(*pip, "install", "--quiet", "--require-hashes", "--only-binary=:all:", "-r", build_requirements)
+        # With build isolation, pip would get the newest setuptools for the dependencies that exist only as source.
+        make = [*pip, "wheel", "--quiet", "--require-hashes", "--no-build-isolation", "--use-pep517", "--no-deps"]
         binary = ["--only-binary=:all:", f"--no-binary={ONLY_AS_SOURCE}"]
-        run(*install, *binary, "--require-hashes", "-r", requirements)
-        run(*install, wheel)
+        run(*make, *binary, "-r", requirements, "--wheel-dir", wheels)
+        pip += ["--python", into / "bin/python"]
+        install = [*pip, "install", "--quiet", "--no-index", "--no-compile", "--no-deps", "--no-warn-script-location"]
+        run(*install, *sorted(wheels.iterdir()), wheel)
         run(*pip, "check")
     packages = into / f"lib/python{version}/site-packages"
     remove_unneeded(into)

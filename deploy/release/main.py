@@ -21,6 +21,7 @@ from deploy.release.tree import copy_tree, epoch_of, faults, version_of
 from deploy.release.wheels import build_sdist, build_wheel, compiled_directory, make_tools, unpack
 
 PROJECT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
 WORK = PROJECT / ".build/release"
 OF_PACKAGES = "3.11"
 """The Python of Debian 12, for which the Debian package and the image are made."""
@@ -74,7 +75,7 @@ def build(versions: tuple[str, ...], image: bool, allow_dirty: bool, output: Pat
         results.mkdir()
         wheels = python_packages(pythons, Path(temporary), results, epoch)
         if OF_PACKAGES in wheels:
-            shipped_packages(wheels[OF_PACKAGES], pythons[OF_PACKAGES], Path(temporary), results, image)
+            shipped_packages(wheels[OF_PACKAGES], pythons[OF_PACKAGES], Path(temporary), results, image, epoch)
         write_checksums(results)
         replace(output, results)
     for path in sorted(output.iterdir()):
@@ -88,7 +89,8 @@ def python_packages(pythons: dict[str, Path], temporary: Path, results: Path, ep
     root = compiled = None
     for version, python in pythons.items():
         say(f"the wheel for Python {version}, with {python}")
-        tools = make_tools(python, WORK / f"tools-{version}", PROJECT, WORK / f"tools-{version}.log", epoch)
+        needed = HERE / "requirements-build.txt"
+        tools = make_tools(python, WORK / f"tools-{version}", needed, WORK / f"tools-{version}.log", epoch)
         if root is None or compiled is None:
             sdist = build_sdist(tools, temporary / "tree", results, WORK / "sdist.log", epoch)
             root = unpack(sdist, temporary / "unpacked")
@@ -97,7 +99,7 @@ def python_packages(pythons: dict[str, Path], temporary: Path, results: Path, ep
     return wheels
 
 
-def shipped_packages(wheel: Path, python: Path, temporary: Path, results: Path, image: bool) -> None:
+def shipped_packages(wheel: Path, python: Path, temporary: Path, results: Path, image: bool, epoch: int) -> None:
     """Make the Debian package and the SBOM of what it contains, and the image's root file system if `image`."""
     say("the Debian package")
     run(PROJECT / "deploy/debian/build", wheel, "--output", results, PYTHON=str(python))
@@ -105,7 +107,8 @@ def shipped_packages(wheel: Path, python: Path, temporary: Path, results: Path, 
     (package,) = results.glob("odradek_*.deb")
     run("dpkg-deb", "--extract", package, temporary / "shipped")
     bill = results / f"odradek-{version_of(PROJECT)}.cdx.json"
-    write_sbom(temporary / "shipped/opt/odradek/venv", python, PROJECT, bill, temporary / "sbom")
+    tools = make_tools(python, WORK / "tools-sbom", HERE / "requirements-sbom.txt", WORK / "tools-sbom.log", epoch)
+    write_sbom(temporary / "shipped/opt/odradek/venv", tools, PROJECT, bill, temporary / "sbom")
     if image:
         say("the root file system of the image")
         run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 from deploy.release.failure import ReleaseFailed
@@ -13,7 +12,8 @@ from deploy.release.failure import ReleaseFailed
 def write_sbom(environment: Path, python: Path, project: Path, output: Path, scratch: Path) -> None:
     """Write the packages of `environment` (versions, licences, dependencies) to `output`. PyPI's cyclonedx-bom reads them.
 
-    :param environment: as `deploy.release.environment` makes it. :param python: an interpreter of its version.
+    :param environment: as `deploy.release.environment` makes it.
+    :param python: an interpreter of its version that has cyclonedx-bom.
     :param scratch: a directory that does not exist; it is used and left.
     :raises ReleaseFailed: the tool fails, or a package lacks a version or a licence.
     """
@@ -23,7 +23,7 @@ def write_sbom(environment: Path, python: Path, project: Path, output: Path, scr
     (own,) = scratch.glob("lib/python3.*/site-packages")
     (own / "shipped.pth").write_text(f"{packages.resolve()}\n")
     command = [
-        sys.executable, "-m", "cyclonedx_py", "environment", "--pyproject", project / "pyproject.toml", "--output-reproducible",
+        python, "-m", "cyclonedx_py", "environment", "--pyproject", project / "pyproject.toml", "--output-reproducible",
         "--spec-version", "1.6", "--output-format", "JSON", "--output-file", output, scratch / "bin/python",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)

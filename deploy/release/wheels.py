@@ -39,15 +39,15 @@ def run(*command: str | Path, cwd: Path, log: Path, epoch: int, more: dict[str, 
         raise ReleaseFailed(f"{' '.join(map(str, command))} ended with {done.returncode}; the log is {log}:\n{end}")
 
 
-def make_tools(python: Path, directory: Path, project: Path, log: Path, epoch: int) -> Path:
-    """A virtual environment of `python` with what the build needs; returns its interpreter."""
-    needed = project / "deploy/release/requirements-build.txt"
+def make_tools(python: Path, directory: Path, needed: Path, log: Path, epoch: int) -> Path:
+    """A virtual environment of `python` with what the requirements file `needed` names; returns its interpreter."""
     stamp, wanted = directory / "needed", f"{python}\n{needed.read_text()}"
     if not (stamp.exists() and stamp.read_text() == wanted):
         shutil.rmtree(directory, ignore_errors=True)
-        run(python, "-m", "venv", directory, cwd=project, log=log, epoch=epoch)
+        run(python, "-m", "venv", directory, cwd=needed.parent, log=log, epoch=epoch)
         pip = [directory / "bin/python", "-m", "pip", "--disable-pip-version-check"]
-        run(*pip, "install", "--require-hashes", "-r", needed, cwd=project, log=log, epoch=epoch)
+        install = [*pip, "install", "--require-hashes", "--only-binary=:all:", "-r", needed]
+        run(*install, cwd=needed.parent, log=log, epoch=epoch)
         stamp.write_text(wanted)
     return directory / "bin/python"
 
@@ -111,6 +111,7 @@ def build_wheel(tools: Path, root: Path, compiled: Path, output: Path, log: Path
         "pip",
         "--disable-pip-version-check",
         "wheel",
+        "--no-index",
         "--no-cache-dir",
         "--no-build-isolation",
         "--no-deps",

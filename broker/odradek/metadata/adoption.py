@@ -27,9 +27,9 @@ from odradek.metadata.sqlite import FILE_NAME, SqliteStore
 from odradek.metadata.znodes import NO_LEADER, PartitionState, ProducerIdBlock, TopicAssignment
 from odradek.storage.atomic_file import fsync_directory
 from odradek.storage.checkpoints import write_gap_limit
-from odradek.storage.file_names import CLEANER_CHECKPOINT, partition_directory_name
+from odradek.storage.file_names import CLEANER_CHECKPOINT, CLUSTER_METADATA, partition_directory_name
 from odradek.storage.log_directory import MetaProperties, encode_uuid, read_meta_properties, read_partition_metadata
-from odradek.storage.verify import ALWAYS_COMPACTED, CLUSTER_METADATA, DirectoryFiles, DirectoryReport, Partition
+from odradek.storage.verify import ALWAYS_COMPACTED, DirectoryFiles, DirectoryReport, Partition
 
 UNFINISHED = FILE_NAME + ".adopting"
 FORMER = FILE_NAME + ".former"

@@ -138,6 +138,15 @@ TASKS = (
         "odradek.replication: set aside %d logs of a former topic",
         _STRAY,
     ),
+    BackgroundTask(
+        "removal of unassigned logs",
+        "cleaner",
+        "a log directory has a log whose topic does not exist, or whose partition is assigned to other brokers: the broker was "
+        "down when the topic was deleted or the replica removed, or somebody has copied the directory",
+        "the broker neither serves nor deletes these logs, so their space is never freed",
+        "stop the broker, and delete the directories whose records nobody needs",
+        "odradek.cleaner: %d logs are not assigned to this broker",
+    ),
     # -- flush and checkpoints
     BackgroundTask(
         "flush",

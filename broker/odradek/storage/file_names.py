@@ -28,6 +28,8 @@ Only Odradek uses it; Kafka does not touch it.
 """
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+CLUSTER_METADATA = "__cluster_metadata"
+"""The topic of the log of Kafka's KRaft controller, which stays in a log directory that was adopted."""
 RESERVE = ".odradek.reserve"
 
 DIRECTORY_NAME_LIMIT = 255

@@ -50,7 +50,6 @@ from odradek.storage.verify_log import (
     list_log,
 )
 
-CLUSTER_METADATA = "__cluster_metadata"
 ODRADEK_PREFIX = "odradek"
 ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 GROUP_BYTES, GROUP_SEGMENTS = 64 << 20, 200
