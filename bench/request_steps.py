@@ -32,6 +32,7 @@ def main() -> None:
         for version in VERSIONS.get(row.key, (row.max_version,)):
             for largest in largest_requests(row, version=version):
                 gc.collect()
+                gc.freeze()  # the objects of the measurement itself
                 with tempfile.TemporaryDirectory() as directory:
                     measured = Brokers(Path(directory), CpuTime).measure(row, largest.request, version)
                     longest = {phase: max(steps) for phase, steps in measured}

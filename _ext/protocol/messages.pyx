@@ -44,6 +44,14 @@ def pass_on_long_arrays(take):
     take_over = take
 
 
+def replace_array(message, str field not None, list values not None):
+    """Set an array of a message to other values. A former array that is long is passed on, as with the end of its message."""
+    former = getattr(message, field)
+    setattr(message, field, values)
+    if take_over is not None and isinstance(former, list) and len(former) > LONG_ARRAY and former is not values:
+        take_over(former)
+
+
 class ProtocolError(ValueError):
     """Bytes that cannot be decoded as a message of the given version, or an object that cannot be encoded.
 
@@ -140,6 +148,16 @@ cdef inline void put(object message, Py_ssize_t offset, object value) noexcept:
     Py_INCREF(value)
     slot[0] = <PyObject*>value
     Py_XDECREF(old)
+
+
+def new_array():
+    """Return an empty list for very many elements of a message, which the garbage collector does not track.
+
+    The collector looks at each element of a list, also of one that it has just examined: 140,000 messages take 25 ms.
+    """
+    values = []
+    PyObject_GC_UnTrack(values)
+    return values
 
 
 def rebuild(cls, dict fields):
