@@ -271,7 +271,7 @@ cdef class OffsetCommit:
     cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms,
                          int64_t max_elements) except -1:
         cdef bint compact = self.compact
-        cdef int64_t count = read_length(c, compact), length, i
+        cdef int64_t count = read_length(c, compact), length, i, room = 0
         cdef Section* section
         cdef Entry* grown
         cdef Topic topic
@@ -311,10 +311,12 @@ cdef class OffsetCommit:
                 return 0
             section.first = self.entry_count
             section.count = <int32_t>length
-            grown = <Entry*>realloc(self.entries, max(self.entry_count + length, 1) * sizeof(Entry))
-            if grown == NULL:
-                raise MemoryError(f"no memory for {length} partitions")
-            self.entries = grown
+            if self.entry_count + length > room:
+                room = max(self.entry_count + length, 2 * room)
+                grown = <Entry*>realloc(self.entries, room * sizeof(Entry))
+                if grown == NULL:
+                    raise MemoryError(f"no memory for {length} partitions")
+                self.entries = grown
             for _ in range(length):
                 self.read_entry(c, &self.entries[self.entry_count], topic, longest_note, now_ms)
                 if c.error != CURSOR_OK:
