@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from odradek.processes.message_remains import free_in_parts
 from odradek.processes.running_broker import COLLECTIONS
 from tests.api.largest_requests import largest_requests
 from tests.api.request_steps import Brokers, CpuTime
@@ -22,6 +23,7 @@ def main() -> None:
     """Print a row for each request."""
     wanted = {int(key) for key in sys.argv[1:]}
     gc.set_threshold(*COLLECTIONS)
+    free_in_parts()
     print("| request | executed by | " + " | ".join(f"{phase} ms" for phase in PHASES) + " |")
     print("| --- | --- " + "| ---: " * len(PHASES) + "|")
     for row in ROWS:
@@ -30,6 +32,7 @@ def main() -> None:
         for version in VERSIONS.get(row.key, (row.max_version,)):
             for largest in largest_requests(row, version=version):
                 gc.collect()
+                gc.freeze()  # the objects of the measurement itself
                 with tempfile.TemporaryDirectory() as directory:
                     measured = Brokers(Path(directory), CpuTime).measure(row, largest.request, version)
                     longest = {phase: max(steps) for phase, steps in measured}

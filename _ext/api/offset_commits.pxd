@@ -66,5 +66,6 @@ cdef class OffsetCommit:                # also of a TxnOffsetCommit
 
     cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms, int64_t max_elements) except -1
     cdef int read_entry(self, Cursor* c, Entry* entry, Topic topic, int64_t longest_note, int64_t now_ms) except -1
-    cdef int put_records(self, BatchBuilder builder, list pairs, int64_t timestamp) except -1
+    # Put the records of at most `most` entries from entry `first` on into the builder, or their pairs into `pairs`.
+    cdef int put_records(self, BatchBuilder builder, list pairs, int64_t timestamp, int first, int most) except -1
     cdef CommittedOffset committed(self, int number)

@@ -65,6 +65,9 @@ cdef enum:
     VALUE_VERSION_WITH_EXPIRY = 1
     RECORD_OVERHEAD = 40                # bytes of a record except the texts in its key and value
     NO_TIME = -1
+    MOST_JOINED = 500                   # records of an append that may be in one batch with others
+    MOST_JOINED_OF_COMMIT = 5000
+    STEP = 10_000                       # entries: about a millisecond
 
 
 @cython.final
@@ -117,7 +120,8 @@ def partition_for(str group_id not None, int partitions):
 def join(list queue not None, BatchBuilder builder not None, int most_records, int64_t most_bytes, int64_t timestamp):
     """Add appends from the front of a queue to a batch, at least one. Return their number. Raises what adding the first one raises.
 
-    :param queue: tuples whose first item is a list of records or an OffsetCommit. :param most_bytes: approximate limit of the batch.
+    :param queue: tuples whose first item is a list of records or an OffsetCommit. :param most_records: of a batch of several appends.
+    :param most_bytes: approximate limit of the batch.
     """
     cdef Py_ssize_t taken = 0, count, size_before
     cdef int64_t size
@@ -129,13 +133,16 @@ def join(list queue not None, BatchBuilder builder not None, int most_records, i
         if commit is not None:
             count, size = commit.stored, commit.record_bytes
         else:
-            count, size = len(records), sum([len(key) + len(value or b"") for key, value in records])
+            count = len(records)
+            if taken and count > MOST_JOINED:
+                break
+            size = sum([len(key) + len(value or b"") for key, value in records])
         if taken and (builder.count + count > most_records or builder.out.size + size > most_bytes):
             break
         size_before, count_before = builder.out.size, builder.count
         try:
             if commit is not None:
-                commit.put_records(builder, None, timestamp)
+                commit.put_records(builder, None, timestamp, 0, commit.entry_count)
             else:
                 for key, value in records:
                     builder.add(key, value, timestamp)
@@ -146,6 +153,33 @@ def join(list queue not None, BatchBuilder builder not None, int most_records, i
             break
         taken += 1
     return taken
+
+
+def is_long(records):
+    """Whether an append has so many records that its batch is built in steps, and has no records of other appends."""
+    return len(records) > (MOST_JOINED_OF_COMMIT if isinstance(records, OffsetCommit) else MOST_JOINED)
+
+
+def in_steps(records, BatchBuilder builder not None, int64_t timestamp, int64_t most_bytes, int step=STEP):
+    """A generator that adds the records of a long append to an empty batch, and yields after each step.
+
+    :param most_bytes: the records after a batch of this size are left out. :param step: entries of an OffsetCommit in a step; of
+        other records, which Python may make one by one, fewer.
+    """
+    cdef int first
+    if isinstance(records, OffsetCommit):
+        for first in range(0, (<OffsetCommit>records).entry_count, step):
+            (<OffsetCommit>records).put_records(builder, None, timestamp, first, step)
+            if builder.out.size > most_bytes:
+                return
+            yield
+        return
+    for number, (key, value) in enumerate(records, 1):
+        builder.add(key, value, timestamp)
+        if builder.out.size > most_bytes:
+            return
+        if number % MOST_JOINED == 0:
+            yield
 
 
 def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int64_t now_ms, int64_t max_elements=MAX_ELEMENTS):
@@ -237,7 +271,7 @@ cdef class OffsetCommit:
     cdef int read_topics(self, Cursor* c, TopicDirectory topics, int64_t longest_note, int64_t now_ms,
                          int64_t max_elements) except -1:
         cdef bint compact = self.compact
-        cdef int64_t count = read_length(c, compact), length, i
+        cdef int64_t count = read_length(c, compact), length, i, room = 0
         cdef Section* section
         cdef Entry* grown
         cdef Topic topic
@@ -277,10 +311,12 @@ cdef class OffsetCommit:
                 return 0
             section.first = self.entry_count
             section.count = <int32_t>length
-            grown = <Entry*>realloc(self.entries, max(self.entry_count + length, 1) * sizeof(Entry))
-            if grown == NULL:
-                raise MemoryError(f"no memory for {length} partitions")
-            self.entries = grown
+            if self.entry_count + length > room:
+                room = max(self.entry_count + length, 2 * room)
+                grown = <Entry*>realloc(self.entries, room * sizeof(Entry))
+                if grown == NULL:
+                    raise MemoryError(f"no memory for {length} partitions")
+                self.entries = grown
             for _ in range(length):
                 self.read_entry(c, &self.entries[self.entry_count], topic, longest_note, now_ms)
                 if c.error != CURSOR_OK:
@@ -343,7 +379,7 @@ cdef class OffsetCommit:
 
     def __iter__(self):
         cdef list pairs = []
-        self.put_records(None, pairs, 0)
+        self.put_records(None, pairs, 0, 0, self.entry_count)
         return iter(pairs)
 
     def items(self):
@@ -388,18 +424,20 @@ cdef class OffsetCommit:
                         partitions = of_topic[topic.name] = {}
                 partitions[self.entries[k].partition] = self.committed(k)
 
-    cdef int put_records(self, BatchBuilder builder, list pairs, int64_t timestamp) except -1:
+    cdef int put_records(self, BatchBuilder builder, list pairs, int64_t timestamp, int first, int most) except -1:
         cdef WriteBuffer out
         cdef Topic topic
         cdef Section* section
         cdef Entry* entry
         cdef Py_ssize_t head, key
-        cdef int i, k
+        cdef int i, k, end = min(first + most, self.entry_count)
         cdef bint expires = self.expire_timestamp_ms != NO_TIME
         buffer_init(&out)
         try:
             for i in range(self.section_count):
                 section = &self.sections[i]
+                if section.first >= end or section.first + section.count <= first:
+                    continue
                 topic = self.topics[i]
                 if topic is None:
                     continue
@@ -410,7 +448,7 @@ cdef class OffsetCommit:
                 write_string_length(&out, <int32_t>len(topic.name_bytes), False)
                 write_bytes(&out, <const char*>topic.name_bytes, len(topic.name_bytes))
                 head = out.size
-                for k in range(section.first, section.first + section.count):
+                for k in range(max(section.first, first), min(section.first + section.count, end)):
                     entry = &self.entries[k]
                     if entry.error:
                         continue

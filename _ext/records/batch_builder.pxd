@@ -10,6 +10,7 @@ cdef class BatchBuilder:
     cdef readonly int count             # records so far
     cdef int64_t base_timestamp
     cdef int64_t max_timestamp
+    cdef bint packed                    # the records are compressed: `put_packed`
 
     # Complete the batch in place; call this once. Without a producer its id, epoch and sequence are -1.
     cdef int seal(self, int codec, compress, int64_t producer_id=*, int producer_epoch=*, int32_t base_sequence=*,

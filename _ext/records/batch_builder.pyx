@@ -107,6 +107,19 @@ cdef class BatchBuilder:
             value_at = <const uint8_t*><const char*>value
         self.put(key_at, -1 if key is None else len(key), value_at, -1 if value is None else len(value), timestamp)
 
+    @property
+    def records(self):
+        """The records so far, as they are in the batch."""
+        return PyBytes_FromStringAndSize(<char*>self.out.data + AT_RECORDS, self.out.size - AT_RECORDS)
+
+    def put_packed(self, bytes packed not None):
+        """Replace the records by what they are in the batch's codec, so that completing it does not compress them."""
+        self.out.size = AT_RECORDS
+        write_bytes(&self.out, <const char*>packed, len(packed))
+        if self.out.error:
+            raise MemoryError("no memory for a batch")
+        self.packed = True
+
     def finish(self, int codec=0, compress=None, int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1,
                bint transactional=False):
         """The batch as bytes, valid and with its CRC.
@@ -120,15 +133,10 @@ cdef class BatchBuilder:
 
     cdef int seal(self, int codec, compress, int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1,
                   bint transactional=False) except -1:
-        cdef bytes packed
         cdef uint8_t* start
         cdef Py_ssize_t size
-        if codec:
-            packed = compress(codec, PyBytes_FromStringAndSize(<char*>self.out.data + AT_RECORDS, self.out.size - AT_RECORDS))
-            self.out.size = AT_RECORDS
-            write_bytes(&self.out, <const char*>packed, len(packed))
-            if self.out.error:
-                raise MemoryError("no memory for a batch")
+        if codec and not self.packed:
+            self.put_packed(compress(codec, self.records))
         size = self.out.size
         start = self.out.data
         memset(start, 0, AT_RECORDS)

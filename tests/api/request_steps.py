@@ -22,7 +22,7 @@ from odradek.api import dispatch
 from odradek.api.call import Call, WorkerView
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.group_call import OffsetTree
-from odradek.api.guards.guarded import Asked
+from odradek.api.guards.guarded import Asked, Merged, merged
 from odradek.api.guards.table import judge
 from odradek.api.permits import Permits
 from odradek.api.table import ApiRow, Where, function_named
@@ -124,7 +124,11 @@ class Brokers:
         message, costs = self._run(decoding())
         yield Measured("decode", costs)
         asked = Asked(self._run(decoding())[0], version, _Denied(), lambda _: "t", lambda _: True)
-        yield Measured("guard", self._begun(lambda: judge(row.key, asked))[1])
+        verdict, judging = self._begun(lambda: judge(row.key, asked))
+        if isinstance(verdict, Merged):
+            response = by_key(row.key).response()
+            judging += self._begun(lambda: merged(verdict.merge, response))[1]
+        yield Measured("guard", judging)
         place = {Where.GROUPS: self._in_groups, Where.TRANSACTIONS: self._in_transactions}.get(row.where, self._alone)
         response, costs = place(row, message, version)
         yield Measured("handler", costs)

@@ -2,8 +2,8 @@
 holds the loop for more than 10 ms.
 
 A step is measured in instructions of the interpreter, which do not depend on the speed of the machine: 10 ms are about 350,000.
-`bench/request_steps.py` measures the processor time of the same steps. The interpreter interrupts threads for the loops every
-5 ms; the requests that threads execute are in `test_requests_in_steps.py`.
+`bench/request_steps.py` measures the processor time of the same steps. Requests with handlers in a thread of the worker
+are decoded and judged in the loop, so they are here, too.
 """
 
 from pathlib import Path
@@ -28,10 +28,6 @@ EXEMPT = {
     45: "only in a cluster",
 }
 """APIs that are not measured, besides those that only brokers send."""
-LONGER = {
-    9: "OffsetFetch of 140,000 groups, each without topics: its guard makes several dictionaries of all groups in one step",
-}
-"""APIs with a longer step."""
 
 
 def cases() -> list[object]:
@@ -39,7 +35,7 @@ def cases() -> list[object]:
     return [
         pytest.param(row, version, id=f"{row.name}-v{version}")
         for row in ROWS
-        if row.where in LOOPS and not row.off_loop and row.key not in LONGER
+        if row.where in LOOPS and row.key not in EXEMPT
         for version in VERSIONS.get(row.key, (row.max_version,))
         if any(largest_requests(row, 1, version))
     ]

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from odradek.groups import migration
 from odradek.groups.classic_member import JoinRequest, SyncRequest
 from odradek.groups.consumer_member import ConsumerMember, HeartbeatRequest
 from odradek.groups.consumer_metadata import assignment_of
@@ -15,6 +16,7 @@ from odradek.groups.visible_topics import Visible
 from odradek.protocol import encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas.consumer_protocol import Assignment, Subscription
+from odradek.stepwise import Stepwise
 from tests.groups.by_hand import HandLog, HandTimers, Once
 from tests.groups.test_consumer_group import FewTopics
 
@@ -598,3 +600,51 @@ def test_a_member_that_cannot_upgrade_a_group_is_in_its_history():
     coordinator.beat("new", 0)
     (refused,) = refusals(coordinator)
     assert refused.why.endswith("group.consumer.migration.policy does not allow upgrades")
+
+
+# -- long subscriptions ---------------------------------------------------------------------------------------------
+
+
+def many_names(count):
+    """A subscription of many topics, in no order, two of them twice; with partitions of topics that exist and do not."""
+    names = [f"t{number * 7919 % count}" for number in range(count)]
+    return subscription([("orders", range(4)), *((name, [0]) for name in names)], topics=[*names, "orders", "orders"])
+
+
+def test_a_long_subscription_is_read_in_steps():
+    coordinator = GroupsUnderTest()
+    data = many_names(5000)
+    pauses = list(coordinator.groups.members.subscribed_in_steps(data))
+    assert len(pauses) >= 10
+    subscribed = Stepwise(coordinator.groups.members.subscribed_in_steps(data)).finish()
+    assert subscribed.topics == tuple(sorted({"orders", *(f"t{number}" for number in range(5000))}))
+    assert {partition for _, partition in subscribed.owned} == {0, 1, 2, 3}
+    assert len(subscribed.owned) == 4
+    assert Stepwise(coordinator.groups.members.subscribed_in_steps(data[:-1])).finish() is None
+    assert Stepwise(coordinator.groups.members.subscribed_in_steps(b"\0")).finish() is None
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_member_whose_subscription_was_read_before_is_as_any_other(before):
+    coordinator = GroupsUnderTest()
+    old, _ = coordinator.both()
+    data = many_names(50)
+    options = {"subscribed": Stepwise(coordinator.groups.members.subscribed_in_steps(data)).finish()} if before else {}
+    assert coordinator.groups.members.reads_subscriptions("g")
+    assert coordinator.join(old, protocol=data, **options).answer.error is ErrorCode.NONE
+    assert coordinator.group().consumer.members[old].topics == tuple(sorted({"orders", *(f"t{n}" for n in range(50))}))
+
+
+def test_the_subscriptions_of_a_classic_group_are_not_read():
+    coordinator = GroupsUnderTest()
+    assert not coordinator.groups.members.reads_subscriptions("g")
+    coordinator.classic_member()
+    assert not coordinator.groups.members.reads_subscriptions("g")
+
+
+def test_the_subscriptions_of_a_group_that_is_too_large_for_an_upgrade_are_not_read(monkeypatch):
+    coordinator = GroupsUnderTest()
+    coordinator.classic_member()
+    classic = coordinator.group().classic
+    monkeypatch.setattr(migration, "subscription_of", lambda data: 1 / 0)
+    assert "message.max.bytes" in upgrade_obstacle(classic, 10, 100)

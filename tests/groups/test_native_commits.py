@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek._ext.api.offset_commits import join, partition_for, read
+from odradek._ext.api.offset_commits import in_steps, join, partition_for, read
 from odradek._ext.records.batch_builder import BatchBuilder
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.api import offset_commit as api
@@ -115,7 +115,13 @@ def check_same(frame, topics, outcome):
     builder = BatchBuilder()
     assert join([(native, None)], builder, 1, 1, NOW_MS) == 1
     assert native.size + 61 >= builder.size - 10 * len(native)
-    assert builder.finish() == build_batch([Record(key, value, NOW_MS) for key, value in records])
+    batch = builder.finish()
+    assert batch == build_batch([Record(key, value, NOW_MS) for key, value in records])
+    for long in (native, expected):
+        builder = BatchBuilder()
+        for _ in in_steps(long, builder, NOW_MS, 1 << 30, 1):
+            pass
+        assert builder.finish() == batch
 
 
 def check_same_answer(frame, topics):

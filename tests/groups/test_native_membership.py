@@ -9,13 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek._ext.api import group_requests as native
+from odradek.api import join_group as join_api
+from odradek.api import sync_group as sync_api
 from odradek.api.dispatch import frame_response
 from odradek.api.group_call import FAILED, GroupCall, host_of
 from odradek.api.permits import unrestricted
 from odradek.api.table import BY_KEY, function_named
 from odradek.groups.classic_member import JoinResult, SyncResult
 from odradek.net.forward_frames import ForwardContext, Status
-from odradek.protocol import ProtocolError, decode, encode
+from odradek.protocol import LARGE_BYTES, ProtocolError, decode, encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import heartbeat, join_group, sync_group
@@ -42,9 +44,25 @@ class Recorder:
 
     sync = join
 
+    def reads_subscriptions(self, group_id):
+        return False
+
+    def join_disconnected(self, group_id, then):
+        """Nothing: all requests are answered at once."""
+
     def heartbeat(self, *call):
         self.calls.append(call)
         return self.outcome
+
+
+class Waiting(Recorder):
+    """A group in which members wait for others."""
+
+    def join(self, group_id, join, then):
+        self.calls.append((group_id, then))
+
+    def join_disconnected(self, group_id, then):
+        self.calls.append((group_id, then))
 
 
 def frame_of(request, key, version):
@@ -229,3 +247,39 @@ def test_a_response_that_cannot_be_encoded_fails_only_its_own_request(key, outco
     view = SimpleNamespace(groups=SimpleNamespace(members=Recorder(outcome)), permits_of=unrestricted)
     assert serve(request_of(frame, answers), view)
     assert answers == [(b"", 0, Status.FAILED)]
+
+
+@pytest.mark.parametrize("bytes_of_content", [10, LARGE_BYTES])
+@pytest.mark.parametrize("api", [join_api, sync_api])
+def test_long_requests_are_decoded_in_steps(api, bytes_of_content):
+    content = bytes(bytes_of_content)
+    if api is join_api:
+        make = join_group.Request
+        request = make(group_id="g", protocols=[make.JoinGroupRequestProtocol(name="range", metadata=content)])
+    else:
+        make = sync_group.Request
+        request = make(group_id="g", assignments=[make.SyncGroupRequestAssignment(member_id="m", assignment=content)])
+        request.protocol_type, request.protocol_name = "consumer", "range"
+    groups, answers = Waiting(None), []
+    groups.sync = groups.join
+    view = SimpleNamespace(groups=SimpleNamespace(members=groups), permits_of=unrestricted)
+    frame = frame_of(request, 11 if api is join_api else 14, 5)
+    assert api.at_once(request_of(frame, answers), view) is (bytes_of_content < LARGE_BYTES)
+    assert len(groups.calls) == (bytes_of_content < LARGE_BYTES)
+
+
+def test_a_group_learns_that_the_client_of_a_decoded_join_is_gone():
+    groups = Waiting(None)
+    call = GroupCall(5, "c", "h", "p", SimpleNamespace(groups=SimpleNamespace(members=groups)), lambda: None)
+
+    async def run():
+        joining = asyncio.create_task(join_api.handle(join_group.Request(group_id="g"), call))
+        await asyncio.sleep(0)
+        joining.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await joining
+
+    asyncio.run(run())
+    (joined, then), (left, gone) = groups.calls
+    assert (joined, left) == ("g", "g")
+    assert gone is then

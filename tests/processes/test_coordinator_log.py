@@ -1,6 +1,8 @@
 """Writing a partition of an internal topic: the failure of one append does not affect the others."""
 
 import asyncio
+import threading
+import zlib
 
 import pytest
 
@@ -37,11 +39,11 @@ class Bench:
         self.flusher = Flusher()
         self.told = []
 
-    def log(self, topic="offsets", max_bytes=1 << 20, incarnation=None, alone=True, **options):
+    def log(self, topic="offsets", max_bytes=1 << 20, incarnation=None, alone=True, codec=0, **options):
         slot = self.broker.create(topic, alone=alone)
         state = slot_facts.describe(slot)
         place = slot, state.incarnation if incarnation is None else incarnation, state.leader_epoch
-        return CoordinatorLog(self.loop, self.turn, place, 0, max_bytes, PATIENCE_MS, self.flusher, **options)
+        return CoordinatorLog(self.loop, self.turn, place, codec, max_bytes, PATIENCE_MS, self.flusher, **options)
 
     def then(self, name):
         return lambda code: self.told.append((name, code))
@@ -167,6 +169,124 @@ def test_appends_beyond_one_batch_become_several_in_their_order(bench):
     assert bench.told == [(number, NONE) for number in range(20)]
     assert [key for key, _ in bench.stored(log)] == [b"%d" % number for number in range(20)]
     assert slot_facts.describe(log.place[0]).log_end_offset == 20
+
+
+LONG = 1600
+
+
+class Records:
+    """Records that are made one by one. :ivar made: their number."""
+
+    def __init__(self, count=LONG):
+        self.count = count
+        self.made = 0
+
+    def __len__(self):
+        return self.count
+
+    def __iter__(self):
+        for number in range(self.count):
+            self.made += 1
+            yield b"%d" % number, b"v"
+
+
+def finish(bench, count):
+    """Run the loop until `count` callbacks were called."""
+    while len(bench.told) < count:
+        bench.loop.run_until_complete(asyncio.sleep(0))
+
+
+@pytest.mark.parametrize("codec", [0, 1, 4])
+def test_a_long_append_is_one_batch_that_is_built_in_steps(bench, codec, monkeypatch):
+    batches, append = [], slots.append_built
+
+    def counted(slot, builder, *arguments):
+        batches.append((slot, builder.count))
+        return append(slot, builder, *arguments)
+
+    monkeypatch.setattr(slots, "append_built", counted)
+    log, other = bench.log(codec=codec), bench.log("other")
+    records = Records()
+    log.append([(b"first", b"1")], bench.then("first"))
+    log.append(records, bench.then("long"))
+    log.append([(b"last", b"2")], bench.then("last"))
+    other.append([(b"other", b"3")], bench.then("other"))
+    bench.turn.run()
+    assert bench.told == [("first", NONE), ("other", NONE)]
+    made = []
+
+    def look():
+        made.append(records.made)
+        if len(bench.told) < 4:
+            bench.loop.call_soon(look)
+
+    look()
+    finish(bench, 4)
+    assert list(dict.fromkeys(made)) == [500, 1000, 1500, LONG]
+    assert bench.told[2:] == [("long", NONE), ("last", NONE)]
+    assert bench.stored(log) == [(b"first", b"1"), *Records(), (b"last", b"2")]
+    assert batches == [(log.place[0], 1), (other.place[0], 1), (log.place[0], LONG), (log.place[0], 1)]
+
+
+def test_a_long_append_of_a_transaction_is_one_batch(bench):
+    log = bench.log()
+    log.append_transactional(Records(), 7, 0, bench.at("offsets"))
+    log.append_marker(EndMarker(7, 0, 0, True, 1), bench.at("marker"))
+    bench.turn.run()
+    assert bench.told == []
+    finish(bench, 2)
+    assert bench.told == [("offsets", NONE, 0), ("marker", NONE, LONG)]
+
+
+def test_a_long_append_is_compressed_in_a_thread(bench, monkeypatch):
+    threads = []
+
+    def compress(codec, data):
+        threads.append(threading.current_thread())
+        return zlib.compress(data, wbits=31)
+
+    monkeypatch.setattr(coordinator_log.compression, "compress", compress)
+    log = bench.log(codec=1)
+    log.append(Records(), bench.then("long"))
+    bench.turn.run()
+    finish(bench, 1)
+    assert bench.stored(log) == list(Records())
+    assert len(threads) == 1
+    assert threads[0] is not threading.current_thread()
+
+
+def test_a_failed_compression_fails_its_append_only(bench, monkeypatch, caplog):
+    monkeypatch.setattr(coordinator_log.compression, "compress", lambda codec, data: 1 / 0)
+    log = bench.log(codec=1)
+    log.append(Records(), bench.then("long"))
+    bench.turn.run()
+    finish(bench, 1)
+    monkeypatch.undo()
+    log.append([(b"a", b"1")], bench.then("next"))
+    bench.turn.run()
+    assert bench.told == [("long", ErrorCode.UNKNOWN_SERVER_ERROR), ("next", NONE)]
+    assert "internal error" in caplog.text
+
+
+def test_no_more_records_are_made_than_fit_into_a_batch(bench):
+    log, records = bench.log(max_bytes=2000), Records(100_000)
+    log.append(records, bench.then("long"))
+    log.append([(b"c", b"3")], bench.then("small"))
+    bench.turn.run()
+    assert bench.told == [("long", ErrorCode.INVALID_COMMIT_OFFSET_SIZE), ("small", NONE)]
+    assert records.made < 300
+
+
+def test_a_log_that_is_closed_writes_no_batch_that_it_builds(bench):
+    log, later = bench.log(), bench.log("later")
+    log.append(Records(), bench.then("long"))
+    bench.turn.run()
+    log.close()
+    later.append(Records(), bench.then("later"))
+    bench.turn.run()
+    finish(bench, 2)
+    assert bench.told == [("long", ErrorCode.NOT_COORDINATOR), ("later", NONE)]
+    assert bench.stored(log) == []
 
 
 def test_a_slot_of_another_partition_refuses_the_append(bench):

@@ -24,6 +24,7 @@ from odradek.protocol.schemas import (
     txn_offset_commit,
 )
 from odradek.security.acl import Operation, ResourceType
+from odradek.stepwise import Stepwise
 from tests.security.access_requests import GONE, NAMES
 from tests.security.access_requests import REQUESTS as OF_EACH_API
 from tests.security.verdicts import verdict_and_pauses, verdict_of
@@ -37,6 +38,11 @@ class _Denied(Permits):
 
     def any_topic(self, operation: int) -> bool:
         return False
+
+
+def merged(verdict: guarded.Merged, response: Any) -> Any:
+    """The response that the guard makes from the handler's."""
+    return Stepwise(guarded.merged(verdict.merge, response)).finish()
 
 
 class _Counted(list[Any]):
@@ -145,7 +151,7 @@ def test_a_guard_pauses_while_it_denies_many_names_and_changes_nothing_before_it
     described = schema.Response()
     if name == "OffsetFetch":
         described.groups = [schema.Response.OffsetFetchResponseGroup(group_id="my-group")]
-    response = verdict.response if isinstance(verdict, guarded.Refused) else verdict.merge(described)
+    response = verdict.response if isinstance(verdict, guarded.Refused) else merged(verdict, described)
     assert len(encode(response, version)) > sum(map(len, MANY))
 
 

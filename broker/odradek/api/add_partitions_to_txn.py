@@ -7,9 +7,10 @@ a partition does not exist, or if a producer names a partition of an internal to
 added, and its other partitions get OPERATION_NOT_ATTEMPTED.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Set
 from typing import Any
 
+from odradek._ext.protocol.messages import new_array
 from odradek.api.transaction_call import A_STEP, Answer, Producer, TransactionCall, fenced_before
 from odradek.controller.topic_names import INTERNAL
 from odradek.coordination.gathering import gather_in_steps
@@ -109,7 +110,7 @@ class _Same(dict[Place, ErrorCode]):
 
 
 def _refused(
-    places: list[Place], call: TransactionCall, internal: ErrorCode | None, denied: frozenset[str] = frozenset()
+    places: list[Place], call: TransactionCall, internal: ErrorCode | None, denied: Set[str] = frozenset()
 ) -> Generator[None, None, Results]:
     """The codes of all places if one of them cannot be added, else an empty mapping. Works in steps.
 
@@ -149,7 +150,7 @@ def _of_brokers(request: Any, call: TransactionCall, answer: Answer) -> None:
 
     def respond(results: list[Results]) -> Steps:
         pace = Pace(A_STEP)
-        of_transactions = []
+        of_transactions = new_array()
         for transaction, outcome in zip(request.transactions, results, strict=True):
             of_topics = yield from _topics(transaction.topics, outcome, transaction.verify_only)
             of_transactions.append(
@@ -203,10 +204,10 @@ def _topics(topics: Any, results: Results, once: bool = False) -> Generator[None
 
     :param once: only one result of a partition that is in the request several times.
     """
-    of_topics = []
+    of_topics = new_array()
     pace = Pace(A_STEP)
     for topic in topics:
-        of_partitions = []
+        of_partitions = new_array()
         for partition in dict.fromkeys(topic.partitions) if once else topic.partitions:
             of_partitions.append(
                 Response.AddPartitionsToTxnPartitionResult(

@@ -7,30 +7,35 @@ separately.
 from typing import Any
 
 import odradek._ext.partition.slots as slots
+from odradek._ext.protocol.messages import new_array
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
 from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_producers
-from odradek.stepwise import Steps
+from odradek.stepwise import Pace, Steps
 
 Response = describe_producers.Response
 NO_EPOCH = -1
 MAX_PRODUCERS = 100_000
+TOPICS_A_STEP = 50
 
 
 def handle(request: Any, call: Call) -> Steps:
     """Describe each partition independently, one per step."""
-    topics = []
+    topics = new_array()
     room = MAX_PRODUCERS
+    pace = Pace(TOPICS_A_STEP)
     for topic in request.topics:
-        partitions = []
+        partitions = new_array()
         for partition in topic.partition_indexes:
             answer = _partition(topic.name, partition, call) if room > 0 else _refused(partition)
             room -= len(answer.active_producers)
             partitions.append(answer)
             yield
         topics.append(Response.TopicResponse(name=topic.name, partitions=partitions))
+        if pace.over():
+            yield
     return Response(topics=topics)
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from odradek._ext.protocol.messages import new_array
 from odradek.api.transaction_call import A_STEP, Answer, TransactionCall
 from odradek.protocol.schemas import describe_transactions
 from odradek.stepwise import Pace, Steps
@@ -16,7 +17,7 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
 
 def _describe_all(request: Any, call: TransactionCall, answer: Answer) -> Steps:
     pace = Pace(A_STEP)
-    described = []
+    described = new_array()
     # An id that is in the request several times is described once: its partitions may be many.
     for name in dict.fromkeys(request.transactional_ids):
         state = _described(name, call)

@@ -18,7 +18,7 @@ from odradek._ext.shm.metering import count_request_errors
 from odradek.api.answer_errors import errors_in_steps, errors_of
 from odradek.api.api_versions import supported
 from odradek.api.call import Call, EncodedResponse, WorkerView
-from odradek.api.guards.guarded import Asked, Merge, Refused, Verdict
+from odradek.api.guards.guarded import Asked, Merge, Refused, Verdict, merged
 from odradek.api.guards.table import judge
 from odradek.api.permits import Permits, PermitsOf, unrestricted
 from odradek.api.table import API_VERSIONS, ApiRow, Where, handlers_of, in_cluster, limits_of, served_rows
@@ -357,7 +357,7 @@ def _merged(response: Any, merge: Merge) -> Any:
 
 
 def _merge_at_end(steps: Steps, merge: Merge) -> Steps:
-    return merge((yield from steps))
+    return (yield from merged(merge, (yield from steps)))
 
 
 def _at_once(response: Any) -> Steps:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 import odradek._ext.partition.slot_facts as slot_facts
+from odradek._ext.protocol.messages import new_array
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.controller.cluster.admin import ClusterAdmin
 from odradek.controller.controller import NotController
@@ -37,7 +38,7 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     response = Response()
     pace = Pace(STEP)
     for topic in request.topic_partitions:
-        results = []
+        results = new_array()
         for partition in topic.partitions:
             results.append(_result(topic.topic, partition, unclean, call))
             if pace.over():
@@ -87,7 +88,7 @@ def _all_refused(request: Any, code: ErrorCode, message: str) -> Steps:
     response = Response()
     pace = Pace(STEP)
     for topic in request.topic_partitions or ():
-        results = []
+        results = new_array()
         for partition in topic.partitions:
             results.append(Response.PartitionResult(partition_id=partition, error_code=code, error_message=message))
             if pace.over():
@@ -95,6 +96,8 @@ def _all_refused(request: Any, code: ErrorCode, message: str) -> Steps:
         response.replica_election_results.append(
             Response.ReplicaElectionResult(topic=topic.topic, partition_result=results)
         )
+        if pace.over():
+            yield
     return response
 
 

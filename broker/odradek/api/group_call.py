@@ -283,10 +283,12 @@ def client_of(context: RequestContext) -> Client:
     return Client(context.principal, host_of(context.peer))
 
 
-async def answered(verb: Callable[[Callable[[Answer], None]], Any]) -> Answer:
+async def answered(
+    verb: Callable[[Callable[[Answer], None]], Any], gone: Callable[[Callable[[Answer], None]], None] | None = None
+) -> Answer:
     """Call a method of the groups with a callback, and wait for the value with which the callback is called.
 
-    If the client disconnects, the wait is cancelled, but not the method.
+    If the client disconnects, the wait is cancelled, but not the method. :param gone: called then, with the same callback.
     """
     future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -296,4 +298,9 @@ async def answered(verb: Callable[[Callable[[Answer], None]], Any]) -> Answer:
 
     verb(then)
     del verb  # release its arguments, too
-    return await future
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if gone is not None:
+            gone(then)
+        raise

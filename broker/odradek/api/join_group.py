@@ -4,8 +4,18 @@ from functools import partial
 from typing import Any
 
 from odradek._ext.api.group_requests import join_response, read_join
-from odradek.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered, host_of, may_read
+from odradek.api.group_call import (
+    GroupCall,
+    GroupView,
+    PlainRequest,
+    answer_encoded,
+    answered,
+    finished,
+    host_of,
+    may_read,
+)
 from odradek.groups.classic_member import JoinRequest, JoinResult
+from odradek.protocol import LARGE_BYTES
 from odradek.protocol.schemas import join_group
 
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
@@ -15,6 +25,8 @@ FIRST_SKIP_ASSIGNMENT = 9
 
 def at_once(request: PlainRequest, view: GroupView) -> bool:
     """Serve a request without decoding it to objects. Returns False for requests that need `handle`."""
+    if len(request.payload) > LARGE_BYTES:
+        return False
     read = read_join(request.payload)
     if read is None:
         return False
@@ -53,6 +65,10 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
 async def handle(request: Any, call: GroupCall) -> Any:
     """Join the group; the response is sent when the rebalance that this may cause has ended."""
     timeout_ms = request.rebalance_timeout_ms
+    members = call.view.groups.members
+    subscribed = None
+    if request.protocols and members.reads_subscriptions(request.group_id):
+        subscribed = await finished(members.subscribed_in_steps(bytes(request.protocols[0].metadata)))
     join = JoinRequest(
         member_id=request.member_id,
         session_timeout_ms=request.session_timeout_ms,
@@ -66,11 +82,12 @@ async def handle(request: Any, call: GroupCall) -> Any:
         skip_assignment=call.version >= FIRST_SKIP_ASSIGNMENT,
         reason=request.reason or "",
         principal=call.principal,
+        subscribed=subscribed,
     )
-    verbs = [partial(call.view.groups.members.join, request.group_id, join)]
-    del request, join  # a waiting request keeps nothing in memory that the group does not keep
+    verbs, gone = [partial(members.join, request.group_id, join)], partial(members.join_disconnected, request.group_id)
+    del request, join, subscribed  # a waiting request keeps nothing in memory that the group does not keep
     call.park()
-    joined: JoinResult = await answered(verbs.pop())
+    joined: JoinResult = await answered(verbs.pop(), gone)
     name = joined.protocol_name
     return join_group.Response(
         error_code=joined.error,

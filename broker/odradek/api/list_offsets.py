@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 from odradek._ext.partition.slot_facts import SlotFacts
+from odradek._ext.protocol.messages import new_array
 from odradek._ext.storage.segment_list import SegmentList
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
@@ -42,7 +43,7 @@ FIRST_WITH_EPOCH = 4
 FIRST_WITH_NOT_AVAILABLE = 5
 WITHOUT_LOOK_UP = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD})
 STEP = 50
-COUNTED_A_STEP = 2000
+COUNTED_A_STEP = 1000
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
 
 Result = TypeVar("Result")
@@ -55,14 +56,16 @@ def handle(request: Any, call: Call) -> Steps:
     counts: Counter[tuple[str, int]] = Counter()
     counting = Pace(COUNTED_A_STEP)
     for topic in request.topics:
+        if counting.over():
+            yield
         for partition in topic.partitions:
             counts[topic.name, partition.partition_index] += 1
             if counting.over():
                 yield
-    topics = []
+    topics = new_array()
     pace = Pace(STEP)
     for topic in request.topics:
-        partitions = []
+        partitions = new_array()
         if pace.over():
             yield
         seen: set[int] = set()

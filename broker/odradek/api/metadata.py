@@ -9,9 +9,10 @@ Topics without DESCRIBE are left out of the list of all topics. A client that na
 whether the topic exists or not. To create a topic, it needs CREATE on the cluster or on the topic.
 """
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Set
 from typing import Any
 
+from odradek._ext.protocol.messages import new_array
 from odradek._ext.shm.topics import Topic
 from odradek.api import cluster_view
 from odradek.api.call import Call
@@ -119,10 +120,10 @@ def _to_create(request: Any, call: Call) -> list[str]:
     ]
 
 
-def _steps(request: Any, call: Call, refused: Mapping[str, int], denied: frozenset[str]) -> Steps:
+def _steps(request: Any, call: Call, refused: Mapping[str, int], denied: Set[str]) -> Steps:
     requested = yield from _requested_in_steps(request, call)
     operations = call.version >= 8 and request.include_topic_authorized_operations
-    topics = []
+    topics = new_array()
     pace = Pace(STEP)
     for entry in cluster_view.topics_by_name(call) if requested is None else requested:
         topic = entry if requested is None else _find(entry, call)
@@ -167,7 +168,7 @@ def _find(requested: Any, call: Call) -> Topic | None:
     return topic if topic is not None and cluster_view.exists(topic, call) else None
 
 
-def _is_denied(requested: Any, topic: Topic | None, call: Call, denied: frozenset[str]) -> bool:
+def _is_denied(requested: Any, topic: Topic | None, call: Call, denied: Set[str]) -> bool:
     if requested.name is not None:
         return requested.name in denied
     return topic is not None and not call.permits.topic(Operation.DESCRIBE, topic.name)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from odradek._ext.protocol.messages import new_array
 from odradek.api.group_call import GroupCall, Pause
 from odradek.controller.store_errors import code_of
 from odradek.groups.offsets import CommittedOffset, Offsets, Place
@@ -37,9 +38,10 @@ async def handle(request: Any, call: GroupCall) -> Any:
         async for group in pause.between(request.groups):
             groups.setdefault(group.group_id, group)
         stable = request.require_stable
-        return Response(
-            groups=[await _group(group, stable, call, pause) async for group in pause.between(groups.values())]
-        )
+        answered = new_array()
+        async for group in pause.between(groups.values()):
+            answered.append(await _group(group, stable, call, pause))
+        return Response(groups=answered)
     if call.version == 0:
         return Response(topics=await _from_tree(request, call, pause))
     error = await _confirmed(request.group_id, request.require_stable, call)
@@ -54,11 +56,10 @@ async def handle(request: Any, call: GroupCall) -> Any:
         return Response(error_code=error)
     response = Response()
     make = Response.OffsetFetchResponsePartition
-    for name, partitions in requested:
-        rows = [
-            _partition(make, p, offsets.get(name, p), partition_error, (name, p) in unstable)
-            async for p in pause.between(partitions)
-        ]
+    async for name, partitions in pause.between(requested):
+        rows = new_array()
+        async for p in pause.between(partitions):
+            rows.append(_partition(make, p, offsets.get(name, p), partition_error, (name, p) in unstable))
         response.topics.append(Response.OffsetFetchResponseTopic(name=name, partitions=rows))
     return response
 
@@ -92,14 +93,14 @@ def _partition(
     )
 
 
-def _requested(topics: Any, offsets: Iterable[tuple[str, int, CommittedOffset]]) -> list[tuple[str, list[int]]]:
+def _requested(topics: Any, offsets: Iterable[tuple[str, int, CommittedOffset]]) -> Iterable[tuple[str, list[int]]]:
     """The requested topics and partitions; all with a committed offset if none are named."""
     if topics is not None:
-        return [(topic.name, list(topic.partition_indexes)) for topic in topics]
+        return ((topic.name, topic.partition_indexes) for topic in topics)
     everything: dict[str, list[int]] = {}
     for topic, partition, _ in offsets:
         everything.setdefault(topic, []).append(partition)
-    return list(everything.items())
+    return everything.items()
 
 
 async def _group(group: Any, require_stable: bool, call: GroupCall, pause: Pause) -> Any:
@@ -114,7 +115,7 @@ async def _group(group: Any, require_stable: bool, call: GroupCall, pause: Pause
     response = make(group_id=group.group_id)
     partition = Response.OffsetFetchResponsePartitions
     if call.version < FIRST_BY_ID or group.topics is None:
-        for name, partitions in _requested(group.topics, offsets):
+        async for name, partitions in pause.between(_requested(group.topics, offsets)):
             topic = call.topic(name)
             if call.version >= FIRST_BY_ID and topic is None:
                 continue  # a deleted topic has no id any more
@@ -129,9 +130,9 @@ async def _group(group: Any, require_stable: bool, call: GroupCall, pause: Pause
                 )
             )
         return response
-    for requested in group.topics:
+    async for requested in pause.between(group.topics):
         topic = call.topic_by_id(requested.topic_id)
-        rows = []
+        rows = new_array()
         async for p in pause.between(requested.partition_indexes):
             if topic is None:
                 rows.append(_partition(partition, p, None, ErrorCode.UNKNOWN_TOPIC_ID))
@@ -143,7 +144,9 @@ async def _group(group: Any, require_stable: bool, call: GroupCall, pause: Pause
 
 
 async def _from_tree(request: Any, call: GroupCall, pause: Pause) -> list[Any]:
-    places: list[Place] = [(topic.name, p) for topic in request.topics for p in topic.partition_indexes]
+    places: list[Place] = []
+    async for topic in pause.between(request.topics):
+        places += [(topic.name, p) async for p in pause.between(topic.partition_indexes)]
     offsets: dict[Place, int] = {}
     failure = ErrorCode.NONE
     if may_be_in_tree(request.group_id):
@@ -153,9 +156,9 @@ async def _from_tree(request: Any, call: GroupCall, pause: Pause) -> list[Any]:
             log.warning("cannot read the offsets of group %s in the metadata tree: %s", request.group_id, error)
             failure = code_of(error)
     make = Response.OffsetFetchResponseTopic
-    topics = []
-    for topic in request.topics:
-        rows = []
+    topics = new_array()
+    async for topic in pause.between(request.topics):
+        rows = new_array()
         async for p in pause.between(topic.partition_indexes):
             known = call.topic(topic.name)
             exists = known is not None and known.exists(p)

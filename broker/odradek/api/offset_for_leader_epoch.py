@@ -10,6 +10,7 @@ from typing import Any
 
 from odradek._ext.partition.slot_facts import SlotFacts
 from odradek._ext.partition.slots import SlotBusy
+from odradek._ext.protocol.messages import new_array
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
 from odradek.protocol.errors import ErrorCode
@@ -26,15 +27,17 @@ STEP = 50
 def handle(request: Any, call: Call) -> Steps:
     """Handle each partition independently, a few per step."""
     make = offset_for_leader_epoch.Response
-    topics = []
+    topics = new_array()
     pace = Pace(STEP)
     for topic in request.topics:
-        partitions = []
+        partitions = new_array()
         for partition in topic.partitions:
             if pace.over():
                 yield
             partitions.append(_partition(topic.topic, partition, call))
         topics.append(make.OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+        if pace.over():
+            yield
     return make(topics=topics)
 
 

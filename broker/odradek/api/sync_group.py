@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from odradek._ext.api.group_requests import read_sync, sync_response
-from odradek.api.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, answered, may_read
+from odradek.api.group_call import GroupCall, GroupView, Pause, PlainRequest, answer_encoded, answered, may_read
 from odradek.groups.classic_member import SyncRequest, SyncResult
+from odradek.protocol import LARGE_BYTES
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import sync_group
 
@@ -16,6 +17,8 @@ FIRST_WITH_PROTOCOL = 5
 
 def at_once(request: PlainRequest, view: GroupView) -> bool:
     """Serve a request without decoding it to objects. Returns False for requests that need `handle`."""
+    if len(request.payload) > LARGE_BYTES:
+        return False
     read = read_sync(request.payload)
     if read is None:
         return False
@@ -43,16 +46,17 @@ async def handle(request: Any, call: GroupCall) -> Any:
     """Return the member's assignment; the response is sent when the leader's assignments are stored."""
     if call.version >= FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         return _response(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    assignments = {member.member_id: bytes(member.assignment) async for member in Pause().between(request.assignments)}
     sync = SyncRequest(
         request.member_id,
         request.generation_id,
-        {member.member_id: bytes(member.assignment) for member in request.assignments},
+        assignments,
         request.group_instance_id,
         request.protocol_type,
         request.protocol_name,
     )
     verbs = [partial(call.view.groups.members.sync, request.group_id, sync)]
-    del request, sync  # a waiting request keeps nothing in memory that the group does not keep
+    del request, sync, assignments  # a waiting request keeps nothing in memory that the group does not keep
     call.park()
     return _response(await answered(verbs.pop()))
 

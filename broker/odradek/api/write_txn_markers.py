@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from odradek._ext.protocol.messages import new_array
 from odradek.api.transaction_call import A_STEP, Answer, TransactionCall
 from odradek.coordination.environment import EndMarker
 from odradek.coordination.gathering import gather_in_steps
@@ -121,9 +122,9 @@ def _response(request: Any, codes: Iterable[tuple[Place, ErrorCode]]) -> Steps:
         of_topic[partition] = Response.WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code)
         if pace.over():
             yield
-    markers = []
+    markers = new_array()
     for producer_id, of_producer in results.items():
-        topics = []
+        topics = new_array()
         for name, partitions in of_producer.items():
             topics.append(Response.WritableTxnMarkerTopicResult(name=name, partitions=list(partitions.values())))
             if pace.over():

@@ -6,6 +6,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from odradek.coordination.environment import Deadline
+from odradek.groups.assignors import Place
+from odradek.groups.consumer_member import TopicNames
 from odradek.protocol.errors import ErrorCode
 
 Protocols = Sequence[tuple[str, bytes]]
@@ -15,11 +17,21 @@ Protocols = Sequence[tuple[str, bytes]]
 NO_ASSIGNMENTS: Mapping[str, bytes] = MappingProxyType({})
 
 
+class Subscribed(NamedTuple):
+    """What the subscription of a classic consumer says. :param owned: the partitions that it owns, of existing topics."""
+
+    rack_id: str | None
+    topics: TopicNames
+    owned: frozenset[Place]
+
+
 class JoinRequest(NamedTuple):
     """A JoinGroup request.
 
     :param member_id: "" for a new member.
     :param id_required: a new dynamic member receives a member id and must repeat the request with it (version 4 and later).
+    :param subscribed: what the subscription of its first assignor says, if it was read before because it is long; only a
+        consumer group uses it.
     :param skip_assignment: the client supports SkipAssignment: as leader it can be asked to keep the assignment (version 9 and
         later).
     """
@@ -36,6 +48,7 @@ class JoinRequest(NamedTuple):
     skip_assignment: bool = True
     reason: str = ""
     principal: str = ""
+    subscribed: Subscribed | None = None
 
 
 class JoinResult(NamedTuple):

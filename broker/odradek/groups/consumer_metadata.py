@@ -11,8 +11,9 @@ from typing import Any
 
 from odradek.groups.assignors import Place
 from odradek.groups.consumer_member import by_topic
-from odradek.protocol import ProtocolError, decode, encode
+from odradek.protocol import ProtocolError, decode, decode_in_steps, encode
 from odradek.protocol.schemas.consumer_protocol import Assignment, Subscription
+from odradek.stepwise import Steps
 
 CONSUMER = "consumer"
 """The protocol type of consumers."""
@@ -31,6 +32,17 @@ def subscription_of(metadata: bytes) -> Any | None:
     return _read(Subscription, metadata)
 
 
+def subscription_in_steps(metadata: bytes) -> Steps:
+    """As `subscription_of`, in steps."""
+    version = _version_in(metadata)
+    if version is None:
+        return None
+    try:
+        return (yield from decode_in_steps(Subscription, version, metadata, _VERSION.size))
+    except ProtocolError:
+        return None
+
+
 def topics_of(metadata: bytes) -> set[str] | None:
     """The topics of a consumer's subscription; None if it is malformed."""
     subscription = subscription_of(metadata)
@@ -42,14 +54,20 @@ def assignment_of(data: bytes) -> Any | None:
     return _read(Assignment, data)
 
 
-def _read(kind: Any, data: bytes) -> Any | None:
+def _version_in(data: bytes) -> int | None:
+    """The version in which data is read; None if it has none."""
     if len(data) < _VERSION.size:
         return None
     (version,) = _VERSION.unpack_from(data)
-    if version < 0:
+    return min(version, NEWEST) if version >= 0 else None
+
+
+def _read(kind: Any, data: bytes) -> Any | None:
+    version = _version_in(data)
+    if version is None:
         return None
     try:
-        message, _ = decode(kind, min(version, NEWEST), data, _VERSION.size)
+        message, _ = decode(kind, version, data, _VERSION.size)
     except ProtocolError:
         return None
     return message

@@ -7,12 +7,12 @@ raise no exceptions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 
 from odradek.groups import migration
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic_member import JoinRequest, JoinResult, SyncRequest, SyncResult
+from odradek.groups.classic_member import JoinRequest, JoinResult, Subscribed, SyncRequest, SyncResult
 from odradek.groups.classic_roster import can_be_first
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import (
@@ -100,6 +100,15 @@ class Membership:
             self._change_protocol(shard, group, self._shards.new_classic(group_id))
         assert group.classic is not None
         group.classic.join(join, then)
+
+    def reads_subscriptions(self, group_id: str) -> bool:
+        """Whether `join` reads the subscription of a member of this group."""
+        group = self._shards.find(group_id)[1]
+        return group is not None and group.consumer is not None and not group.empty
+
+    def subscribed_in_steps(self, metadata: bytes) -> Generator[None, None, Subscribed | None]:
+        """See `migration`."""
+        return migration.subscribed_in_steps(metadata, self._topics)
 
     def join_disconnected(self, group_id: str, then: Callable[[JoinResult], None]) -> None:
         """Handle the loss of the connection of a pending JoinGroup. :param then: the callback of `join`, not called yet."""

@@ -9,13 +9,13 @@ Functions on groups, used in the coordinator's loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from odradek.coordination.environment import Record
 from odradek.groups.assignors import Place
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic_member import JoinRequest, JoinResult, Member, SyncRequest, SyncResult
+from odradek.groups.classic_member import JoinRequest, JoinResult, Member, Subscribed, SyncRequest, SyncResult
 from odradek.groups.classic_rebalance import State
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import (
@@ -33,24 +33,44 @@ from odradek.groups.consumer_metadata import (
     CONSUMER,
     assignment_of,
     encode_assignment,
+    subscription_in_steps,
     subscription_of,
     version_of,
 )
 from odradek.groups.environment import Topics, new_member_id
 from odradek.protocol.errors import ErrorCode
+from odradek.stepwise import Pace, Stepwise, ordered_in_steps
 
+PLACES_A_STEP = 2000
 BATCH_BYTES, RECORD_OVERHEAD = 61, 24
 """Largest size of a batch without records, and of a record without key and value."""
 
 
-def places_of(topics: Topics, partitions: Iterable[Any]) -> frozenset[Place]:
+def places_in_steps(topics: Topics, partitions: Iterable[Any]) -> Generator[None, None, frozenset[Place]]:
     """Convert topic partitions by name to places by topic id; unknown topics are omitted."""
     places: set[Place] = set()
+    pace = Pace(PLACES_A_STEP)
     for topic in partitions:
         known = topics.find(topic.topic)
-        if known is not None:
-            places.update((known[0], p) for p in topic.partitions)
+        if pace.over():
+            yield
+        if known is None:
+            continue
+        for partition in topic.partitions:
+            places.add((known[0], partition))
+            if pace.over():
+                yield
     return frozenset(places)
+
+
+def subscribed_in_steps(metadata: bytes, topics: Topics) -> Generator[None, None, Subscribed | None]:
+    """What a consumer's subscription says, read in steps; None if it is malformed."""
+    subscription = yield from subscription_in_steps(metadata)
+    if subscription is None:
+        return None
+    names = yield from ordered_in_steps(subscription.topics)
+    owned = yield from places_in_steps(topics, subscription.owned_partitions)
+    return Subscribed(getattr(subscription, "rack_id", None), TopicNames(names), owned)
 
 
 # -- upgrade and downgrade ------------------------------------------------------------------------------------------
@@ -65,13 +85,13 @@ def upgrade_obstacle(group: ClassicGroup, max_size: int, max_bytes: int) -> str 
         return f"it has {len(group.members)} members, more than group.consumer.max.size ({max_size})"
     if group.protocol_type != CONSUMER:
         return f"its protocol type is {group.protocol_type!r}, not {CONSUMER!r}"
+    size = sum(_record_bytes(group, member) for member in group.members.values())
+    if size > max_bytes:  # before subscriptions are read, which takes longer
+        return f"its {len(group.members)} members take about {size} bytes, more than message.max.bytes ({max_bytes})"
     for member in group.members.values():
         for name, metadata in member.protocols:
             if subscription_of(metadata) is None:
                 return f"the subscription of member {member.member_id} for assignor {name} is malformed"
-    size = sum(_record_bytes(group, member) for member in group.members.values())
-    if size > max_bytes:
-        return f"its {len(group.members)} members take about {size} bytes, more than message.max.bytes ({max_bytes})"
     return None
 
 
@@ -114,7 +134,9 @@ def _as_consumer(old: Member, topics: Topics, rebalancing: bool) -> ConsumerMemb
         old.client_host,
         old.rebalance_timeout_ms,
         TopicNames(sorted(set(subscription.topics))) if subscription is not None else TopicNames(),
-        assigned=places_of(topics, assignment.assigned_partitions if assignment is not None else ()),
+        assigned=Stepwise(
+            places_in_steps(topics, assignment.assigned_partitions if assignment is not None else ())
+        ).finish(),
         classic=ClassicSide(old.session_timeout_ms, list(old.protocols)),
     )
 
@@ -163,16 +185,19 @@ def join(
 
     :param max_bytes: largest size of a member's record, which has its topics twice: in the subscription and by name.
     """
-    subscription = None
+    subscribed = request.subscribed
     if request.protocol_type != CONSUMER:
         why = f"its protocol type is {request.protocol_type!r}, not {CONSUMER!r}"
     elif not shares_protocol(group, request):
         names = ", ".join(name for name, _ in request.protocols) or "none"
         why = f"it does not support an assignor that all classic members have in common; its assignors are {names}"
     else:
-        subscription = subscription_of(request.protocols[0][1])
-        why = f"its subscription for assignor {request.protocols[0][0]} is malformed"
-    if subscription is None:
+        why = ""
+        if subscribed is None:
+            subscribed = Stepwise(subscribed_in_steps(request.protocols[0][1], topics)).finish()
+        if subscribed is None:
+            why = f"its subscription for assignor {request.protocols[0][0]} is malformed"
+    if subscribed is None or why:
         group.record_refusal(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why)
         then(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
         return
@@ -186,10 +211,10 @@ def join(
         member_id,
         JOINING,
         request.instance_id,
-        getattr(subscription, "rack_id", None),
+        subscribed.rack_id,
         request.rebalance_timeout_ms,
-        TopicNames(sorted(set(subscription.topics))),
-        owned=places_of(topics, subscription.owned_partitions),
+        subscribed.topics,
+        owned=subscribed.owned,
         client_id=request.client_id,
         client_host=request.client_host,
         classic=classic,
@@ -227,13 +252,11 @@ def _joining_member_id(group: ConsumerGroup, request: JoinRequest) -> tuple[str,
 
 def shares_protocol(group: ConsumerGroup, request: JoinRequest) -> bool:
     """Whether the request has an assignor that all other classic members support, which a downgrade needs."""
-    classic_members = [
-        member.classic for member in group.members.values() if member.classic and member.member_id != request.member_id
-    ]
-    return any(
-        all(any(name == other_name for other_name, _ in member.protocols) for member in classic_members)
-        for name, _ in request.protocols
-    )
+    shared = {name for name, _ in request.protocols}
+    for member in group.members.values():
+        if member.classic and member.member_id != request.member_id:
+            shared.intersection_update(name for name, _ in member.classic.protocols)
+    return bool(shared)
 
 
 def sync(group: ConsumerGroup, request: SyncRequest, names: Callable[[bytes], str | None]) -> SyncResult:

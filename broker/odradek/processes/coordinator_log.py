@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Protocol
 
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
-from odradek._ext.api.offset_commits import join
+from odradek._ext.api.offset_commits import in_steps, is_long, join
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.records.batch_builder import BatchBuilder
@@ -44,6 +44,9 @@ MAX_BYTES = 1 << 19
 MAX_MARKERS = 1000
 """The largest number of end markers in one write."""
 LOCK_RETRY_S = 0.0005
+MAX_PLAIN_BYTES = 1 << 30
+"""The largest size of records before their compression."""
+END = object()
 ROUNDS = 8
 """The number of rounds of a turn. Each round writes what the callbacks of the round before have appended; the rest waits
 for the next turn."""
@@ -185,6 +188,15 @@ class Unacknowledged:
     alone: bool = False
 
 
+@dataclass(slots=True)
+class LongBatch:
+    """The batch of an append with very many records, which is being built. :param packing: the compression of its records."""
+
+    builder: BatchBuilder
+    steps: Iterator[None]
+    packing: asyncio.Future[bytes] | None = None
+
+
 class CoordinatorLog:
     """The log of one partition that this coordinator leads; implements `GroupLog`.
 
@@ -222,6 +234,7 @@ class CoordinatorLog:
         self._queue: list[Queued] = []
         self._special = 0  # the number of appends in the queue that are not plain
         self._front = 0  # the number of appends, from the front of the queue, that are being written
+        self._long: LongBatch | None = None  # of the append at the front of the queue
         self._due = False
         self._busy_since: float | None = None
         self._unacknowledged: deque[Unacknowledged] = deque()
@@ -333,6 +346,7 @@ class CoordinatorLog:
         waiting = [then for _, then, _, _ in self._queue]
         self._queue.clear()
         self._special = 0
+        self._long = None
         return waiting
 
     def look(self) -> None:
@@ -380,7 +394,11 @@ class CoordinatorLog:
             self._front = 1
             end = 0
             try:
-                outcome, end = self._write_front()
+                written = self._write_front()
+                if written is None:
+                    self._due = True
+                    break
+                outcome, end = written
             except slots.SlotChanged as refusal:
                 if refusal.result == AppendResult.APPEND_BUSY:
                     self._wait_for_lock()
@@ -393,7 +411,7 @@ class CoordinatorLog:
             del self._queue[: self._front]
             if done[0][3] is not None:
                 self._special -= len(done)
-            self._busy_since = None
+            self._busy_since = self._long = None
             callbacks = [then for _, then, _, _ in done]
             alone = not self._waits and done[0][3] is None
             if outcome is NONE and alone and not slots.awaits_flush(self.place[0]):
@@ -407,10 +425,10 @@ class CoordinatorLog:
         if self._unacknowledged:
             self._watch()
 
-    def _write_front(self) -> tuple[ErrorCode, int]:
+    def _write_front(self) -> tuple[ErrorCode, int] | None:
         """Write appends from the front of the queue that can be written together, and set `_front` to their number.
 
-        :returns: the outcome, and the high watermark that acknowledges them.
+        :returns: the outcome, and the high watermark that acknowledges them; None if the batch is still being built.
         :raises SlotChanged: the slot refuses the append.
         """
         special = self._queue[0][3]
@@ -422,8 +440,14 @@ class CoordinatorLog:
             queue = queue[:1]
         elif self._special:
             queue = list(takewhile(_is_plain, queue))
-        builder = BatchBuilder()
-        self._front = join(queue, builder, MAX_RECORDS, self._joined_bytes, now_ms())
+        if is_long(queue[0][0]):
+            built = self._build_long(queue[0][0])
+            if built is None:
+                return None
+            builder = built
+        else:
+            builder = BatchBuilder()
+            self._front = join(queue, builder, MAX_RECORDS, self._joined_bytes, now_ms())
         if not builder.count:  # the appends have no records and wait for those written before
             return NONE, self._last_end()
         if (self._waits or special is not None) and not slots.has_min_in_sync(slot):
@@ -437,6 +461,29 @@ class CoordinatorLog:
         if error:
             return ERROR_OF_BATCH.get(error, self._not_written), 0
         return NONE, base_offset + builder.count
+
+    def _build_long(self, records: Records) -> BatchBuilder | None:
+        """Build the batch of a long append: a step in each turn of the loop, and its compression in a thread. The records are
+        in one batch, so that all of them are stored, or none.
+
+        :returns: the batch when it is complete; until then None, and `write` will be called again.
+        """
+        if self._long is None:
+            builder = BatchBuilder()
+            most_bytes = MAX_PLAIN_BYTES if self._codec else self._max_bytes
+            self._long = LongBatch(builder, in_steps(records, builder, now_ms(), most_bytes))
+        long = self._long
+        if next(long.steps, END) is not END:
+            self._loop.call_soon(self.write)
+            return None
+        if self._codec and long.packing is None:
+            long.packing = self._loop.run_in_executor(None, compression.compress, self._codec, long.builder.records)
+            long.packing.add_done_callback(lambda _: self.write())
+            return None
+        if long.packing is not None:
+            long.builder.put_packed(long.packing.result())
+        self._long = None
+        return long.builder
 
     def _write_markers(self) -> tuple[ErrorCode, int]:
         """Write the end markers at the front of the queue, see `_write_front`."""

@@ -30,7 +30,7 @@ from odradek.api.group_call import (
     finished,
     host_of,
 )
-from odradek.api.guards.guarded import Asked, Refused
+from odradek.api.guards.guarded import Asked, Refused, merged
 from odradek.api.guards.table import judge
 from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.table import BY_KEY, Handlers, Where, handlers_of, limits_of
@@ -406,7 +406,7 @@ class GroupService:
             # Popped, so that only the handler refers to it: a handler that waits for other members releases it.
             response = await self._handlers[row.key](message.pop(), call)
             if verdict is not None:
-                response = verdict.merge(response)
+                response = await finished(merged(verdict.merge, response))
         count_errors_of_response(await finished(uncounted_errors(row.key, response)), request.context)
         return ForwardReply(Status.OK, 0, await finished(frame_in_steps(row, version, correlation_id, response)))
 

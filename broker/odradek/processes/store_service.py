@@ -17,7 +17,7 @@ from odradek._ext.shm.metering import count, gauge
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
 from odradek.api.delete_records import Deleted
 from odradek.api.dispatch import frame_in_steps
-from odradek.api.guards.guarded import Asked, Refused
+from odradek.api.guards.guarded import Asked, Refused, merged
 from odradek.api.guards.table import judge
 from odradek.api.not_controller import can_be_refused, refusal
 from odradek.api.permits import PermitsOf, unrestricted
@@ -214,7 +214,7 @@ class StoreService:
         response = self._handlers[api_key](message, call)
         if isinstance(response, Generator):
             response = yield from response
-        return response if verdict is None else verdict.merge(response)
+        return response if verdict is None else (yield from merged(verdict.merge, response))
 
     def _topic_name(self, topic_id: bytes) -> str | None:
         """The name of the topic with an id. Raises StoreError."""

@@ -26,7 +26,7 @@ from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.locks import enter_lane
 from odradek.api.add_partitions_to_txn import MOST_ADDED
 from odradek.api.dispatch import frame_in_steps, frame_response
-from odradek.api.guards.guarded import Asked, Refused, Verdict, VerdictInSteps
+from odradek.api.guards.guarded import Asked, Merge, Refused, Verdict, VerdictInSteps, merged
 from odradek.api.guards.table import judge
 from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
@@ -523,7 +523,12 @@ class TransactionService:
                 self._handlers[row.key](decoded.message, call, answer)
             else:
                 merge = verdict.merge
-                self._handlers[row.key](decoded.message, call, lambda response: answer(merge(response)))
+                self._handlers[row.key](
+                    decoded.message, call, lambda response: call.in_steps(merge_in_steps(merge, response))
+                )
+
+        def merge_in_steps(merge: Merge, response: Any) -> Steps:
+            answer((yield from merged(merge, response)))
 
         def judge_in_steps(steps: VerdictInSteps) -> Steps:
             judged((yield from steps))

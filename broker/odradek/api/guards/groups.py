@@ -1,7 +1,9 @@
 """Guards of the APIs of groups: the group first, then the topics, as in Kafka."""
 
+from collections.abc import Generator, Iterable, Set
 from typing import Any
 
+from odradek._ext.protocol.messages import new_array, replace_array
 from odradek.api.guards.guarded import (
     Asked,
     Merged,
@@ -29,7 +31,7 @@ from odradek.protocol.schemas import (
     txn_offset_commit,
 )
 from odradek.security.acl import Operation, ResourceType
-from odradek.stepwise import Pace
+from odradek.stepwise import Pace, Steps
 
 GROUP_DENIED, TOPIC_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED
 FIRST_COMMIT_BY_ID = FIRST_FETCH_BY_ID = 10
@@ -149,67 +151,90 @@ def _of_groups(asked: Asked) -> VerdictInSteps:
     request, permits = asked.request, asked.permits
     by_id = asked.version >= FIRST_FETCH_BY_ID
     make = offset_fetch.Response
-    groups = {group.group_id: group for group in reversed(request.groups)}
-    denied_groups = yield from permits.denied_in_steps(
-        Operation.DESCRIBE, ResourceType.GROUP, (group.group_id for group in request.groups)
-    )
+    groups: dict[str, Any] = {}
     pace = Pace(NAMES_A_STEP)
+    for group in request.groups:
+        groups.setdefault(group.group_id, group)
+        if pace.over():
+            yield
+    denied_groups = yield from permits.denied_in_steps(Operation.DESCRIBE, ResourceType.GROUP, groups)
     refused: dict[str, list[Any]] = {}
     everything: set[str] = set()
-    kept_of: dict[str, list[Any]] = {}
+    allowed = new_array()
     for group_id, group in groups.items():
+        if pace.over():
+            yield
         if group_id in denied_groups:
             continue
         if group.topics is None:
             everything.add(group_id)
+            allowed.append(group)
             continue
-        kept = []
+        kept = new_array()
         for topic in group.topics:
-            if pace.over():
-                yield
             name = _name(topic, by_id, asked)
             if name is not None and permits.topic(Operation.DESCRIBE, name):
                 kept.append(topic)
-                continue
-            # The handler does not get an id without a topic either: the topic may exist when the handler looks for it.
-            code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else TOPIC_DENIED
-            refused.setdefault(group_id, []).append(
-                make.OffsetFetchResponseTopics(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        make.OffsetFetchResponsePartitions(
-                            partition_index=partition, committed_offset=-1, metadata="", error_code=code
-                        )
-                        for partition in topic.partition_indexes
-                    ],
-                )
+            else:
+                # The handler does not get an id without a topic either: the topic may exist when the handler looks for it.
+                code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else TOPIC_DENIED
+                refused.setdefault(group_id, []).append((yield from _refused_topic(topic, code)))
+            if pace.over():
+                yield
+        allowed.append(
+            offset_fetch.Request.OffsetFetchRequestGroup(
+                group_id=group_id, member_id=group.member_id, member_epoch=group.member_epoch, topics=kept
             )
-        kept_of[group_id] = kept
+        )
     if not (denied_groups or refused or everything):
         return None
-    for group_id, kept in kept_of.items():
-        groups[group_id].topics = kept
-    order = list(dict.fromkeys(group.group_id for group in request.groups))
-    request.groups = [groups[group_id] for group_id in order if group_id not in denied_groups]
+    replace_array(request, "groups", allowed)
 
     def visible(topic: Any) -> bool:
         name = asked.name_of(bytes(topic.topic_id)) if topic.topic_id != ZERO_UUID else topic.name
         return name is not None and permits.topic(Operation.DESCRIBE, name, quiet=True)
 
-    def merge(response: Any) -> Any:
-        answered = {group.group_id: group for group in response.groups}
-        for group_id, group in answered.items():
+    def merge(response: Any) -> Steps:
+        answered = {}
+        for group in response.groups:
+            answered[group.group_id] = group
             if group.error_code == ErrorCode.NONE:
-                if group_id in everything:
+                if group.group_id in everything:
                     group.topics = [topic for topic in group.topics if visible(topic)]
-                group.topics.extend(refused.get(group_id, ()))
-        for group_id in denied_groups:
-            answered[group_id] = make.OffsetFetchResponseGroup(group_id=group_id, error_code=GROUP_DENIED)
-        response.groups = [answered[group_id] for group_id in order if group_id in answered]
+                group.topics.extend(refused.get(group.group_id, ()))
+            if pace.over():
+                yield
+        results = new_array()
+        for group_id in groups:
+            if group_id in denied_groups:
+                results.append(make.OffsetFetchResponseGroup(group_id=group_id, error_code=GROUP_DENIED))
+            elif group_id in answered:
+                results.append(answered[group_id])
+            if pace.over():
+                yield
+        response.groups = results
         return response
 
     return Merged(merge)
+
+
+def _refused_topic(topic: Any, code: ErrorCode) -> Generator[None, None, Any]:
+    make = offset_fetch.Response
+    partitions = yield from made_in_steps(
+        topic.partition_indexes,
+        lambda partition: make.OffsetFetchResponsePartitions(
+            partition_index=partition, committed_offset=-1, metadata="", error_code=code
+        ),
+    )
+    return make.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+
+def _denied_groups(names: Iterable[str], denied: Set[str], make: Any) -> Generator[None, None, list[Any]]:
+    """The results of the denied groups among these names, each once, in their order. :param make: the class of a result."""
+    return made_in_steps(
+        (name for name in dict.fromkeys(names) if name in denied),
+        lambda name: make(group_id=name, error_code=GROUP_DENIED),
+    )
 
 
 def of_describe_groups(asked: Asked) -> VerdictInSteps:
@@ -217,11 +242,7 @@ def of_describe_groups(asked: Asked) -> VerdictInSteps:
     request, permits = asked.request, asked.permits
     denied = yield from permits.denied_in_steps(Operation.DESCRIBE, ResourceType.GROUP, request.groups)
     make = describe_groups.Response.DescribedGroup
-    refused = [
-        make(group_id=group_id, error_code=GROUP_DENIED)
-        for group_id in dict.fromkeys(request.groups)
-        if group_id in denied
-    ]
+    refused = yield from _denied_groups(request.groups, denied, make)
     if not refused:
         return None
     request.groups = [group_id for group_id in request.groups if group_id not in denied]
@@ -238,11 +259,7 @@ def of_consumer_group_describe(asked: Asked) -> VerdictInSteps:
     request, permits = asked.request, asked.permits
     denied = yield from permits.denied_in_steps(Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
     make = consumer_group_describe.Response.DescribedGroup
-    refused = [
-        make(group_id=group_id, error_code=GROUP_DENIED)
-        for group_id in dict.fromkeys(request.group_ids)
-        if group_id in denied
-    ]
+    refused = yield from _denied_groups(request.group_ids, denied, make)
     request.group_ids = [group_id for group_id in request.group_ids if group_id not in denied]
 
     def topics_of(group: Any) -> set[str]:
@@ -273,9 +290,7 @@ def of_delete_groups(asked: Asked) -> VerdictInSteps:
     if not denied:
         return None
     make = delete_groups.Response.DeletableGroupResult
-    refused = [
-        make(group_id=name, error_code=GROUP_DENIED) for name in dict.fromkeys(request.groups_names) if name in denied
-    ]
+    refused = yield from _denied_groups(names, denied, make)
     request.groups_names = [name for name in request.groups_names if name not in denied]
     return Merged(appended("results", refused))
 

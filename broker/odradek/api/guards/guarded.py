@@ -4,16 +4,18 @@ It decides what the client may do, takes from the request what the client may no
 handlers know nothing of access control, as in Kafka, where denied parts of a request are taken out before it is executed.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from odradek._ext.protocol.messages import new_array, replace_array
 from odradek.api.permits import Permits
 from odradek.security.acl import Operation, ResourceType
 from odradek.stepwise import Pace
 
 TopicExists = Callable[[str], bool]
 Merge = Callable[[Any], Any]
+"""Makes the response from the handler's, or the steps that return it."""
 TopicName = Callable[[bytes], str | None]
 """Returns the name of the topic with an id; None if there is none."""
 
@@ -68,9 +70,15 @@ def appended(field: str, refused: list[Any]) -> Merge:
     return merge
 
 
+def merged(merge: Merge, response: Any) -> Generator[None, None, Any]:
+    """The response that a guard makes from the handler's, in steps."""
+    result = merge(response)
+    return (yield from result) if isinstance(result, Generator) else result
+
+
 def made_in_steps(elements: Iterable[Any], make: Callable[[Any], Any]) -> Generator[None, None, list[Any]]:
     """`make(element)` of each element, with a pause after each `RESULTS_A_STEP` of them."""
-    made = []
+    made = new_array()
     pace = Pace(RESULTS_A_STEP)
     for element in elements:
         made.append(make(element))
@@ -83,7 +91,7 @@ def each_in_steps(
     elements: Iterable[Any], steps_of: Callable[[Any], Generator[None, None, Any]]
 ) -> Generator[None, None, list[Any]]:
     """What `steps_of(element)` returns for each element, in steps: for elements that may have very many parts."""
-    made = []
+    made = new_array()
     pace = Pace(RESULTS_A_STEP)
     for element in elements:
         made.append((yield from steps_of(element)))
@@ -112,11 +120,20 @@ def taken_out(
     """
     topics = asked.request.topics
     names = yield from made_in_steps(topics, name_of)
-    decided = (name for name in names if name is not None and decides(name))
-    denied = yield from asked.permits.denied_in_steps(operation, ResourceType.TOPIC, decided)
-    if not denied and None not in names:
+    complete = True
+
+    def decided() -> Iterator[str]:
+        nonlocal complete
+        for name in names:
+            if name is None:
+                complete = False
+            elif decides(name):
+                yield name
+
+    denied = yield from asked.permits.denied_in_steps(operation, ResourceType.TOPIC, decided())
+    if not denied and complete:
         return []
-    kept, refused = [], []
+    kept, refused = new_array(), new_array()
     pace = Pace(RESULTS_A_STEP)
     for topic, name in zip(topics, names, strict=True):
         if name is None:
@@ -127,5 +144,5 @@ def taken_out(
             kept.append(topic)
         if pace.over():
             yield
-    asked.request.topics = kept
+    replace_array(asked.request, "topics", kept)
     return refused

@@ -1,10 +1,11 @@
 """Guards of APIs that name topics: partitions of denied topics are taken out of the request and answered with an error."""
 
 import uuid
-from collections.abc import Container, Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence, Set
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from odradek._ext.protocol.messages import replace_array
 from odradek.api.guards.guarded import (
     Asked,
     Merged,
@@ -117,7 +118,7 @@ def of_delete_records(asked: Asked) -> VerdictInSteps:
         return make.DeleteRecordsTopicResult(name=name, partitions=results)
 
     refused = yield from made_in_steps(partitions, refuse)
-    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    replace_array(request, "topics", [topic for topic in request.topics if topic.name not in denied])
 
     def merge(response: Any) -> Any:
         # A `Deleted` waits for followers with a response of its own.
@@ -140,13 +141,13 @@ def of_create_topics(asked: Asked) -> VerdictInSteps:
     request, permits = asked.request, asked.permits
     repeated = _repeated([topic.name for topic in request.topics])
     names = [topic.name for topic in request.topics if topic.name not in repeated]
-    denied: frozenset[str] = frozenset()
+    denied: Set[str] = frozenset()
     if not permits.cluster(Operation.CREATE, quiet=True):
         denied = yield from permits.denied_in_steps(Operation.CREATE, ResourceType.TOPIC, names)
     hidden = yield from permits.denied_in_steps(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, quiet=True)
     if not denied and not hidden:
         return None
-    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    replace_array(request, "topics", [topic for topic in request.topics if topic.name not in denied])
     make = create_topics.Response.CreatableTopicResult
 
     def merge(response: Any) -> Any:
@@ -247,6 +248,6 @@ def of_create_partitions(asked: Asked) -> VerdictInSteps:
     denied = yield from asked.permits.denied_in_steps(Operation.ALTER, ResourceType.TOPIC, names)
     if not denied:
         return None
-    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    replace_array(request, "topics", [topic for topic in request.topics if topic.name not in denied])
     make = create_partitions.Response.CreatePartitionsTopicResult
     return Merged(appended("results", [make(name=name, error_code=DENIED) for name in sorted(denied)]))

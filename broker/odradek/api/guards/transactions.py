@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from odradek.api.guards.guarded import Asked, Merged, Refused, Verdict, VerdictInSteps
+from odradek.api.guards.guarded import Asked, Merged, Refused, Verdict, VerdictInSteps, made_in_steps
 from odradek.api.guards.refusals import refused_whole
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
@@ -13,6 +13,7 @@ from odradek.protocol.schemas import (
     init_producer_id,
 )
 from odradek.security.acl import Operation, ResourceType
+from odradek.stepwise import Steps
 
 ID_DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 FIRST_OF_BROKERS = 4  # of AddPartitionsToTxn
@@ -35,15 +36,17 @@ def of_find_coordinator(asked: Asked) -> VerdictInSteps:
     if version < FIRST_BATCHED:
         return Refused(find_coordinator.Response(**fields))
     make = find_coordinator.Response.Coordinator
-    refused = {key: make(key=key, **fields) for key in denied}
     request.coordinator_keys = [key for key in keys if key not in denied]
-    if not request.coordinator_keys:
-        return Refused(find_coordinator.Response(coordinators=[refused[key] for key in keys]))
 
-    def merge(response: Any) -> Any:
+    def merge(response: Any) -> Steps:
         found = iter(response.coordinators)
-        response.coordinators = [refused[key] if key in refused else next(found) for key in keys]
+        response.coordinators = yield from made_in_steps(
+            keys, lambda key: make(key=key, **fields) if key in denied else next(found)
+        )
         return response
+
+    if not request.coordinator_keys:
+        return Refused((yield from merge(find_coordinator.Response())))
 
     return Merged(merge)
 
@@ -91,14 +94,17 @@ def of_describe_transactions(asked: Asked) -> VerdictInSteps:
     request.transactional_ids = [name for name in names if name not in denied]
     make = describe_transactions.Response.TransactionState
 
-    def merge(response: Any) -> Any:
+    def merge(response: Any) -> Steps:
         described = iter(response.transaction_states)
-        states = [
-            make(transactional_id=name, error_code=ID_DENIED) if name in denied else next(described) for name in names
-        ]
-        for state in states:
+
+        def state_of(name: str) -> Any:
+            if name in denied:
+                return make(transactional_id=name, error_code=ID_DENIED)
+            state = next(described)
             state.topics = [topic for topic in state.topics if permits.topic(Operation.DESCRIBE, topic.topic)]
-        response.transaction_states = states
+            return state
+
+        response.transaction_states = yield from made_in_steps(names, state_of)
         return response
 
     return Merged(merge)
