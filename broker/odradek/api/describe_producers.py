@@ -12,19 +12,23 @@ from odradek.api.partition_lookup import leader_state
 from odradek.controller.topic_names import why_illegal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_producers
-from odradek.stepwise import Steps
+from odradek.stepwise import Pace, Steps
 
 Response = describe_producers.Response
 NO_EPOCH = -1
 MAX_PRODUCERS = 100_000
+STEP = 1_000
 
 
 def handle(request: Any, call: Call) -> Steps:
     """Describe each partition independently, one per step."""
     topics = []
     room = MAX_PRODUCERS
+    pace = Pace(STEP)
     for topic in request.topics:
         partitions = []
+        if pace.over():
+            yield
         for partition in topic.partition_indexes:
             answer = _partition(topic.name, partition, call) if room > 0 else _refused(partition)
             room -= len(answer.active_producers)

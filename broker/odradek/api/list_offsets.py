@@ -55,6 +55,8 @@ def handle(request: Any, call: Call) -> Steps:
     counts: Counter[tuple[str, int]] = Counter()
     counting = Pace(COUNTED_A_STEP)
     for topic in request.topics:
+        if counting.over():
+            yield
         for partition in topic.partitions:
             counts[topic.name, partition.partition_index] += 1
             if counting.over():

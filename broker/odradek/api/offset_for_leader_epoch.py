@@ -30,6 +30,8 @@ def handle(request: Any, call: Call) -> Steps:
     pace = Pace(STEP)
     for topic in request.topics:
         partitions = []
+        if pace.over():
+            yield
         for partition in topic.partitions:
             if pace.over():
                 yield
