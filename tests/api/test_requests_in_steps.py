@@ -19,11 +19,9 @@ from tests.controller.mortal_cluster import single_broker
 MANY = 5_000
 READ_A_STEP = 1_000
 CONVERTED_AT_ONCE = {
-    19: "a request has at most 30,000 elements; to convert one takes a microsecond",
     20: "a request has at most 10,000 names; to convert one takes a microsecond",
     32: "a request has at most 10,000 resources; to convert one takes a microsecond",
     33: "a request has at most 10,000 resources; to count one takes a microsecond",
-    37: "a request has at most 30,000 elements; to convert one takes a microsecond",
     44: "a request has at most 10,000 resources; to count one takes a microsecond",
     50: "a request has at most 10,000 users; to count one takes a microsecond",
 }

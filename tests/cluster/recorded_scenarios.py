@@ -479,7 +479,7 @@ def controlled_shutdown_without_other_replicas(run: Run) -> None:
 
 @scenario
 def a_broker_that_shuts_down_may_not_join(run: Run) -> None:
-    """Another rule than Kafka's, if the leader shuts down (decision 28); `tests/controller/cluster/test_in_sync.py` tests it."""
+    """If the leader shuts down, the rule differs from Kafka's (decision 28; `tests/controller/cluster/test_in_sync.py`)."""
     run.step("created", lambda: create(run, "a", {0: [A, B]}))
     run.step("shrinks", lambda: propose(run, A, "a", [A]))
     run.step("the follower shuts down", lambda: shut_down(run, B))

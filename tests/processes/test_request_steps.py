@@ -92,6 +92,19 @@ def test_the_steps_for_a_client_that_has_disconnected_are_dropped():
     assert done == [0]
 
 
+def test_a_client_can_disconnect_after_the_last_step_and_before_the_answer():
+    """The answer then waits for something else, such as an append."""
+    request, done = Request(), []
+
+    def steps():
+        yield
+        done.append(True)
+
+    run(request, steps(), lambda: bool(done))
+    request.gone()
+    assert request.statuses == [int(Status.FAILED)]
+
+
 def test_a_step_that_fails_closes_the_connection_of_its_client(caplog):
     request = Request()
 

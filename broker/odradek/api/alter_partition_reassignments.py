@@ -24,7 +24,7 @@ Response = alter_partition_reassignments.Response
 def handle(request: Any, call: CoordinatorCall) -> Steps:
     """Handle each partition independently, a few topics per step."""
     if call.view.cluster is not None:
-        return _in_cluster(request, call, call.view.cluster)
+        return (yield from _in_cluster(request, call, call.view.cluster))
     alive = {broker.id for broker in call.view.controller.brokers()}
     topics = call.view.controller.image.topics
     response = Response(error_message=None)
@@ -45,7 +45,7 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     return response
 
 
-def _in_cluster(request: Any, call: CoordinatorCall, cluster: ClusterAdmin) -> Any:
+def _in_cluster(request: Any, call: CoordinatorCall, cluster: ClusterAdmin) -> Steps:
     factor_may_change = call.version < WITH_FACTOR_CHANGE or bool(request.allow_replication_factor_change)
     response = Response(error_message=None)
     if call.version >= WITH_FACTOR_CHANGE:
@@ -56,11 +56,14 @@ def _in_cluster(request: Any, call: CoordinatorCall, cluster: ClusterAdmin) -> A
         for partition in topic.partitions
     ]
     try:
-        answers = iter(cluster.alter_reassignments(requests, factor_may_change))
+        answers = iter((yield from cluster.alter_reassignments_in_steps(requests, factor_may_change)))
     except NotController as error:
         response.error_code, response.error_message = ErrorCode.NOT_CONTROLLER, str(error)
         return response
+    pace = Pace(STEP)
     for topic in request.topics:
+        if pace.over(1 + len(topic.partitions)):
+            yield
         result = Response.ReassignableTopicResponse(name=topic.name)
         for partition in topic.partitions:
             code, message = next(answers)

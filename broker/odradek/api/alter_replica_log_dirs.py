@@ -27,6 +27,8 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     of_topic: dict[str, list[Any]] = {}
     pace = Pace(STEP)
     for directory in request.dirs:
+        if pace.over():
+            yield
         for topic in directory.topics:
             results = of_topic.setdefault(topic.name, [])
             if pace.over():
@@ -36,12 +38,12 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
                     yield
                 code = _outcome(directory.path, topic.name, partition, call)
                 results.append(Response.AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=code))
-    return Response(
-        results=[
-            Response.AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
-            for name, partitions in of_topic.items()
-        ]
-    )
+    response = Response()
+    for name, partitions in of_topic.items():
+        response.results.append(Response.AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions))
+        if pace.over():
+            yield
+    return response
 
 
 def _outcome(path: str, topic: str, partition: int, call: CoordinatorCall) -> ErrorCode:

@@ -14,18 +14,14 @@ from odradek.stepwise import Steps
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
     """Add partitions, or only validate the request, in steps; each topic succeeds or fails independently."""
-    additions = [
-        NewPartitions(
-            topic.name,
-            topic.count,
-            None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments],
-        )
-        for topic in request.topics
-    ]
     results: list[Any] = []
-    for part in in_steps(additions, cost=lambda addition: max(addition.count, 1)):
-        if results:
+    begun = False
+    for part in in_steps(request.topics, _addition, lambda addition: max(addition.count, 1)):
+        if begun or not part:
             yield
+        if not part:
+            continue
+        begun = True
         outcomes = yield from call.view.controller.create_partitions_in_steps(
             part, bool(request.validate_only), call.charge
         )
@@ -36,3 +32,11 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
             for outcome in outcomes
         ]
     return create_partitions.Response(results=results)
+
+
+def _addition(topic: Any) -> NewPartitions:
+    return NewPartitions(
+        topic.name,
+        topic.count,
+        None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments],
+    )

@@ -23,25 +23,31 @@ Result = create_topics.Response.CreatableTopicResult
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
     """Create the topics, or only validate the request, in steps."""
-    new_topics = [
-        NewTopic(
-            topic.name,
-            topic.num_partitions,
-            topic.replication_factor,
-            [(assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments],
-            [(setting.name, setting.value) for setting in topic.configs],
-        )
-        for topic in request.topics
-    ]
     topics: list[Any] = []
-    for part in in_steps(new_topics, cost=lambda topic: max(topic.num_partitions, len(topic.assignments), 1)):
-        if topics:
+    begun = False
+    for part in in_steps(
+        request.topics, _new_topic, lambda topic: max(topic.num_partitions, len(topic.assignments), 1)
+    ):
+        if begun or not part:
             yield
+        if not part:
+            continue
+        begun = True
         outcomes = yield from call.view.controller.create_topics_in_steps(
             part, bool(request.validate_only), call.charge
         )
         topics += [_result(outcome, request, call) for outcome in outcomes]
     return create_topics.Response(topics=topics)
+
+
+def _new_topic(topic: Any) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        [(assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments],
+        [(setting.name, setting.value) for setting in topic.configs],
+    )
 
 
 def _result(outcome: Outcome, request: Any, call: CoordinatorCall) -> Any:

@@ -90,12 +90,16 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     make = delete_records.Response
     offsets: dict[tuple[str, int], int] = {}
     pace = Pace(READ_A_STEP)
+    of_topic: dict[str, list[Any]] = {}
     for topic in request.topics:
+        if pace.over():
+            yield
+        if topic.partitions:
+            of_topic.setdefault(topic.name, [])
         for partition in topic.partitions:
             offsets[topic.name, partition.partition_index] = partition.offset
             if pace.over():
                 yield
-    of_topic: dict[str, list[Any]] = {name: [] for name, _ in offsets}
     awaited: dict[int, Awaited] = {}
     places = list(offsets.items())
     for first in range(0, len(places), STEP):
@@ -108,11 +112,11 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
             of_topic[name].append(result)
             if call.view.config.clustered and code == ErrorCode.NONE:
                 _await_followers(name, result, offsets[name, partition], awaited, call)
-    response = make(
-        topics=[
-            make.DeleteRecordsTopicResult(name=name, partitions=partitions) for name, partitions in of_topic.items()
-        ]
-    )
+    response = make()
+    for name, partitions in of_topic.items():
+        response.topics.append(make.DeleteRecordsTopicResult(name=name, partitions=partitions))
+        if pace.over():
+            yield
     return Deleted(response, max(request.timeout_ms, 0) / 1000, awaited) if awaited else response
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.topic_steps import in_steps
+from odradek.api.topic_steps import READ_PER_STEP, in_steps
 from odradek.controller.image import Topic
 from odradek.controller.outcomes import Outcome
 from odradek.protocol.errors import ErrorCode
@@ -30,17 +30,23 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
         fields = [(topic.name, topic.topic_id) for topic in request.topics]
         topics = [_name_or_id(name, topic_id) for name, topic_id in fields]
     image = call.view.controller.image
-    deletions = [
-        _Deletion(_name_of(topic, image.by_id), number, topic)
-        for number, topic in enumerate(topics)
-        if topic is not None
-    ]
+
+    def deletion_of(numbered: tuple[int, str | uuid.UUID]) -> _Deletion:
+        return _Deletion(_name_of(numbered[1], image.by_id), *numbered)
+
+    numbered = [(number, topic) for number, topic in enumerate(topics) if topic is not None]
     outcomes: dict[int, Outcome] = {}
-    for part in in_steps(deletions, cost=lambda deletion: _partitions_of(image.topics.get(deletion.name))):
-        if outcomes:
+    begun = False
+    for part in in_steps(numbered, deletion_of, lambda deletion: _partitions_of(image.topics.get(deletion.name))):
+        if begun or not part:
             yield
+        if not part:
+            continue
+        begun = True
         results = call.view.controller.delete_topics([deletion.topic for deletion in part], call.charge)
         outcomes.update({deletion.number: outcome for deletion, outcome in zip(part, results, strict=True)})
+    if len(topics) > READ_PER_STEP:
+        yield
     return delete_topics.Response(
         responses=[
             _refused(name, topic_id) if topic is None else _result(outcomes[number], topic, call.version)

@@ -29,6 +29,8 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
         requested = set()
         pace = Pace(READ_A_STEP)
         for topic in request.topics:
+            if pace.over():
+                yield
             for partition in topic.partitions:
                 requested.add((topic.topic, partition))
                 if pace.over():

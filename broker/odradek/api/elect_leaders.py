@@ -5,14 +5,16 @@ cluster, the controller elects.
 """
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.protocol.messages import new_array
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.controller.cluster.admin import ClusterAdmin
+from odradek.controller.cluster.admin import ClusterAdmin, ElectionResult
 from odradek.controller.controller import NotController
+from odradek.controller.store_errors import code_of
+from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import elect_leaders
 from odradek.stepwise import Pace, Steps
@@ -22,6 +24,9 @@ PREFERRED, UNCLEAN = 0, 1
 FIRST_WITH_TYPE = 1
 STEP = 200
 Response = elect_leaders.Response
+NOT_REPORTED = frozenset({ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""The results that the response to a request for all partitions does not contain; a partition may have been deleted since the
+request began."""
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
@@ -52,15 +57,26 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
 
 
 def _in_cluster(request: Any, election_type: int, cluster: ClusterAdmin) -> Steps:
+    """If a part fails that is not the first one, its error is that of its partitions: the leaders of others are elected."""
     topics: dict[str, Any] = {}
-    for number, partitions in enumerate(_parts(request)):
+    try:
+        parts = _parts(request, cluster)
+    except NotController:
+        return Response(error_code=ErrorCode.NOT_CONTROLLER)
+    for number, partitions in enumerate(parts):
         if number:
             yield
         try:
             results = cluster.elect_leaders(partitions, election_type)
-        except NotController:
-            return Response(error_code=ErrorCode.NOT_CONTROLLER)
+        except (NotController, StoreError) as error:
+            if not number and isinstance(error, StoreError):
+                raise
+            if not number:
+                return Response(error_code=ErrorCode.NOT_CONTROLLER)
+            results = [ElectionResult(*place, code_of(error), str(error)) for place in partitions]
         for result in results:
+            if request.topic_partitions is None and result.code in NOT_REPORTED:
+                continue
             topic = topics.get(result.topic)
             if topic is None:
                 topic = topics[result.topic] = Response.ReplicaElectionResult(topic=result.topic)
@@ -72,16 +88,15 @@ def _in_cluster(request: Any, election_type: int, cluster: ClusterAdmin) -> Step
     return Response(replica_election_results=list(topics.values()))
 
 
-def _parts(request: Any) -> Iterator[list[tuple[str, int]] | None]:
-    """The partitions of a request, some at a time; None for all partitions of the cluster."""
-    if request.topic_partitions is None:
-        yield None
-        return
-    places = ((topic.topic, partition) for topic in request.topic_partitions for partition in topic.partitions)
-    part = list(islice(places, STEP))
-    yield part
-    while part := list(islice(places, STEP)):
-        yield part
+def _parts(request: Any, cluster: ClusterAdmin) -> Iterator[list[tuple[str, int]]]:
+    """The partitions of a request, some at a time. Raises NotController."""
+    places = (
+        iter(cluster.partitions())
+        if request.topic_partitions is None
+        else ((topic.topic, partition) for topic in request.topic_partitions for partition in topic.partitions)
+    )
+    first = list(islice(places, STEP))  # the first part may be empty
+    return chain([first], iter(lambda: list(islice(places, STEP)), []))
 
 
 def _all_refused(request: Any, code: ErrorCode, message: str) -> Steps:

@@ -1,9 +1,12 @@
 """Divides the topic changes of one request into steps, so that other requests have their turn in the controller thread."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
+
+from odradek.stepwise import Pace
 
 PARTITIONS_PER_STEP = 50
+READ_PER_STEP = 500
 
 
 class TopicChange(Protocol):
@@ -17,15 +20,22 @@ class TopicChange(Protocol):
 AnyChange = TypeVar("AnyChange", bound=TopicChange)
 
 
-def in_steps(changes: Sequence[AnyChange], cost: Callable[[AnyChange], int]) -> Iterator[list[AnyChange]]:
-    """The changes in parts of about PARTITIONS_PER_STEP partitions each. Changes of one topic stay together, because the
-    controller refuses topics that are named more than once.
+def in_steps(
+    elements: Iterable[Any], change_of: Callable[[Any], AnyChange], cost: Callable[[AnyChange], int]
+) -> Iterator[list[AnyChange]]:
+    """The changes in parts of about PARTITIONS_PER_STEP partitions, also empty ones: the caller pauses after each part. Changes
+    of one topic stay together, because the controller refuses topics that are named more than once.
 
+    :param elements: of the request. :param change_of: returns the change of an element.
     :param cost: returns the cost of a change, in partitions.
     """
     of_name: dict[str, list[AnyChange]] = {}
-    for change in changes:
+    pace = Pace(READ_PER_STEP)
+    for element in elements:
+        change = change_of(element)
         of_name.setdefault(change.name, []).append(change)
+        if pace.over():
+            yield []
     part: list[AnyChange] = []
     size = 0
     for same in of_name.values():

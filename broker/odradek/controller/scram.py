@@ -30,8 +30,8 @@ from odradek.security.sasl.scram_credential import (
 
 log = logging.getLogger("odradek.controller")
 
-STEP = 200
-"""The number of users that `described` reads in one step."""
+STEP = 50
+"""The number of users whose credentials one step reads, each in a round trip to the store."""
 SECRET_BYTES = 32
 
 
@@ -157,7 +157,7 @@ def alter(
     failed: Callable[[StoreError | NotController], AlterationError],
 ) -> Generator[None, None, list[tuple[str, AlterationError | None]]]:
     """Change credentials; for each user either all changes or none. Returns (user, error) for each change, as Kafka does; a
-    user with an error occurs once. Yields between two users.
+    user with an error occurs once. Yields after every `STEP` checks, and between two users.
 
     :param failed: the error of a user whose change failed. :raises StoreError: before the first change.
     """
@@ -165,7 +165,9 @@ def alter(
     changes: dict[str, list[Change]] = {}
     entries: list[Deletion | Upsertion] = [*deletions, *upsertions]
     counts = Counter((entry.user, entry.mechanism) for entry in entries)
-    for entry in entries:
+    for number, entry in enumerate(entries):
+        if number % STEP == STEP - 1:
+            yield
         error = _error_of(store, entry, counts[entry.user, entry.mechanism])
         if error is not None:
             errors.setdefault(entry.user, error)

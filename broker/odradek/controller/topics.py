@@ -29,6 +29,8 @@ SPARE_BYTES = 2048
 """More than a request that creates a topic needs besides the settings and the replicas: paths, operations, the ids."""
 PARTITION_BYTES, REPLICA_BYTES = 16, 11
 """The most that a partition and each of its replicas need in the node of a topic."""
+MOST_TEXT = 4_000
+"""The maximum length of an error message."""
 MOST_LISTED = 20
 """The maximum number of partitions in an error message."""
 
@@ -37,6 +39,10 @@ class Refusal(Exception):
     """A refused request: Kafka's error code and a message with the error and what is allowed."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
+        if (
+            len(message) > MOST_TEXT
+        ):  # a request may name ten thousand wrong settings; a response has room for 32,767 bytes
+            message = message[:MOST_TEXT] + " ..."
         super().__init__(message)
         self.code = code
         self.message = message

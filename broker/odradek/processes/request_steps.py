@@ -41,7 +41,7 @@ class RequestSteps:
 
         def gone() -> None:
             work.fail()
-            if queue[0] is not work and work in queue:  # the first one ends with its next step
+            if work in queue and queue[0] is not work:  # the first one ends with its next step
                 queue.remove(work)
 
         request.when_gone(gone)

@@ -221,7 +221,8 @@ class Cluster:
         return self
 
     def settle(self):
-        self.controller.process()
+        while self.controller.process():
+            pass
 
     def expire(self):
         """The session of the controller expires, and the controller does not notice. Returns the controller."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from odradek.api.guards.guarded import Asked, Refused, VerdictInSteps, each_in_steps, made_in_steps
-from odradek.api.permits import MESSAGES
+from odradek.api.permits import MESSAGES, NAMES_A_STEP
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import (
@@ -26,7 +26,7 @@ from odradek.protocol.schemas import (
     txn_offset_commit,
     write_txn_markers,
 )
-from odradek.stepwise import Steps
+from odradek.stepwise import Pace, Steps
 
 
 def refused_whole(api_key: int, asked: Asked, code: ErrorCode) -> VerdictInSteps:
@@ -97,8 +97,14 @@ def _alter_client_quotas(request: Any, version: int, code: ErrorCode) -> Steps:
 
 def _alter_replica_log_dirs(request: Any, version: int, code: ErrorCode) -> Steps:
     make = alter_replica_log_dirs.Response
+    named: list[Any] = []
+    pace = Pace(NAMES_A_STEP)
+    for directory in request.dirs:
+        named += directory.topics
+        if pace.over():
+            yield
     topics = yield from _of_parts(
-        (topic for directory in request.dirs for topic in directory.topics),
+        named,
         "partitions",
         lambda partition: make.AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=code),
         lambda topic, partitions: make.AlterReplicaLogDirTopicResult(topic_name=topic.name, partitions=partitions),

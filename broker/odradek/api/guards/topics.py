@@ -13,6 +13,7 @@ from odradek.api.guards.guarded import (
     Verdict,
     VerdictInSteps,
     appended,
+    each_in_steps,
     made_in_steps,
     taken_out,
 )
@@ -31,7 +32,7 @@ from odradek.protocol.schemas import (
     offset_for_leader_epoch,
 )
 from odradek.security.acl import Operation, ResourceType
-from odradek.stepwise import Pace
+from odradek.stepwise import Pace, Steps
 
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 NO_OFFSET = -1
@@ -106,19 +107,31 @@ def of_delete_records(asked: Asked) -> VerdictInSteps:
         return None
     make = delete_records.Response
     partitions: dict[str, dict[int, None]] = {name: {} for name in sorted(denied)}
+    pace = Pace(NAMES_A_STEP)
+    kept: list[Any] = []
     for topic in request.topics:
-        if topic.name in denied:
-            partitions[topic.name].update(dict.fromkeys(one.partition_index for one in topic.partitions))
+        if pace.over():
+            yield
+        if topic.name not in denied:
+            kept.append(topic)
+            continue
+        of_topic = partitions[topic.name]
+        for partition in topic.partitions:
+            of_topic[partition.partition_index] = None
+            if pace.over():
+                yield
 
-    def refuse(name: str) -> Any:
-        results = [
-            make.DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_OFFSET, error_code=DENIED)
-            for index in partitions[name]
-        ]
+    def refuse(name: str) -> Steps:
+        results = yield from made_in_steps(
+            partitions[name],
+            lambda index: make.DeleteRecordsPartitionResult(
+                partition_index=index, low_watermark=NO_OFFSET, error_code=DENIED
+            ),
+        )
         return make.DeleteRecordsTopicResult(name=name, partitions=results)
 
-    refused = yield from made_in_steps(partitions, refuse)
-    replace_array(request, "topics", [topic for topic in request.topics if topic.name not in denied])
+    refused = yield from each_in_steps(partitions, refuse)
+    replace_array(request, "topics", kept)
 
     def merge(response: Any) -> Any:
         # A `Deleted` waits for followers with a response of its own.

@@ -7,7 +7,7 @@ Every method reports NOT_CONTROLLER if this broker is not the controller or lose
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, TypeVar
 
 from odradek.config.broker_config import BrokerConfig
@@ -25,7 +25,6 @@ from odradek.controller.cluster import (
 from odradek.controller.cluster.cluster_controller import ClusterController
 from odradek.controller.cluster.context import ControllerContext, Partition
 from odradek.controller.cluster.effects import Create, Group, Read, Set, Steps, Write
-from odradek.controller.cluster.partition_states import UncleanElections
 from odradek.controller.controller import NotController
 from odradek.controller.image import ClusterImage, Topic
 from odradek.controller.outcomes import Charge, Outcome, Request, charge_deletions, free_of_charge, plan_each
@@ -41,6 +40,8 @@ from odradek.protocol.errors import ErrorCode
 Result = TypeVar("Result")
 
 NOT_CONTROLLER = "This broker is not the controller."
+REASSIGNED_A_STEP = 1_000
+"""The number of reassignments that one step plans; each step writes the nodes of its topics as a whole."""
 
 
 class Reassignment(NamedTuple):
@@ -84,9 +85,6 @@ class ClusterAdmin:
             raise NotController(NOT_CONTROLLER)
         return self._controller.context
 
-    def _unclean(self) -> UncleanElections:
-        return self._controller.unclean_elections()
-
     @property
     def active(self) -> bool:
         """Whether this broker is the controller, as far as it knows."""
@@ -102,7 +100,11 @@ class ClusterAdmin:
     def create_topics(
         self, requests: Sequence[NewTopic], validate_only: bool = False, charge: Charge = free_of_charge
     ) -> list[Outcome]:
-        """Create topics independently of each other; one outcome for each distinct name, in the order of the requests."""
+        """Create topics independently of each other; one outcome for each distinct name, in the order of the requests.
+
+        The topics exist when this returns. Later steps of the controller, or a successor, create their partitions, see
+        `topic_events.begin_partitions`.
+        """
 
         def make_plan(request: NewTopic, image: ClusterImage, brokers: list[Broker]) -> Plan:
             plan = plans.plan_topic(request, image, self._config, brokers, self._rng, any_broker=True)
@@ -143,7 +145,7 @@ class ClusterAdmin:
             image = image_of(context, [request.name for request in requests])
             accepted, outcomes = plan_each(requests, make_plan, image, live_brokers(context), charge)
             if accepted and not validate_only:
-                refused = self._controller.run(carry_out(context, accepted, self._unclean()))
+                refused = self._controller.run(carry_out(context, accepted))
                 for name, error in refused.items():
                     outcomes[name] = Outcome(name, *code_of_topic(error))
         except (NotController, StoreError) as error:
@@ -191,6 +193,24 @@ class ClusterAdmin:
 
     # -- leaders and replicas -------------------------------------------------------------------------------------
 
+    def alter_reassignments_in_steps(
+        self, requests: Sequence[Reassignment], factor_may_change: bool = True
+    ) -> Generator[None, None, list[tuple[ErrorCode, str | None]]]:
+        """`alter_reassignments` in steps. Raises NotController, StoreError only in the first one; an error of a later one is
+        the answer to each of its requests."""
+        answers: list[tuple[ErrorCode, str | None]] = []
+        for first in range(0, len(requests), REASSIGNED_A_STEP):
+            part = requests[first : first + REASSIGNED_A_STEP]
+            if first:
+                yield
+            try:
+                answers += self.alter_reassignments(part, factor_may_change)
+            except (NotController, StoreError) as error:
+                if not first:
+                    raise
+                answers += [code_of_topic(error)] * len(part)
+        return answers
+
     def alter_reassignments(
         self, requests: Sequence[Reassignment], factor_may_change: bool = True
     ) -> list[tuple[ErrorCode, str | None]]:
@@ -226,21 +246,17 @@ class ClusterAdmin:
             for partition in reassignment.in_progress(self._context())
         ]
 
-    def elect_leaders(self, partitions: Sequence[tuple[str, int]] | None, election_type: int) -> list[ElectionResult]:
-        """Elect leaders, see `leadership.elect`. Raises NotController, StoreError.
+    def partitions(self) -> list[tuple[str, int]]:
+        """The topic and the index of each partition. Raises NotController."""
+        return [(partition.topic.name, partition.index) for partition in self._context().partitions()]
 
-        :param partitions: None for all partitions; then those that need no election are not in the result.
-        """
+    def elect_leaders(self, partitions: Sequence[tuple[str, int]], election_type: int) -> list[ElectionResult]:
+        """Elect leaders, see `leadership.elect`. Raises NotController, StoreError."""
         context = self._context()
-        named = list(partitions or ())
-        if partitions is None:
-            named = [(partition.topic.name, partition.index) for partition in context.partitions()]
-        found = [context.find(*key) for key in named]
+        found = [context.find(*key) for key in partitions]
         codes = self._controller.run(leadership.elect(context, found, election_type))
         return [
-            ElectionResult(*key, code, leadership.message_of(code))
-            for key, code in zip(named, codes, strict=True)
-            if partitions is not None or code != ErrorCode.ELECTION_NOT_NEEDED
+            ElectionResult(*key, code, leadership.message_of(code)) for key, code in zip(partitions, codes, strict=True)
         ]
 
     # -- requests of brokers --------------------------------------------------------------------------------------
@@ -316,9 +332,7 @@ def image_of(context: ControllerContext, names: Sequence[str]) -> ClusterImage:
     return image
 
 
-def carry_out(
-    context: ControllerContext, accepted: Sequence[Plan], unclean: UncleanElections
-) -> Steps[dict[str, Refused]]:
+def carry_out(context: ControllerContext, accepted: Sequence[Plan]) -> Steps[dict[str, Refused]]:
     """Write planned topics and partitions and begin them; returns the errors of those that could not be written."""
     new = [plan.topic.name for plan in accepted if plan.replaces is None]
     configs = yield Read([znodes.topic_config_path(name) for name in new])
@@ -330,10 +344,10 @@ def carry_out(
         if isinstance(result, Refused)
     }  # fmt: skip
     if new:
-        yield from topic_events.topics_changed(context, unclean)
+        yield from topic_events.topics_changed(context)
     for plan in accepted:
         if plan.replaces is not None and plan.topic.name not in refused:
-            yield from topic_events.topic_changed(context, plan.topic.name, unclean)
+            yield from topic_events.topic_changed(context, plan.topic.name)
     return refused
 
 

@@ -65,14 +65,14 @@ class ClientRequests:
     def create_topics_in_steps(
         self, requests: Sequence[NewTopic], validate_only: bool = False, charge: Charge = free_of_charge
     ) -> OutcomesInSteps:
-        """See `ClusterAdmin.create_topics`; in one step: the brokers open the partitions."""
+        """See `ClusterAdmin.create_topics`; in one step: the controller creates most partitions in later ones."""
         return self._changed(self._admin.create_topics(requests, validate_only, charge))
         yield
 
     def create_partitions_in_steps(
         self, requests: Sequence[NewPartitions], validate_only: bool = False, charge: Charge = free_of_charge
     ) -> OutcomesInSteps:
-        """See `ClusterAdmin.create_partitions`; in one step: the brokers open the partitions."""
+        """See `ClusterAdmin.create_partitions`; in one step: the controller creates most partitions in later ones."""
         return self._changed(self._admin.create_partitions(requests, validate_only, charge))
         yield
 

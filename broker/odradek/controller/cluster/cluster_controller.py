@@ -117,6 +117,7 @@ class ClusterController:
         self._seen_epoch = seen_epoch
         self._epoch_attempts = 0  # how often the epoch of this reign was raised
         self._queue: deque[_Changed | _Answered] = deque()  # thread-safe: append and popleft
+        self._later: deque[Steps[Any]] = deque()  # of this reign
         self._executor: Executor | None = None
         self._reign: Reign | None = None
         self.context: ControllerContext | None = None
@@ -216,6 +217,7 @@ class ClusterController:
             )
             self._executor.close()
         self._executor = self._reign = self.context = None
+        self._later.clear()
         self.controller_id = NO_CONTROLLER
 
     def _begin(self, reign: Reign) -> None:
@@ -234,8 +236,14 @@ class ClusterController:
         def on_answer(outgoing: Outgoing, response: Any) -> None:
             self._post(_Answered(executor, outgoing, response))
 
-        executor = self.executor_type(self._store, self._channels, reign.epoch_version, on_event, on_answer)
+        executor = self.executor_type(
+            self._store, self._channels, reign.epoch_version, on_event, on_answer, self._continue_later
+        )
         return executor
+
+    def _continue_later(self, steps: Steps[Any]) -> None:
+        self._later.append(steps)
+        self._wake()
 
     def unclean_elections(self) -> UncleanElections:
         """Which topics allow unclean elections now."""
@@ -250,11 +258,18 @@ class ClusterController:
         self._queue.append(entry)
         self._wake()
 
-    def process(self) -> None:
-        """Execute all queued events, also those that they cause. Raises StoreError if the store is not available."""
+    def process(self) -> bool:
+        """Execute all queued events, also those that they cause, then one machine of `Later`. If more of them wait, `wake` is
+        called, so that other work of the thread has its turn. Returns whether there is more to do. Raises StoreError if the
+        store is not available."""
         with self._or_again():
             while self._queue:
                 self._process(self._queue.popleft())
+            if self._later:
+                self._run(self._later.popleft())
+        if self._later:
+            self._wake()
+        return bool(self._later or self._queue)
 
     def _process(self, entry: _Changed | _Answered) -> None:
         if isinstance(entry, _Changed) and entry.executor is None:
@@ -313,6 +328,7 @@ class ClusterController:
             )
             self._executor.close()
         self._executor = self.context = None
+        self._later.clear()
         self.controller_id = NO_CONTROLLER
         self._again(RETRY_S)
 
@@ -323,7 +339,7 @@ class ClusterController:
         deletion_enabled = self._settings().deletion_enabled
         machines: dict[str, Callable[[], Steps[Any]]] = {
             znodes.BROKER_IDS: partial(broker_events.brokers_changed, context, unclean),
-            znodes.TOPICS: partial(topic_events.topics_changed, context, unclean),
+            znodes.TOPICS: partial(topic_events.topics_changed, context),
             znodes.DELETE_TOPICS: partial(deletion.deletions_requested, context, deletion_enabled),
             in_sync.ISR_CHANGES: partial(in_sync.in_sync_changes_reported, context),
             log_dirs.LOG_DIR_EVENTS: partial(log_dirs.events_reported, context),
@@ -337,7 +353,7 @@ class ClusterController:
         if parent == znodes.BROKER_IDS:
             return broker_events.brokers_changed(context, unclean)
         if parent == znodes.TOPICS:
-            return topic_events.topic_changed(context, name, unclean)
+            return topic_events.topic_changed(context, name)
         return None
 
     def _answered(self, answered: _Answered) -> Steps[Any] | None:

@@ -5,6 +5,7 @@ use it. A controller that resigns discards its context, and its successor reads 
 """
 
 import uuid
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -52,13 +53,15 @@ class LiveBroker(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Topic:
-    """A topic. ``version``: the version of its node. ``deletion_started``: its partitions are already taken offline."""
+    """A topic. ``version``: the version of its node. ``deletion_started``: its partitions are already taken offline.
+    ``deletion_continues``: a later step continues its deletion."""
 
     name: str
     topic_id: uuid.UUID | None
     version: int = 0
     partitions: dict[int, "Partition"] = field(default_factory=dict)
     deletion_started: bool = False
+    deletion_continues: bool = False
 
     @property
     def id_bytes(self) -> bytes:
@@ -141,6 +144,8 @@ class ControllerContext:
     :ivar reassigning: the partitions with a reassignment in progress.
     :ivar unclean_elections: the number of unclean elections of this controller.
     :ivar deleted: the number of topics that were removed from this context.
+    :ivar beginning: by topic, the partitions that are to be created in later steps; see `topic_events.begin_partitions`.
+    :ivar unannounced: the partitions that clients must not see yet, because others of their topic are in `beginning`.
     :ivar deleting: names of the topics that are queued for deletion; ``ineligible``: those that must wait.
     """
 
@@ -159,6 +164,8 @@ class ControllerContext:
         self.reassigning: set[Partition] = set()
         self.unclean_elections = 0
         self.deleted = 0
+        self.beginning: dict[Topic, deque[Partition]] = {}
+        self.unannounced: set[Partition] = set()
         self.deleting: set[str] = set()
         self.ineligible: set[str] = set()
 
@@ -240,10 +247,20 @@ class ControllerContext:
         self.deleted += 1
         if topic.topic_id is not None and self.by_id.get(topic.topic_id) is topic:
             del self.by_id[topic.topic_id]
+        self.stop_beginning(topic)
         removed = set(topic.partitions.values())
         self.reassigning -= removed
         for broker_id in list(self.offline_dirs):
             self.offline_dirs[broker_id] -= removed
+
+    def stop_beginning(self, topic: Topic) -> None:
+        """Create no more partitions of a topic: it is deleted."""
+        if self.beginning.pop(topic, None) is not None:
+            self.unannounced.difference_update(topic.partitions.values())
+
+    def contains(self, partition: Partition) -> bool:
+        """Whether the partition exists, and its topic is not queued for deletion."""
+        return self.topics.get(partition.topic.name) is partition.topic and not self.is_deleting(partition)
 
     def set_assignment(self, partition: Partition, replicas: list[int], adding: list[int], removing: list[int]) -> None:
         """Replace the assignment of a partition in memory; replicas that are new to it begin in NON_EXISTENT."""

@@ -5,11 +5,22 @@ with a reassignment in progress, waits (``ControllerContext.ineligible``).
 """
 
 import logging
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
 from odradek.controller.cluster import partition_states, replica_states
 from odradek.controller.cluster.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus, Topic
-from odradek.controller.cluster.effects import Children, Delete, Group, Read, Send, Steps, Write
+from odradek.controller.cluster.effects import (
+    PARTITIONS_A_STEP,
+    Children,
+    Delete,
+    Group,
+    Later,
+    Read,
+    Send,
+    Steps,
+    Write,
+)
 from odradek.controller.cluster.requests import RequestBatch
 from odradek.metadata import znodes
 
@@ -17,6 +28,7 @@ log = logging.getLogger("odradek.controller")
 
 STARTED, SUCCESSFUL = ReplicaStatus.DELETION_STARTED, ReplicaStatus.DELETION_SUCCESSFUL
 INELIGIBLE, REPLICA_OFFLINE = ReplicaStatus.DELETION_INELIGIBLE, ReplicaStatus.OFFLINE
+STOPPABLE = frozenset({ReplicaStatus.NEW, ReplicaStatus.ONLINE, REPLICA_OFFLINE})
 
 
 def deletions_requested(context: ControllerContext, enabled: bool) -> Steps[None]:
@@ -42,6 +54,7 @@ def queue(context: ControllerContext, names: Iterable[str]) -> None:
     """Queue topics; those with a reassignment in progress must wait for it."""
     for name in names:
         context.deleting.add(name)
+        context.stop_beginning(context.topics[name])
         if any(partition.reassigning for partition in context.topics[name].partitions.values()):
             context.ineligible.add(name)
 
@@ -90,6 +103,8 @@ def proceed(context: ControllerContext) -> Steps[None]:
     eligible = []
     for name in sorted(context.deleting):
         topic = context.topics[name]
+        if topic.deletion_continues:
+            continue
         statuses = _statuses(topic)
         if statuses <= {SUCCESSFUL}:
             yield from _complete(context, topic)
@@ -144,10 +159,33 @@ def _delete(context: ControllerContext, topics: Sequence[Topic]) -> Steps[None]:
             log.info("the deletion of topic %s waits for the brokers of %s", topic.name, dead[:20])
             context.ineligible.add(topic.name)
         stopping += alive
-    yield from replica_states.to_offline(context, stopping, batch)
+    yield from _stop(context, topics, deque(stopping))
+
+
+def _stop(context: ControllerContext, topics: Sequence[Topic], waiting: deque[Replica]) -> Steps[None]:
+    """Stop and delete replicas, the last of them in later steps. Meanwhile `proceed` passes over their topics, and
+    `replicas_failed` moves replicas whose brokers fail to INELIGIBLE.
+
+    :param waiting: replicas of the topics; they are removed.
+    """
+    part: list[Replica] = []
+    while waiting and len(part) < PARTITIONS_A_STEP:
+        partition, broker_id = waiting.popleft()
+        known = context.topics.get(partition.topic.name) is partition.topic
+        if known and partition.replica_status.get(broker_id) in STOPPABLE:
+            part.append((partition, broker_id))
+    batch = RequestBatch(context)
+    yield from replica_states.to_offline(context, part, batch)
     yield Send(batch.take())
-    replica_states.begin_deletion(stopping, batch)
+    replica_states.begin_deletion(part, batch)
     yield Send(batch.take())
+    continued = any(topic.deletion_continues for topic in topics)
+    for topic in topics:
+        topic.deletion_continues = bool(waiting)
+    if waiting:
+        yield Later(_stop(context, topics, waiting))
+    elif continued:
+        yield from proceed(context)
 
 
 def _mark_dead(dead: Iterable[Replica]) -> None:
@@ -161,19 +199,30 @@ def _mark_dead(dead: Iterable[Replica]) -> None:
 
 def _complete(context: ControllerContext, topic: Topic) -> Steps[None]:
     """Delete the nodes of a topic, children before parents, its settings, and last its mark."""
+    indexes = yield Children(znodes.partitions_path(topic.name))
+    yield from _delete_nodes(context, topic, [znodes.partition_path(topic.name, int(index)) for index in indexes])
+
+
+def _delete_nodes(context: ControllerContext, topic: Topic, paths: Sequence[str]) -> Steps[None]:
+    """Delete the nodes of partitions, the last of them in later steps, then those of the topic."""
     name = topic.name
-    indexes = yield Children(znodes.partitions_path(name))
-    paths = [znodes.partition_path(name, int(index)) for index in indexes]
-    states = yield Read([f"{path}/state" for path in paths])
+    if context.topics.get(name) is not topic:
+        return  # another program removed its node
+    part, rest = paths[:PARTITIONS_A_STEP], paths[PARTITIONS_A_STEP:]
+    states = yield Read([f"{path}/state" for path in part])
     groups: list[Group] = []
-    for path, state in zip(paths, states, strict=True):
+    for path, state in zip(part, states, strict=True):
         groups.append((*((Delete(f"{path}/state"),) if state is not None else ()), Delete(path)))
     if groups:
         yield Write(groups)
-    rest = [znodes.partitions_path(name), znodes.topic_path(name), znodes.topic_config_path(name)]
-    rest.append(znodes.delete_topic_path(name))
-    nodes = yield Read(rest)
-    last = tuple(Delete(path) for path, node in zip(rest, nodes, strict=True) if node is not None)
+    topic.deletion_continues = bool(rest)
+    if rest:
+        yield Later(_delete_nodes(context, topic, rest))
+        return
+    of_topic = [znodes.partitions_path(name), znodes.topic_path(name), znodes.topic_config_path(name)]
+    of_topic.append(znodes.delete_topic_path(name))
+    nodes = yield Read(of_topic)
+    last = tuple(Delete(path) for path, node in zip(of_topic, nodes, strict=True) if node is not None)
     if last:
         (result,) = yield Write([last])
         if isinstance(result, Exception):

@@ -12,6 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 from odradek.controller.cluster.context import LiveBroker
 from odradek.metadata.store import ANY_VERSION, Refused, Stat
 
+PARTITIONS_A_STEP = 200
+"""The number of partitions that a request changes in one run of the store thread: their states are one transaction."""
+
 
 class Create(NamedTuple):
     """Create a persistent node."""
@@ -87,6 +90,17 @@ class Send(NamedTuple):
     requests: Sequence[Outgoing]
 
 
+class Later(NamedTuple):
+    """Execute another machine as an event of its own, after other work of the store thread. It does not begin if the controller
+    loses its role before; so what it does must be what a successor does as well.
+
+    A machine that writes many partitions does so `PARTITIONS_A_STEP` at a time. Each part ends with the context in a state in
+    which any event may follow, and a part examines the context again, because events have followed.
+    """
+
+    steps: "Steps[Any]"
+
+
 class OpenChannel(NamedTuple):
     """Begin a channel to a broker, in place of an older channel to a broker with that id."""
 
@@ -99,7 +113,7 @@ class CloseChannel(NamedTuple):
     broker_id: int
 
 
-Effect = Write | Read | Children | Send | OpenChannel | CloseChannel
+Effect = Write | Read | Children | Send | Later | OpenChannel | CloseChannel
 
 Result = TypeVar("Result")
 Steps = Generator[Effect, Any, Result]

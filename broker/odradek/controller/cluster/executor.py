@@ -17,6 +17,7 @@ from odradek.controller.cluster.effects import (
     Effect,
     Group,
     GroupResult,
+    Later,
     OpenChannel,
     Outgoing,
     Read,
@@ -76,6 +77,7 @@ class Executor:
 
     :param epoch_version: the version of ``/controller_epoch`` that fences the writes.
     :param on_event: called for watches, in any thread. :param on_answer: called for responses, in any thread.
+    :param on_later: receives the machines of `Later`.
     :ivar refused: the store refused something for a reason that its operator can remove: everything is to be read again later.
     """
 
@@ -86,12 +88,14 @@ class Executor:
         epoch_version: int,
         on_event: Callable[[Event], None],
         on_answer: Callable[[Outgoing, Any], None],
+        on_later: Callable[[Steps[Any]], None],
     ) -> None:
         self._store = store
         self._channels = channels
         self._epoch_version = epoch_version
         self._on_event = on_event
         self._on_answer = on_answer
+        self._on_later = on_later
         self._armed: set[tuple[bool, str]] = set()  # (whether children are watched, path)
         self._open: set[int] = set()
         self.refused = False
@@ -125,6 +129,8 @@ class Executor:
             case Send():
                 for outgoing in effect.requests:
                     self._send(outgoing)
+            case Later():
+                self._on_later(effect.steps)
             case OpenChannel():
                 self._open.add(effect.broker.id)
                 self._channels.open(effect.broker)

@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Sequence
 
-from odradek.controller.cluster.context import ControllerContext, Partition
+from odradek.controller.cluster.context import ControllerContext, Partition, PartitionStatus
 from odradek.controller.cluster.effects import Delete, Read, Send, Steps, Write
 from odradek.controller.cluster.partition_states import (
     UncleanElections,
@@ -55,7 +55,7 @@ def elect(
             codes[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif context.is_deleting(partition):
             codes[place] = ErrorCode.INVALID_TOPIC_EXCEPTION
-        elif not _needed(context, partition, election_type):
+        elif partition.status is PartitionStatus.NON_EXISTENT or not _needed(context, partition, election_type):
             codes[place] = ErrorCode.ELECTION_NOT_NEEDED
         else:
             electable[partition] = None

@@ -7,12 +7,13 @@ writes the final assignment last.
 
 import json
 import logging
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.controller.cluster import deletion, replica_states
-from odradek.controller.cluster.context import ControllerContext, Partition, ReplicaStatus, Topic
-from odradek.controller.cluster.effects import Delete, Read, Send, Set, Steps, Write
+from odradek.controller.cluster.context import ControllerContext, Partition, Replica, ReplicaStatus, Topic
+from odradek.controller.cluster.effects import PARTITIONS_A_STEP, Delete, Later, Read, Send, Set, Steps, Write
 from odradek.controller.cluster.partition_states import begin_epochs, elect_leaders, reassignment_election
 from odradek.controller.cluster.requests import RequestBatch
 from odradek.controller.cluster.topic_events import write_topics
@@ -64,6 +65,11 @@ def planned(
     """
     if partition is None or context.is_deleting(partition):
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+    if partition in context.unannounced:
+        raise Refusal(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"Partition {partition} is being created; repeat the request when all partitions of the topic have leaders.",
+        )
     if target is None:
         if not partition.reassigning:
             raise Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No reassignment of the partition is in progress.")
@@ -145,9 +151,33 @@ def begin(context: ControllerContext, changes: Mapping[Partition, Assignment]) -
         for replica in old[partition].replicas
         if replica not in partition.replicas
     ]
-    yield from remove_replicas(context, unneeded)
-    yield from resume(context, begun)
+    yield from _begin_next(context, deque(unneeded), deque((partition, changes[partition]) for partition in begun))
     return refused
+
+
+def _begin_next(
+    context: ControllerContext, unneeded: deque[Replica], begun: deque[tuple[Partition, Assignment]]
+) -> Steps[None]:
+    """Remove replicas, then begin the first phase of reassignments; the last of them in later steps.
+
+    :param unneeded: passed over if the replica is assigned again. :param begun: passed over if its assignment was changed:
+    another request or its completion did that, and does the rest.
+    """
+    removed: list[Replica] = []
+    resumed: list[Partition] = []
+    while unneeded and len(removed) < PARTITIONS_A_STEP:
+        partition, replica = unneeded.popleft()
+        if replica not in partition.replicas and context.contains(partition):
+            removed.append((partition, replica))
+    while begun and not unneeded and len(removed) + len(resumed) < PARTITIONS_A_STEP:
+        partition, assignment = begun.popleft()
+        present = Assignment(partition.replicas, partition.adding, partition.removing)
+        if present == assignment and context.topics.get(partition.topic.name) is partition.topic:
+            resumed.append(partition)
+    yield from remove_replicas(context, removed)
+    yield from resume(context, resumed)
+    if unneeded or begun:
+        yield Later(_begin_next(context, unneeded, begun))
 
 
 def resume(context: ControllerContext, partitions: Iterable[Partition]) -> Steps[None]:

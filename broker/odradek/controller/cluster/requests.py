@@ -131,7 +131,7 @@ class RequestBatch:
         context = self._context
         topics: dict[Topic, list] = {}
         for partition in self._updated:
-            if partition.state is not None:
+            if partition.state is not None and partition not in context.unannounced:
                 topics.setdefault(partition.topic, []).append(self._update_state(partition, partition.state))
         topic_states = [
             update_metadata.Request.UpdateMetadataTopicState(
