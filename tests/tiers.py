@@ -37,6 +37,8 @@ TOOLS = {"java": "peer", "golang": "peer", "node": "peer"}
 
 LONG = {
     "tests/api/test_largest_requests.py": "the instructions in each step of a large request of each API",
+    "tests/api/test_steps_of_threads.py::test_a_request_for_very_many_partitions_does_not_hold_the_store_thread": "traces the "
+    "instructions of changes of a thousand partitions",
     "tests/cuts/test_worker_states.py": "all states of a request, all ends of its connection; also in `make test-cuts`",
     "tests/faults/test_failing_calls.py": "lets each system call of a script fail in turn",
     "tests/grafana/test_rules.py::test_the_unit_tests_notice_a_rule_that_never_fires": "the unit tests of all rules, once more",
@@ -49,6 +51,8 @@ LONG = {
 """The tests that use more than about three seconds of CPU time in `make quick` and are not needed there: paths of files,
 of directories, or of tests without their parameters."""
 NIGHTLY: dict[str, str] = {
+    "tests/api/test_steps_of_threads.py::test_no_step_of_the_largest_request_of_a_single_broker_is_long": "traces the "
+    "instructions of requests with thousands of elements; `make test` counts the elements that their steps read",
     "tests/api/test_compaction_against_kafka.py": "what compaction keeps, compared with Kafka",
     "tests/clients/test_kafka_tools_over_tls.py::test_console_and_performance_tools": "Kafka's tools over TLS",
     "tests/faults/test_power_loss_of_cluster.py": "three brokers lose power; `make test` checks what a follower acknowledges",

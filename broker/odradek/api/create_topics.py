@@ -19,6 +19,8 @@ from odradek.protocol.schemas import create_topics
 from odradek.stepwise import Steps
 
 Result = create_topics.Response.CreatableTopicResult
+LEAST_COST = 2
+"""The cost of a topic with one partition: the response describes all its settings."""
 
 
 def handle(request: Any, call: CoordinatorCall) -> Steps:
@@ -26,7 +28,7 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     topics: list[Any] = []
     begun = False
     for part in in_steps(
-        request.topics, _new_topic, lambda topic: max(topic.num_partitions, len(topic.assignments), 1)
+        request.topics, _new_topic, lambda topic: max(topic.num_partitions, len(topic.assignments), LEAST_COST)
     ):
         if begun or not part:
             yield

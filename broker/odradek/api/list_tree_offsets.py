@@ -12,6 +12,8 @@ from odradek.protocol.schemas import list_tree_offsets
 from odradek.stepwise import Pace, Steps
 
 STEP = 500
+OF_GROUP = 30
+"""What a group counts in a step, besides its offsets: some calls of the store."""
 Response = list_tree_offsets.Response
 
 
@@ -25,7 +27,7 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     for name in dict.fromkeys(request.group_ids):
         topics: dict[str, list[Any]] = {}
         offsets = (yield from group_offsets.describe(store, name)) if group_offsets.may_be_in_tree(name) else {}
-        if pace.over(1 + len(offsets)):
+        if pace.over(OF_GROUP + len(offsets)):
             yield
         for (topic, partition), offset in sorted(offsets.items()):
             row = Response.Partition(partition_index=partition, committed_offset=offset)

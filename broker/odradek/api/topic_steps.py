@@ -23,8 +23,8 @@ AnyChange = TypeVar("AnyChange", bound=TopicChange)
 def in_steps(
     elements: Iterable[Any], change_of: Callable[[Any], AnyChange], cost: Callable[[AnyChange], int]
 ) -> Iterator[list[AnyChange]]:
-    """The changes in parts of about PARTITIONS_PER_STEP partitions, also empty ones: the caller pauses after each part. Changes
-    of one topic stay together, because the controller refuses topics that are named more than once.
+    """The changes in parts of about PARTITIONS_PER_STEP partitions each, also empty ones: the caller pauses after each part.
+    Changes of one topic stay together, because the controller refuses topics that are named more than once.
 
     :param elements: of the request. :param change_of: returns the change of an element.
     :param cost: returns the cost of a change, in partitions.

@@ -106,8 +106,12 @@ def of_delete_records(asked: Asked) -> VerdictInSteps:
     if not denied:
         return None
     make = delete_records.Response
-    partitions: dict[str, dict[int, None]] = {name: {} for name in sorted(denied)}
+    partitions: dict[str, dict[int, None]] = {}
     pace = Pace(NAMES_A_STEP)
+    for name in sorted(denied):
+        partitions[name] = {}
+        if pace.over():
+            yield
     kept: list[Any] = []
     for topic in request.topics:
         if pace.over():
