@@ -255,6 +255,25 @@ def test_a_long_append_is_compressed_in_a_thread(bench, monkeypatch):
     assert threads[0] is not threading.current_thread()
 
 
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_long_batch_is_built_once_although_the_lock_is_not_free(bench, codec, monkeypatch):
+    refusals, append = [AppendResult.APPEND_BUSY] * 3, slots.append_built
+
+    def busy_at_first(*arguments):
+        if refusals:
+            raise slots.SlotChanged("busy", refusals.pop())
+        return append(*arguments)
+
+    monkeypatch.setattr(slots, "append_built", busy_at_first)
+    log, records = bench.log(codec=codec), Records()
+    log.append(records, bench.then("long"))
+    bench.turn.run()
+    finish(bench, 1)
+    assert bench.told == [("long", NONE)]
+    assert (refusals, records.made) == ([], LONG)
+    assert bench.stored(log) == list(Records())
+
+
 def test_a_failed_compression_fails_its_append_only(bench, monkeypatch, caplog):
     monkeypatch.setattr(coordinator_log.compression, "compress", lambda codec, data: 1 / 0)
     log = bench.log(codec=1)

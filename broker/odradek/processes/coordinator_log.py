@@ -190,11 +190,15 @@ class Unacknowledged:
 
 @dataclass(slots=True)
 class LongBatch:
-    """The batch of an append with very many records, which is being built. :param packing: the compression of its records."""
+    """The batch of an append with very many records.
+
+    :param packing: the compression of its records. :param complete: it is built; it waits if the partition's lock is not free.
+    """
 
     builder: BatchBuilder
     steps: Iterator[None]
     packing: asyncio.Future[bytes] | None = None
+    complete: bool = False
 
 
 class CoordinatorLog:
@@ -473,6 +477,8 @@ class CoordinatorLog:
             most_bytes = MAX_PLAIN_BYTES if self._codec else self._max_bytes
             self._long = LongBatch(builder, in_steps(records, builder, now_ms(), most_bytes))
         long = self._long
+        if long.complete:
+            return long.builder
         if next(long.steps, END) is not END:
             self._loop.call_soon(self.write)
             return None
@@ -482,7 +488,7 @@ class CoordinatorLog:
             return None
         if long.packing is not None:
             long.builder.put_packed(long.packing.result())
-        self._long = None
+        long.complete = True
         return long.builder
 
     def _write_markers(self) -> tuple[ErrorCode, int]:
