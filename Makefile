@@ -179,7 +179,7 @@ test-cuts: build-dev ## cut clients' connections in every state of their request
 test-sanitized: build-dev ## what reads hostile bytes, under AddressSanitizer and UBSan: needs gcc, takes long (TESTS=...)
 	@mkdir -p $(SANITIZED_BUILD)/reports
 	@find $(SANITIZED_BUILD) -name '*.py' -delete; rm -f $(SANITIZED_BUILD)/reports/*
-	@tar --exclude='*.so' --exclude='*.c' --exclude='__pycache__' -chf - broker tests setup.py pyproject.toml \
+	@tar --exclude='*.so' --exclude='*.c' --exclude='__pycache__' -chf - broker tests docs setup.py pyproject.toml \
 		| tar -xf - -C $(SANITIZED_BUILD)
 	@cd $(SANITIZED_BUILD) && ODRADEK_SANITIZE=address,undefined $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace -j $(JOBS) >build.log 2>&1 \
 		|| { tail -n 40 build.log >&2; exit 1; }
