@@ -10,7 +10,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from odradek.processes.message_remains import free_in_parts
 from odradek.processes.running_broker import COLLECTIONS
 from tests.api.largest_requests import largest_requests
 from tests.api.request_steps import Brokers, CpuTime
@@ -23,7 +22,6 @@ def main() -> None:
     """Print a row for each request."""
     wanted = {int(key) for key in sys.argv[1:]}
     gc.set_threshold(*COLLECTIONS)
-    free_in_parts()
     print("| request | executed by | " + " | ".join(f"{phase} ms" for phase in PHASES) + " |")
     print("| --- | --- " + "| ---: " * len(PHASES) + "|")
     for row in ROWS:

@@ -2,7 +2,6 @@
 
 from cpython.dict cimport PyDict_GetItem
 from cpython.exc cimport PyErr_NoMemory
-from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject, PyObject_RichCompareBool, PyTypeObject, Py_EQ
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.tuple cimport PyTuple_GET_ITEM
@@ -21,35 +20,6 @@ cdef extern from "structmember.h":
 
     PyTypeObject PyMemberDescr_Type
     PyTypeObject* Py_TYPE(object)
-    PyTypeObject PyList_Type
-    PyTypeObject* type_of "Py_TYPE"(PyObject*)
-    Py_ssize_t Py_REFCNT(PyObject*)
-
-
-cdef enum:
-    LONG_ARRAY = 1000                   # elements
-
-
-cdef object take_over = None            # see `pass_on_long_arrays`
-
-
-def pass_on_long_arrays(take):
-    """Pass each long array of a message that nobody refers to any more to `take`, whose reference is the last one.
-
-    Otherwise the array would be freed with its message, at once: several 100,000 objects take 30 ms.
-
-    :param take: called in the thread that frees the message, in the middle of any code; None: frees them with their messages.
-    """
-    global take_over
-    take_over = take
-
-
-def replace_array(message, str field not None, list values not None):
-    """Set an array of a message to other values. A former array that is long is passed on, as with the end of its message."""
-    former = getattr(message, field)
-    setattr(message, field, values)
-    if take_over is not None and isinstance(former, list) and len(former) > LONG_ARRAY and former is not values:
-        take_over(former)
 
 
 class ProtocolError(ValueError):
@@ -211,20 +181,6 @@ cdef class Message:
         return True
 
     __hash__ = None
-
-    def __del__(self):
-        cdef Layout layout
-        cdef PyObject* value
-        cdef int i
-        if take_over is None:
-            return
-        layout = layout_of(type(self))
-        for i in range(layout.count):
-            value = (<PyObject**>(<char*><PyObject*>self + layout.offsets[i]))[0]
-            if value == NULL or type_of(value) != &PyList_Type or Py_REFCNT(value) > 1:
-                continue
-            if PyList_GET_SIZE(<object>value) > LONG_ARRAY:
-                take_over(<object>value)
 
     def __reduce__(self):
         """For the `copy` module. Messages cannot be pickled, because the classes of inner structures cannot be imported by name."""

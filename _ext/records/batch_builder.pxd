@@ -12,7 +12,7 @@ cdef class BatchBuilder:
     cdef int64_t max_timestamp
     cdef bint packed                    # the records are compressed: `put_packed`
 
-    # Complete the batch in place; call this once. Without a producer its id, epoch and sequence are -1.
+    # Complete the batch in place. Called again, it writes the same header. Without a producer its id, epoch and sequence are -1.
     cdef int seal(self, int codec, compress, int64_t producer_id=*, int producer_epoch=*, int32_t base_sequence=*,
                   bint transactional=*) except -1
     # Add a record without headers; a length of -1 means null.

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import pytest
 
 from odradek.groups import migration
-from odradek.groups.classic_member import JoinRequest, SyncRequest
+from odradek.groups.classic_member import MALFORMED, JoinRequest, SyncRequest
 from odradek.groups.consumer_member import ConsumerMember, HeartbeatRequest
 from odradek.groups.consumer_metadata import assignment_of
 from odradek.groups.coordinator import GroupCoordinator
@@ -620,8 +620,8 @@ def test_a_long_subscription_is_read_in_steps():
     assert subscribed.topics == tuple(sorted({"orders", *(f"t{number}" for number in range(5000))}))
     assert {partition for _, partition in subscribed.owned} == {0, 1, 2, 3}
     assert len(subscribed.owned) == 4
-    assert Stepwise(coordinator.groups.members.subscribed_in_steps(data[:-1])).finish() is None
-    assert Stepwise(coordinator.groups.members.subscribed_in_steps(b"\0")).finish() is None
+    assert Stepwise(coordinator.groups.members.subscribed_in_steps(data[:-1])).finish() is MALFORMED
+    assert Stepwise(coordinator.groups.members.subscribed_in_steps(b"\0")).finish() is MALFORMED
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -633,6 +633,14 @@ def test_a_member_whose_subscription_was_read_before_is_as_any_other(before):
     assert coordinator.groups.members.reads_subscriptions("g")
     assert coordinator.join(old, protocol=data, **options).answer.error is ErrorCode.NONE
     assert coordinator.group().consumer.members[old].topics == tuple(sorted({"orders", *(f"t{n}" for n in range(50))}))
+
+
+def test_a_malformed_subscription_that_was_read_before_is_not_read_again(monkeypatch):
+    coordinator = GroupsUnderTest()
+    old, _ = coordinator.both()
+    monkeypatch.setattr(migration, "subscription_in_steps", lambda data: 1 / 0)
+    answer = coordinator.join(old, protocol=b"\0", subscribed=MALFORMED).answer
+    assert answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_the_subscriptions_of_a_classic_group_are_not_read():

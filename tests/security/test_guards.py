@@ -85,7 +85,7 @@ def test_explain_group_hides_the_pending_offsets_of_topics_that_the_client_may_n
         explain_group.Response.PendingOffset(topic=topic, partition=0, offset=7, producer_id=1, overtaken=False)
         for topic in ("my-topic", "secret", "my-topic")
     ]
-    response = verdict.merge(explain_group.Response(group_id="my-group", pending_offsets=pending))
+    response = Stepwise(guarded.merged(verdict.merge, explain_group.Response(pending_offsets=pending))).finish()
     assert [one.topic for one in response.pending_offsets] == ["my-topic", "my-topic"]
     refused = groups.of_explain_group(asked._replace(request=explain_group.Request(group_id="another")))
     assert isinstance(refused, guarded.Refused)

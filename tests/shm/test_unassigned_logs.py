@@ -99,6 +99,15 @@ def test_in_a_cluster_only_the_partitions_of_this_broker_are_assigned(broker):
     assert looked(broker).keys() == {f"{broker.path}/remote-0"}
 
 
+@pytest.mark.parametrize("begin", [OneBroker.lead, OneBroker.obey])
+def test_in_a_cluster_a_replica_with_a_role_is_assigned_before_its_topic_is_announced(broker, begin):
+    join()
+    slot = broker.create("creating")
+    publish(slot)
+    begin(broker, slot, 1)
+    assert looked(broker) == {}
+
+
 def test_in_a_cluster_nothing_is_found_before_the_controller_has_sent_the_partitions(broker):
     brokers.begin_cluster(30_000)
     slot = broker.create("t")
@@ -151,7 +160,7 @@ def test_the_cleaners_pass_makes_a_finding_of_the_doctor(broker):
     log_dirs = [broker.path]
     retention, deleted = Retention(broker.shm, log_dirs), DeletedLogs(broker.shm, log_dirs)
     passes = {item.name: item for item in upkeep.passes(resolve([]), broker.shm, log_dirs, retention, deleted)}
-    item = passes["removal of unassigned logs"]
+    item = passes["search for unassigned logs"]
     published = PublishedTasks()
     now_ms = 1_700_000_000_000
     report = TaskReport(published, Area.CLEANER, wall=lambda: now_ms, steady=lambda: 0.0)
@@ -162,6 +171,6 @@ def test_the_cleaners_pass_makes_a_finding_of_the_doctor(broker):
         findings.append(list(judge_tasks([task_row(state) for state in published.read()], now_ms)))
     first, (finding,) = findings
     assert first == []
-    assert (finding.severity, finding.subject) == ("warning", "task removal of unassigned logs")
+    assert (finding.severity, finding.subject) == ("warning", "task search for unassigned logs")
     assert finding.what.endswith(f", at 1 place: {broker.path}/gone-0: the broker knows no such partition")
     assert "never freed" in finding.reason

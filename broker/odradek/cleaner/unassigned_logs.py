@@ -10,9 +10,9 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from odradek._ext.partition import slots
+from odradek._ext.partition import slot_facts, slots
 from odradek._ext.shm import brokers, views
-from odradek._ext.shm.layout import SlotState
+from odradek._ext.shm.layout import Role, SlotState
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.storage.file_names import (
     CLUSTER_METADATA,
@@ -65,14 +65,15 @@ class UnassignedLogs:
 
     def _assigned(self) -> tuple[list[set[str]], dict[str, str]]:
         """The names of the directories that are in use, by log directory, and why directories of other names are not, if the
-        broker knows the partition. Also partitions that are being created, in the steps of a large request."""
+        broker knows the partition. A replica is in use from its first role on: what shows its topic to clients comes later."""
         used: list[set[str]] = [set() for _ in self._log_dirs]
         unused: dict[str, str] = {}
         clustered = brokers.clustered()
         for topic, partition, slot in slots.in_use():
             name = partition_directory_name(topic, partition)
             replicas = views.view_of(slot).replicas if clustered else ()
-            if clustered and self._broker_id not in replicas:
+            has_role = clustered and slot_facts.describe(slot).role != Role.ROLE_NONE
+            if clustered and not has_role and self._broker_id not in replicas:
                 if replicas:
                     unused[name] = f"the partition is assigned to other brokers: {', '.join(map(str, replicas))}"
             elif slots.state_of(slot) != SlotState.SLOT_REMOTE:

@@ -84,7 +84,7 @@ def passes(
             REMOVE_EVERY_MS,
             lambda: deleted.remove(config.integer("log.segment.delete.delay.ms")),
         ),
-        soon("removal of unassigned logs", UNASSIGNED_EVERY_MS, UnassignedLogs(shm, log_dirs, config.node_id).look),
+        soon("search for unassigned logs", UNASSIGNED_EVERY_MS, UnassignedLogs(shm, log_dirs, config.node_id).look),
         delayed("retention", config.integer("log.retention.check.interval.ms"), retention.run),
         soon("deletion policy", FOLLOW_POLICY_EVERY_MS, retention.follow_policy),
         soon("removal of deleted segments", REMOVE_FILES_EVERY_MS, retention.remove_files),

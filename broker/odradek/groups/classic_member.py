@@ -25,6 +25,10 @@ class Subscribed(NamedTuple):
     owned: frozenset[Place]
 
 
+MALFORMED = Subscribed(None, TopicNames(), frozenset())
+"""What a malformed subscription says."""
+
+
 class JoinRequest(NamedTuple):
     """A JoinGroup request.
 

@@ -106,7 +106,7 @@ class Membership:
         group = self._shards.find(group_id)[1]
         return group is not None and group.consumer is not None and not group.empty
 
-    def subscribed_in_steps(self, metadata: bytes) -> Generator[None, None, Subscribed | None]:
+    def subscribed_in_steps(self, metadata: bytes) -> Generator[None, None, Subscribed]:
         """See `migration`."""
         return migration.subscribed_in_steps(metadata, self._topics)
 

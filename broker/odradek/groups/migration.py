@@ -15,7 +15,15 @@ from typing import Any
 from odradek.coordination.environment import Record
 from odradek.groups.assignors import Place
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic_member import JoinRequest, JoinResult, Member, Subscribed, SyncRequest, SyncResult
+from odradek.groups.classic_member import (
+    MALFORMED,
+    JoinRequest,
+    JoinResult,
+    Member,
+    Subscribed,
+    SyncRequest,
+    SyncResult,
+)
 from odradek.groups.classic_rebalance import State
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_member import (
@@ -63,11 +71,11 @@ def places_in_steps(topics: Topics, partitions: Iterable[Any]) -> Generator[None
     return frozenset(places)
 
 
-def subscribed_in_steps(metadata: bytes, topics: Topics) -> Generator[None, None, Subscribed | None]:
-    """What a consumer's subscription says, read in steps; None if it is malformed."""
+def subscribed_in_steps(metadata: bytes, topics: Topics) -> Generator[None, None, Subscribed]:
+    """What a consumer's subscription says, read in steps; `MALFORMED`, if it is."""
     subscription = yield from subscription_in_steps(metadata)
     if subscription is None:
-        return None
+        return MALFORMED
     names = yield from ordered_in_steps(subscription.topics)
     owned = yield from places_in_steps(topics, subscription.owned_partitions)
     return Subscribed(getattr(subscription, "rack_id", None), TopicNames(names), owned)
@@ -195,9 +203,9 @@ def join(
         why = ""
         if subscribed is None:
             subscribed = Stepwise(subscribed_in_steps(request.protocols[0][1], topics)).finish()
-        if subscribed is None:
+        if subscribed is MALFORMED:
             why = f"its subscription for assignor {request.protocols[0][0]} is malformed"
-    if subscribed is None or why:
+    if why or subscribed is None:
         group.record_refusal(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why)
         then(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
         return

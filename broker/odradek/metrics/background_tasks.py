@@ -139,7 +139,7 @@ TASKS = (
         _STRAY,
     ),
     BackgroundTask(
-        "removal of unassigned logs",
+        "search for unassigned logs",
         "cleaner",
         "a log directory has a log whose topic does not exist, or whose partition is assigned to other brokers: the broker was "
         "down when the topic was deleted or the replica removed, or somebody has copied the directory",

@@ -52,7 +52,6 @@ from odradek.processes.cut_socket import CutSocket
 from odradek.processes.delayed_deletions import DelayedDeletions
 from odradek.processes.embedded_membership import EmbeddedMembership
 from odradek.processes.group_service import GroupService
-from odradek.processes.message_remains import free_in_parts
 from odradek.processes.metering import BusyTime, UncountedErrors, count_errors_of_response
 from odradek.processes.peer_security import peer_security_of
 from odradek.processes.producer_id_stock import ProducerIdStock
@@ -516,7 +515,6 @@ async def _run(context: ProcessContext) -> None:
 
 def main(context: ProcessContext) -> int:
     """Coordinate until SIGTERM. Returns the exit code."""
-    free_in_parts()
     try:
         uvloop.run(_run(context))
     except (StoreError, WrongCluster, BrokerIdTaken, NotController) as error:

@@ -265,7 +265,8 @@ class GroupService:
             self.groups.shards.end()
 
     def close(self) -> None:
-        """Stop serving. The caller has written the queued appends, and with flush.messages also synced them."""
+        """Stop serving. The caller has written the queued appends, and with flush.messages also synced them; not those behind
+        a long batch that is still built."""
         if self._expiry is not None:
             self._expiry.cancel()
         self._offsets.close()

@@ -348,7 +348,8 @@ class TransactionService:
         self._handlers.import_all()
 
     def close(self) -> None:
-        """Stop serving. The caller has written the queued appends, and with flush.messages also synced them."""
+        """Stop serving. The caller has written the queued appends, and with flush.messages also synced them; not those behind
+        a long batch that is still built."""
         for handle in self._timer_handles:
             handle.cancel()
         if self._orphans is not None:

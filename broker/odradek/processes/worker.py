@@ -58,7 +58,6 @@ from odradek.processes.delayed_appends import DelayedAppends
 from odradek.processes.expiry_timer import ExpiryTimer
 from odradek.processes.job_thread import JobThread
 from odradek.processes.logins import Logins
-from odradek.processes.message_remains import free_in_parts
 from odradek.processes.slices import LoopSlices
 from odradek.processes.token_keys import TokenKeys
 from odradek.processes.transaction_questions import TransactionQuestions
@@ -562,6 +561,5 @@ async def _serve(context: ProcessContext) -> None:
 
 def main(context: ProcessContext) -> int:
     """Serve until SIGTERM. Returns the exit code."""
-    free_in_parts()
     uvloop.run(_serve(context))
     return 0

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterable, Set
 from typing import Any
 
-from odradek._ext.protocol.messages import new_array, replace_array
+from odradek._ext.protocol.messages import new_array
 from odradek.api.guards.guarded import (
     Asked,
     Merged,
@@ -12,6 +12,7 @@ from odradek.api.guards.guarded import (
     VerdictInSteps,
     appended,
     made_in_steps,
+    shown_in_steps,
     taken_out,
 )
 from odradek.api.guards.refusals import refused_whole
@@ -134,12 +135,12 @@ def of_offset_fetch(asked: Asked) -> VerdictInSteps:
         if not refused:
             return None
 
-    def merge(response: Any) -> Any:
+    def merge(response: Any) -> Steps:
         if response.error_code == ErrorCode.NONE:
             if everything:
-                response.topics = [
-                    topic for topic in response.topics if permits.topic(Operation.DESCRIBE, topic.name, quiet=True)
-                ]
+                response.topics = yield from shown_in_steps(
+                    response.topics, lambda topic: permits.topic(Operation.DESCRIBE, topic.name, quiet=True)
+                )
             response.topics.extend(refused)
         return response
 
@@ -188,7 +189,7 @@ def _of_groups(asked: Asked) -> VerdictInSteps:
         )
     if not (denied_groups or refused or everything):
         return None
-    replace_array(request, "groups", allowed)
+    request.groups = allowed
 
     def visible(topic: Any) -> bool:
         name = asked.name_of(bytes(topic.topic_id)) if topic.topic_id != ZERO_UUID else topic.name
@@ -200,7 +201,7 @@ def _of_groups(asked: Asked) -> VerdictInSteps:
             answered[group.group_id] = group
             if group.error_code == ErrorCode.NONE:
                 if group.group_id in everything:
-                    group.topics = [topic for topic in group.topics if visible(topic)]
+                    group.topics = yield from shown_in_steps(group.topics, visible)
                 group.topics.extend(refused.get(group.group_id, ()))
             if pace.over():
                 yield
@@ -343,10 +344,10 @@ def of_explain_group(asked: Asked) -> Verdict:
     if not permits.group(Operation.DESCRIBE, asked.request.group_id):
         return Refused(explain_group.Response(error_code=GROUP_DENIED, group_id=asked.request.group_id))
 
-    def merge(response: Any) -> Any:
-        topics = {pending.topic for pending in response.pending_offsets}
-        hidden = permits.denied(Operation.DESCRIBE, ResourceType.TOPIC, topics, quiet=True)
-        response.pending_offsets = [pending for pending in response.pending_offsets if pending.topic not in hidden]
+    def merge(response: Any) -> Steps:
+        response.pending_offsets = yield from shown_in_steps(
+            response.pending_offsets, lambda pending: permits.topic(Operation.DESCRIBE, pending.topic, quiet=True)
+        )
         return response
 
     return Merged(merge)
@@ -358,14 +359,15 @@ def of_list_tree_offsets(asked: Asked) -> Verdict:
     if request.group_ids and permits.denied(Operation.DESCRIBE, ResourceType.GROUP, request.group_ids):
         return Refused(list_tree_offsets.Response(error_code=GROUP_DENIED))
 
-    def merge(response: Any) -> Any:
-        response.groups = [
-            group for group in response.groups if permits.group(Operation.DESCRIBE, group.group_id, quiet=True)
-        ]
+    def merge(response: Any) -> Steps:
+        response.groups = yield from shown_in_steps(
+            response.groups, lambda group: permits.group(Operation.DESCRIBE, group.group_id, quiet=True)
+        )
         for group in response.groups:
-            group.topics = [
-                topic for topic in group.topics if permits.topic(Operation.DESCRIBE, topic.name, quiet=True)
-            ]
+            group.topics = yield from shown_in_steps(
+                group.topics, lambda topic: permits.topic(Operation.DESCRIBE, topic.name, quiet=True)
+            )
+            yield
         return response
 
     return Merged(merge)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from odradek._ext.protocol.messages import new_array, replace_array
-from odradek.api.permits import Permits
+from odradek._ext.protocol.messages import new_array
+from odradek.api.permits import NAMES_A_STEP, Permits
 from odradek.security.acl import Operation, ResourceType
 from odradek.stepwise import Pace
 
@@ -87,6 +87,18 @@ def made_in_steps(elements: Iterable[Any], make: Callable[[Any], Any]) -> Genera
     return made
 
 
+def shown_in_steps(elements: Iterable[Any], shows: Callable[[Any], bool]) -> Generator[None, None, list[Any]]:
+    """The elements that `shows(element)`, one or two decisions, lets the client see; with a pause after each `NAMES_A_STEP`."""
+    shown = new_array()
+    pace = Pace(NAMES_A_STEP)
+    for element in elements:
+        if shows(element):
+            shown.append(element)
+        if pace.over():
+            yield
+    return shown
+
+
 def each_in_steps(
     elements: Iterable[Any], steps_of: Callable[[Any], Generator[None, None, Any]]
 ) -> Generator[None, None, list[Any]]:
@@ -144,5 +156,5 @@ def taken_out(
             kept.append(topic)
         if pace.over():
             yield
-    replace_array(asked.request, "topics", kept)
+    asked.request.topics = kept
     return refused

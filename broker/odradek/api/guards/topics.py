@@ -5,7 +5,6 @@ from collections.abc import Container, Hashable, Sequence, Set
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from odradek._ext.protocol.messages import replace_array
 from odradek.api.guards.guarded import (
     Asked,
     Merged,
@@ -135,7 +134,7 @@ def of_delete_records(asked: Asked) -> VerdictInSteps:
         return make.DeleteRecordsTopicResult(name=name, partitions=results)
 
     refused = yield from each_in_steps(partitions, refuse)
-    replace_array(request, "topics", kept)
+    request.topics = kept
 
     def merge(response: Any) -> Any:
         # A `Deleted` waits for followers with a response of its own.
@@ -164,7 +163,7 @@ def of_create_topics(asked: Asked) -> VerdictInSteps:
     hidden = yield from permits.denied_in_steps(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, quiet=True)
     if not denied and not hidden:
         return None
-    replace_array(request, "topics", [topic for topic in request.topics if topic.name not in denied])
+    request.topics = [topic for topic in request.topics if topic.name not in denied]
     make = create_topics.Response.CreatableTopicResult
 
     def merge(response: Any) -> Any:
@@ -265,6 +264,6 @@ def of_create_partitions(asked: Asked) -> VerdictInSteps:
     denied = yield from asked.permits.denied_in_steps(Operation.ALTER, ResourceType.TOPIC, names)
     if not denied:
         return None
-    replace_array(request, "topics", [topic for topic in request.topics if topic.name not in denied])
+    request.topics = [topic for topic in request.topics if topic.name not in denied]
     make = create_partitions.Response.CreatePartitionsTopicResult
     return Merged(appended("results", [make(name=name, error_code=DENIED) for name in sorted(denied)]))

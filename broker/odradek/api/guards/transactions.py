@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from odradek.api.guards.guarded import Asked, Merged, Refused, Verdict, VerdictInSteps, made_in_steps
+from odradek.api.guards.guarded import (
+    Asked,
+    Merged,
+    Refused,
+    Verdict,
+    VerdictInSteps,
+    each_in_steps,
+    made_in_steps,
+    shown_in_steps,
+)
 from odradek.api.guards.refusals import refused_whole
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
@@ -97,14 +106,16 @@ def of_describe_transactions(asked: Asked) -> VerdictInSteps:
     def merge(response: Any) -> Steps:
         described = iter(response.transaction_states)
 
-        def state_of(name: str) -> Any:
+        def state_of(name: str) -> Steps:
             if name in denied:
                 return make(transactional_id=name, error_code=ID_DENIED)
             state = next(described)
-            state.topics = [topic for topic in state.topics if permits.topic(Operation.DESCRIBE, topic.topic)]
+            state.topics = yield from shown_in_steps(
+                state.topics, lambda topic: permits.topic(Operation.DESCRIBE, topic.topic)
+            )
             return state
 
-        response.transaction_states = yield from made_in_steps(names, state_of)
+        response.transaction_states = yield from each_in_steps(names, state_of)
         return response
 
     return Merged(merge)

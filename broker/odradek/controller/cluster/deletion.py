@@ -6,7 +6,7 @@ with a reassignment in progress, waits (``ControllerContext.ineligible``).
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from odradek.controller.cluster import partition_states, replica_states
 from odradek.controller.cluster.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus, Topic
@@ -105,11 +105,10 @@ def proceed(context: ControllerContext) -> Steps[None]:
         topic = context.topics[name]
         if topic.deletion_continues:
             continue
-        statuses = _statuses(topic)
-        if statuses <= {SUCCESSFUL}:
+        if all(status is SUCCESSFUL for status in _statuses(topic)):
             yield from _complete(context, topic)
             continue
-        if name in context.ineligible or STARTED in statuses:
+        if name in context.ineligible or STARTED in _statuses(topic):
             continue
         replica_states.mark(_replicas(topic, INELIGIBLE), REPLICA_OFFLINE)
         eligible.append(topic)
@@ -117,12 +116,8 @@ def proceed(context: ControllerContext) -> Steps[None]:
         yield from _delete(context, eligible)
 
 
-def _statuses(topic: Topic) -> set[ReplicaStatus]:
-    return {
-        status
-        for partition in topic.partitions.values()
-        for status in partition.replica_status.values()
-    }  # fmt: skip
+def _statuses(topic: Topic) -> Iterator[ReplicaStatus]:
+    return (status for partition in topic.partitions.values() for status in partition.replica_status.values())
 
 
 def _replicas(topic: Topic, *statuses: ReplicaStatus) -> list[Replica]:
@@ -226,7 +221,7 @@ def _delete_nodes(context: ControllerContext, topic: Topic, paths: Sequence[str]
     if last:
         (result,) = yield Write([last])
         if isinstance(result, Exception):
-            log.error("cannot delete the nodes of topic %s: %s; the next change of topics retries it", name, result)
+            log.error("cannot delete the nodes of topic %s: %s; a later step of a deletion retries it", name, result)
             return
     replica_states.forget(context, _replicas(topic, SUCCESSFUL))
     context.remove_topic(name)

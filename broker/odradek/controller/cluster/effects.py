@@ -13,7 +13,8 @@ from odradek.controller.cluster.context import LiveBroker
 from odradek.metadata.store import ANY_VERSION, Refused, Stat
 
 PARTITIONS_A_STEP = 200
-"""The number of partitions that a request changes in one run of the store thread: their states are one transaction."""
+"""The number of partitions, or of replicas of a deletion, that a request changes in one run of the store thread. The states
+are one transaction."""
 
 
 class Create(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.controller.cluster import deletion, replica_states
-from odradek.controller.cluster.context import ControllerContext, Partition, Replica, ReplicaStatus, Topic
+from odradek.controller.cluster.context import ControllerContext, Partition, ReplicaStatus, Topic
 from odradek.controller.cluster.effects import PARTITIONS_A_STEP, Delete, Later, Read, Send, Set, Steps, Write
 from odradek.controller.cluster.partition_states import begin_epochs, elect_leaders, reassignment_election
 from odradek.controller.cluster.requests import RequestBatch
@@ -151,33 +151,26 @@ def begin(context: ControllerContext, changes: Mapping[Partition, Assignment]) -
         for replica in old[partition].replicas
         if replica not in partition.replicas
     ]
-    yield from _begin_next(context, deque(unneeded), deque((partition, changes[partition]) for partition in begun))
+    # Not in a later step: the nodes do not name these replicas any more, so no successor would remove them.
+    yield from remove_replicas(context, unneeded)
+    yield from _begin_next(context, deque((partition, changes[partition]) for partition in begun))
     return refused
 
 
-def _begin_next(
-    context: ControllerContext, unneeded: deque[Replica], begun: deque[tuple[Partition, Assignment]]
-) -> Steps[None]:
-    """Remove replicas, then begin the first phase of reassignments; the last of them in later steps.
+def _begin_next(context: ControllerContext, begun: deque[tuple[Partition, Assignment]]) -> Steps[None]:
+    """Begin the first phase of reassignments; the last of them in later steps.
 
-    :param unneeded: passed over if the replica is assigned again. :param begun: passed over if its assignment was changed:
-    another request or its completion did that, and does the rest.
+    :param begun: passed over if its assignment was changed: another request or its completion did that, and does the rest.
     """
-    removed: list[Replica] = []
     resumed: list[Partition] = []
-    while unneeded and len(removed) < PARTITIONS_A_STEP:
-        partition, replica = unneeded.popleft()
-        if replica not in partition.replicas and context.contains(partition):
-            removed.append((partition, replica))
-    while begun and not unneeded and len(removed) + len(resumed) < PARTITIONS_A_STEP:
+    while begun and len(resumed) < PARTITIONS_A_STEP:
         partition, assignment = begun.popleft()
         present = Assignment(partition.replicas, partition.adding, partition.removing)
         if present == assignment and context.topics.get(partition.topic.name) is partition.topic:
             resumed.append(partition)
-    yield from remove_replicas(context, removed)
     yield from resume(context, resumed)
-    if unneeded or begun:
-        yield Later(_begin_next(context, unneeded, begun))
+    if begun:
+        yield Later(_begin_next(context, begun))
 
 
 def resume(context: ControllerContext, partitions: Iterable[Partition]) -> Steps[None]:
