@@ -367,7 +367,8 @@ def _run_in_parallel(
                     progress(sum(done))
         except BaseException:
             cancelled.value = True
-            pool.shutdown(wait=False, cancel_futures=True)
+            # It waits: the pool's thread would otherwise close its pipe while the interpreter ends and uses the pipe.
+            pool.shutdown(cancel_futures=True)
             raise
 
 
