@@ -1,7 +1,7 @@
 """Panels of the background tasks. Which tasks there are, and which alerts they have, is the table of the broker's package.
 
-The tasks that publish their runs have the metrics `odradek_task_*`, with a label for the task: no panel names one. Each of the
-others has metrics of its own, in panels of several dashboards, and alerts, which `alerts` shows in one table.
+The tasks that publish their runs have the metrics `odradek_task_*`, with a label for the task: no panel names one. The others
+have other metrics, which are in panels of several dashboards. The alerts of all tasks are in the table that `alerts` makes.
 """
 
 from grafana.board import BROKER, CLUSTER, Row

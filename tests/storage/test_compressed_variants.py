@@ -102,8 +102,8 @@ except compression.DecompressionLimitError:
 
 
 def test_a_window_takes_memory_only_for_the_content():
-    """A window of 128 MiB, in the address space of a process of its own: the limit of 2 MiB bounds the memory. AddressSanitizer
-    needs 31 MiB for it, because it keeps freed memory."""
+    """A new process reads a window of 128 MiB: the limit of 2 MiB bounds the memory. AddressSanitizer needs 31 MiB for it,
+    because it keeps freed memory."""
     done = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 48 << 10
 

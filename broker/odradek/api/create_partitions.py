@@ -6,7 +6,7 @@ A topic's `count` in the request is its total number of partitions afterwards.
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.topic_steps import in_steps
+from odradek.api.topic_steps import parts_of
 from odradek.controller.topics import NewPartitions
 from odradek.protocol.schemas import create_partitions
 from odradek.stepwise import Steps
@@ -15,13 +15,10 @@ from odradek.stepwise import Steps
 def handle(request: Any, call: CoordinatorCall) -> Steps:
     """Add partitions, or only validate the request, in steps; each topic succeeds or fails independently."""
     results: list[Any] = []
-    begun = False
-    for part in in_steps(request.topics, _addition, lambda addition: max(addition.count, 1)):
-        if begun or not part:
+    parts = yield from parts_of(request.topics, _addition, lambda addition: max(addition.count, 1))
+    for number, part in enumerate(parts):
+        if number:
             yield
-        if not part:
-            continue
-        begun = True
         outcomes = yield from call.view.controller.create_partitions_in_steps(
             part, bool(request.validate_only), call.charge
         )

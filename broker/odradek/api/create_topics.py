@@ -8,7 +8,7 @@ leaders, see `topic_changes.py`.
 from typing import Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.topic_steps import in_steps
+from odradek.api.topic_steps import parts_of
 from odradek.config import describe
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.image import Topic
@@ -26,15 +26,12 @@ LEAST_COST = 2
 def handle(request: Any, call: CoordinatorCall) -> Steps:
     """Create the topics, or only validate the request, in steps."""
     topics: list[Any] = []
-    begun = False
-    for part in in_steps(
+    parts = yield from parts_of(
         request.topics, _new_topic, lambda topic: max(topic.num_partitions, len(topic.assignments), LEAST_COST)
-    ):
-        if begun or not part:
+    )
+    for number, part in enumerate(parts):
+        if number:
             yield
-        if not part:
-            continue
-        begun = True
         outcomes = yield from call.view.controller.create_topics_in_steps(
             part, bool(request.validate_only), call.charge
         )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.topic_steps import READ_PER_STEP, in_steps
+from odradek.api.topic_steps import READ_PER_STEP, parts_of
 from odradek.controller.image import Topic
 from odradek.controller.outcomes import Outcome
 from odradek.protocol.errors import ErrorCode
@@ -36,13 +36,10 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
 
     numbered = [(number, topic) for number, topic in enumerate(topics) if topic is not None]
     outcomes: dict[int, Outcome] = {}
-    begun = False
-    for part in in_steps(numbered, deletion_of, lambda deletion: _partitions_of(image.topics.get(deletion.name))):
-        if begun or not part:
+    parts = yield from parts_of(numbered, deletion_of, lambda deletion: _partitions_of(image.topics.get(deletion.name)))
+    for number, part in enumerate(parts):
+        if number:
             yield
-        if not part:
-            continue
-        begun = True
         results = call.view.controller.delete_topics([deletion.topic for deletion in part], call.charge)
         outcomes.update({deletion.number: outcome for deletion, outcome in zip(part, results, strict=True)})
     if len(topics) > READ_PER_STEP:

@@ -1,6 +1,6 @@
 """Divides the topic changes of one request into steps, so that other requests have their turn in the controller thread."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from odradek.stepwise import Pace
@@ -20,11 +20,11 @@ class TopicChange(Protocol):
 AnyChange = TypeVar("AnyChange", bound=TopicChange)
 
 
-def in_steps(
+def parts_of(
     elements: Iterable[Any], change_of: Callable[[Any], AnyChange], cost: Callable[[AnyChange], int]
-) -> Iterator[list[AnyChange]]:
-    """The changes in parts of about PARTITIONS_PER_STEP partitions each, also empty ones: the caller pauses after each part.
-    Changes of one topic stay together, because the controller refuses topics that are named more than once.
+) -> Generator[None, None, Iterator[list[AnyChange]]]:
+    """Read the changes of a request in steps. Returns them in parts of about PARTITIONS_PER_STEP partitions; the caller pauses
+    between two parts. Changes of one topic stay together, because the controller refuses topics that are named more than once.
 
     :param elements: of the request. :param change_of: returns the change of an element.
     :param cost: returns the cost of a change, in partitions.
@@ -35,10 +35,14 @@ def in_steps(
         change = change_of(element)
         of_name.setdefault(change.name, []).append(change)
         if pace.over():
-            yield []
+            yield
+    return _divided(of_name.values(), cost)
+
+
+def _divided(changes: Iterable[list[AnyChange]], cost: Callable[[AnyChange], int]) -> Iterator[list[AnyChange]]:
     part: list[AnyChange] = []
     size = 0
-    for same in of_name.values():
+    for same in changes:
         more = sum(cost(change) for change in same)
         if part and size + more > PARTITIONS_PER_STEP:
             yield part

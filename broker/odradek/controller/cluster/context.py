@@ -258,10 +258,6 @@ class ControllerContext:
         if self.beginning.pop(topic, None) is not None:
             self.unannounced.difference_update(topic.partitions.values())
 
-    def contains(self, partition: Partition) -> bool:
-        """Whether the partition exists, and its topic is not queued for deletion."""
-        return self.topics.get(partition.topic.name) is partition.topic and not self.is_deleting(partition)
-
     def set_assignment(self, partition: Partition, replicas: list[int], adding: list[int], removing: list[int]) -> None:
         """Replace the assignment of a partition in memory; replicas that are new to it begin in NON_EXISTENT."""
         partition.replicas, partition.adding, partition.removing = replicas, adding, removing

@@ -92,8 +92,8 @@ class Send(NamedTuple):
 
 
 class Later(NamedTuple):
-    """Execute another machine as an event of its own, after other work of the store thread. It does not begin if the controller
-    loses its role before; so what it does must be what a successor does as well.
+    """Execute another machine later, after other work of the store thread. It does not begin if the controller loses its role
+    before that. So it may only do what a successor does as well.
 
     A machine that writes many partitions does so `PARTITIONS_A_STEP` at a time. Each part ends with the context in a state in
     which any event may follow, and a part examines the context again, because events have followed.
