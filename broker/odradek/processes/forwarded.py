@@ -14,7 +14,6 @@ from odradek.net.forward_frames import ForwardContext, ForwardReply, Status
 from odradek.protocol import LARGE_BYTES, ProtocolError, decode, decode_in_steps
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas.header import decode_request_header
-from odradek.stepwise import Stepwise
 
 
 class ServedRequest(Protocol):
@@ -68,6 +67,9 @@ class AwaitedRequest:
         self.payload = b""
 
 
+UNSUPPORTED = ForwardReply(Status.UNSUPPORTED, 0)
+
+
 class Forwarded(NamedTuple):
     """A decoded request."""
 
@@ -84,29 +86,52 @@ def decode_forwarded(
 
     :param rows: the APIs that the caller executes, by key. :param limits: see `limits_of`.
     """
-    decoded: Forwarded | ForwardReply = Stepwise(decode_forwarded_in_steps(request, rows, limits, log)).finish()
-    return decoded
+    try:
+        row, header, body = _head(request, rows)
+        if row is None:
+            return UNSUPPORTED
+        version = header.request_api_version
+        message, _ = decode(by_key(row.key).request, version, request.payload, body, limits[row.key])
+    except ProtocolError as error:
+        return _refused(request, error, log)
+    return Forwarded(row, version, header.correlation_id, message)
 
 
 def decode_forwarded_in_steps(
     request: Arrival | ServedRequest, rows: Mapping[int, ApiRow], limits: Mapping[int, int], log: logging.Logger
 ) -> Generator[None, None, Forwarded | ForwardReply]:
     """As `decode_forwarded`, in steps if the request is large."""
+    if not is_large(request):
+        return decode_forwarded(request, rows, limits, log)
     try:
-        header, body = decode_request_header(request.payload)
-        row = rows.get(header.request_api_key)
+        row, header, body = _head(request, rows)
+        if row is None:
+            return UNSUPPORTED
         version = header.request_api_version
-        if row is None or not row.min_version <= version <= row.max_version:
-            return ForwardReply(Status.UNSUPPORTED, 0)
-        schema, payload = by_key(row.key).request, request.payload
-        if len(payload) > LARGE_BYTES:
-            message = yield from decode_in_steps(schema, version, payload, body, limits[row.key])
-        else:
-            message, _ = decode(schema, version, payload, body, limits[row.key])
+        message = yield from decode_in_steps(by_key(row.key).request, version, request.payload, body, limits[row.key])
     except ProtocolError as error:
-        log.warning(
-            "cannot decode a request of %s: %s; its connection is closed",
-            request.context.client, error, extra=request.context.log_fields,
-        )  # fmt: skip
-        return ForwardReply(Status.MALFORMED, 0)
+        return _refused(request, error, log)
     return Forwarded(row, version, header.correlation_id, message)
+
+
+def is_large(request: Arrival | ServedRequest) -> bool:
+    """Whether a request is decoded, executed and answered in steps."""
+    return len(request.payload) > LARGE_BYTES
+
+
+def _head(request: Arrival | ServedRequest, rows: Mapping[int, ApiRow]) -> tuple[ApiRow | None, Any, int]:
+    """The API of a request (None if the caller does not execute this version of it), its header, and where its body begins.
+    Raises ProtocolError."""
+    header, body = decode_request_header(request.payload)
+    row = rows.get(header.request_api_key)
+    if row is not None and not row.min_version <= header.request_api_version <= row.max_version:
+        row = None
+    return row, header, body
+
+
+def _refused(request: Arrival | ServedRequest, error: ProtocolError, log: logging.Logger) -> ForwardReply:
+    log.warning(
+        "cannot decode a request of %s: %s; its connection is closed",
+        request.context.client, error, extra=request.context.log_fields,
+    )  # fmt: skip
+    return ForwardReply(Status.MALFORMED, 0)

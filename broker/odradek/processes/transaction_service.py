@@ -26,7 +26,7 @@ from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.locks import enter_lane
 from odradek.api.add_partitions_to_txn import MOST_ADDED
 from odradek.api.dispatch import frame_in_steps, frame_response
-from odradek.api.guards.guarded import Asked, Merge, Refused, Verdict, VerdictInSteps, merged
+from odradek.api.guards.guarded import Asked, Refused, Verdict, VerdictInSteps, merged
 from odradek.api.guards.table import judge
 from odradek.api.permits import PermitsOf, unrestricted
 from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
@@ -41,7 +41,14 @@ from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Statu
 from odradek.processes import own_tasks
 from odradek.processes.coordinated_topic import TRANSACTION_LOAD_LANE, CoordinatedTopic
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
-from odradek.processes.forwarded import AwaitedRequest, Forwarded, ServedRequest, decode_forwarded_in_steps
+from odradek.processes.forwarded import (
+    AwaitedRequest,
+    Forwarded,
+    ServedRequest,
+    decode_forwarded,
+    decode_forwarded_in_steps,
+    is_large,
+)
 from odradek.processes.group_service import GroupService
 from odradek.processes.loop_timers import LoopTimers
 from odradek.processes.marker_delivery import LocalMarkers, MarkerDelivery
@@ -55,11 +62,10 @@ from odradek.processes.request_steps import RequestSteps
 from odradek.processes.slot_marks import SlotMarks
 from odradek.processes.supervised_tasks import supervised
 from odradek.processes.transaction_metering import LoadTimes, TransactionMeter, report_of
-from odradek.protocol import LARGE_BYTES
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_transactions, list_transactions
 from odradek.quotas.new_names import TRANSACTIONAL_IDS, configured
-from odradek.stepwise import Steps, Stepwise
+from odradek.stepwise import Steps
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Environment, Marker, Owner, Settings
 from odradek.transactions.environment import Place as TopicPartition
@@ -94,6 +100,20 @@ def settings_of(config: BrokerConfig) -> Settings:
         max_batch_bytes=config.integer("message.max.bytes"),
         may_be_deposed=config.clustered,
     )
+
+
+def _no_topic(_: bytes) -> None:
+    """Requests of transactions name no topic by its id."""
+
+
+def _is_no_topic(_: str) -> bool:
+    """No guard of these requests asks whether a topic exists."""
+    return False
+
+
+def _answer_in_steps(request: ServedRequest, row: ApiRow, version: int, correlation_id: int, response: Any) -> Steps:
+    count_errors_of_response((yield from uncounted_errors(row.key, response)), request.context)
+    request.answer((yield from frame_in_steps(row, version, correlation_id, response)))
 
 
 class LoadedTransactions:
@@ -467,19 +487,14 @@ class TransactionService:
         row = self._rows.get(request.api_key)
         if row is None or request.kind != Kind.KAFKA:
             return False
-        decoding = Stepwise(decode_forwarded_in_steps(request, self._rows, self._limits, log))
-
-        def begun() -> Steps:
-            yield
-            while decoding.step():
-                yield
-            self._begin(request, decoding.result)
-
-        if decoding.step():
-            self._steps.begin(request, begun())
+        if is_large(request):
+            self._steps.begin(request, self._decode_and_begin(request))
         else:
-            self._begin(request, decoding.result)
+            self._begin(request, decode_forwarded(request, self._rows, self._limits, log))
         return True
+
+    def _decode_and_begin(self, request: ServedRequest) -> Steps:
+        self._begin(request, (yield from decode_forwarded_in_steps(request, self._rows, self._limits, log)))
 
     def _begin(self, request: ServedRequest, decoded: Forwarded | ForwardReply) -> None:
         """Execute a decoded request."""
@@ -490,15 +505,11 @@ class TransactionService:
         version, correlation_id = decoded.version, decoded.correlation_id
 
         def answer(response: Any) -> None:
-            if row.key in WITH_LONG_RESPONSES or len(request.payload) > LARGE_BYTES:
-                self._steps.begin(request, answer_in_steps(response))
+            if row.key in WITH_LONG_RESPONSES or is_large(request):
+                self._steps.begin(request, _answer_in_steps(request, row, version, correlation_id, response))
             else:
                 count_errors_at_once(row.key, response, context)
                 request.answer(frame_response(row, version, correlation_id, response))
-
-        def answer_in_steps(response: Any) -> Steps:
-            count_errors_of_response((yield from uncounted_errors(row.key, response)), context)
-            request.answer((yield from frame_in_steps(row, version, correlation_id, response)))
 
         def close(reason: str) -> None:
             log.warning("closing the connection of %s: %s", context.client, reason, extra=context.log_fields)
@@ -517,28 +528,37 @@ class TransactionService:
             self._permits_of(context.principal, context.peer, row.key),
         )
 
-        def judged(verdict: Verdict) -> None:
-            if isinstance(verdict, Refused):
-                answer(verdict.response)
-            elif verdict is None:
-                self._handlers[row.key](decoded.message, call, answer)
-            else:
-                merge = verdict.merge
-                self._handlers[row.key](
-                    decoded.message, call, lambda response: call.in_steps(merge_in_steps(merge, response))
-                )
-
-        def merge_in_steps(merge: Merge, response: Any) -> Steps:
-            answer((yield from merged(merge, response)))
-
-        def judge_in_steps(steps: VerdictInSteps) -> Steps:
-            judged((yield from steps))
-
-        verdict = judge(row.key, Asked(decoded.message, version, call.permits, lambda _: None, lambda _: False))
-        if isinstance(verdict, Generator):
-            call.in_steps(judge_in_steps(verdict))
+        verdict = judge(row.key, Asked(decoded.message, version, call.permits, _no_topic, _is_no_topic))
+        if verdict is None:
+            self._handlers[row.key](decoded.message, call, answer)
+        elif isinstance(verdict, Generator):
+            call.in_steps(self._judge_in_steps(verdict, decoded, call, answer))
         else:
-            judged(verdict)
+            self._judged(verdict, decoded, call, answer)
+
+    def _judge_in_steps(
+        self, guard: VerdictInSteps, decoded: Forwarded, call: TransactionCall, answer: Callable[[Any], None]
+    ) -> Steps:
+        self._judged((yield from guard), decoded, call, answer)
+
+    def _judged(
+        self, verdict: Verdict, decoded: Forwarded, call: TransactionCall, answer: Callable[[Any], None]
+    ) -> None:
+        """Execute a request after its guard's verdict."""
+        if isinstance(verdict, Refused):
+            answer(verdict.response)
+            return
+        then = answer
+        if verdict is not None:
+            merge = verdict.merge
+
+            def merge_in_steps(response: Any) -> Steps:
+                answer((yield from merged(merge, response)))
+
+            def then(response: Any) -> None:
+                call.in_steps(merge_in_steps(response))
+
+        self._handlers[decoded.row.key](decoded.message, call, then)
 
     def _answer_questions(self, request: ServedRequest) -> None:
         """Answer the questions of a worker, whose appends wait for them."""
