@@ -88,6 +88,7 @@ NIGHTLY: dict[str, str] = {
     "tests/cluster/test_broker_requests.py": "clusters: listeners for requests of brokers",
     "tests/cluster/test_changed_settings.py": "clusters: settings that other brokers changed",
     "tests/cluster/test_failures.py::test_nothing_acknowledged_is_lost_by_other_failures": "clusters: more failures",
+    "tests/cluster/test_failures.py::test_nothing_acknowledged_is_lost_where_records_are_synced": "clusters: more failures",
     "tests/cluster/test_follower_of_kafka.py": "clusters: followers of a Kafka broker",
     "tests/cluster/test_groups_of_cluster.py": "clusters: coordinators of groups that are killed",
     "tests/cluster/test_golden_trees.py": "clusters: the tree in ZooKeeper, compared with Kafka's",

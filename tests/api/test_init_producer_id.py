@@ -88,6 +88,17 @@ def test_a_block_is_durable_before_its_first_id_and_never_used_again(cluster):
     assert ProducerIds(cluster.store, 1).next() == 2000
 
 
+def test_ids_that_a_restored_store_has_forgotten_are_not_allocated_again(cluster):
+    backup, forgotten = b"", 0
+    ids = ProducerIds(cluster.store, 1, lambda: forgotten)
+    assert [ids.next() for _ in range(5000)] == list(range(5000))
+    cluster.store.set("/latest_producer_id_block", backup)
+    forgotten = 1 << 20
+    ids.begin_block()
+    assert ids.next() == forgotten
+    assert ProducerIds(cluster.store, 2).next() == forgotten + 1000, "a broker that starts now"
+
+
 def test_a_former_id_without_transactions_is_replaced_by_a_new_one(cluster):
     answer = ask(request(producer_id=77, epoch=3), Source(ProducerIds(cluster.store, 1)))
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (ErrorCode.NONE, 0, 0)

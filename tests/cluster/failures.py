@@ -5,6 +5,7 @@
 
 import argparse
 import errno
+import itertools
 import json
 import os
 import random
@@ -22,17 +23,22 @@ from typing import NamedTuple, Protocol
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from odradek.api.config_changes import TOPIC as OF_TOPIC
+from odradek.clients.wire import Connection
 from odradek.metadata import znodes
 from odradek.metadata.store import Session, SessionExpired, StoreError
 from odradek.metadata.znodes import NO_LEADER
 from odradek.metadata.zookeeper import ZookeeperOptions, ZookeeperStore
 from odradek.processes.broker_session import FILE as SESSION_FILE
+from odradek.processes.broker_session import IDS_OF_OLD_BACKUP
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import describe_configs
 from odradek.testing.broker_process import Broker
 from tests.cluster.peer_processes import Peers
 from tests.faults.checker import faults, read_partitions
 from tests.faults.failing_calls import FailingCalls, build
 from tests.faults.load import Load
-from tests.faults.lossy_disk import LossyDisk
+from tests.faults.lossy_disk import LossyDisk, cut_power_together
 from tests.faults.lossy_disk import missing as no_power_cuts
 from tests.ports import reserved
 from tests.relay import Relay
@@ -79,6 +85,7 @@ class FailingCluster:
 
     ``disks``: by broker, makes calls fail that change files of its second log directory.
     ``power``: by broker, the file system with its log directories; empty where file systems cannot be made.
+    ``synced``: whether a record is on the devices of the in-sync replicas before it is acknowledged.
     """
 
     def __init__(
@@ -89,6 +96,7 @@ class FailingCluster:
         disks: dict[int, FailingCalls],
         power: dict[int, LossyDisk],
         load: Progressing,
+        synced: bool = False,
     ) -> None:
         self.peers = peers
         self.brokers = brokers
@@ -97,6 +105,7 @@ class FailingCluster:
         self.power = power
         self.lost_bytes = 0  # of logs, by losses of power
         self.load = load
+        self.synced = synced
 
     @property
     def servers(self) -> str:
@@ -137,14 +146,35 @@ class FailingCluster:
 
         until(went_on, lambda: f"the producers go on without broker {broker_id}: {self.state()}")
 
+    def healed(self) -> bool:
+        """Whether all replicas are in sync, as far as the brokers know."""
+        state = self.state()
+        return len(state) == PARTITIONS and all(isr == set(IDS) for _, isr in state.values())
+
     def wait_until_healed(self) -> None:
         """Wait until all replicas are in sync."""
+        until(self.healed, lambda: f"all replicas are in sync: {self.state()}")
 
-        def healed() -> bool:
-            state = self.state()
-            return len(state) == PARTITIONS and all(isr == set(IDS) for _, isr in state.values())
+    def last_producer_id(self) -> int:
+        """The end of the block of producer ids that was allocated last; -1 if none was."""
+        with closing(ZookeeperStore(ZookeeperOptions(self.peers.connect))) as store:
+            block = znodes.decode_producer_id_block(store.get(znodes.PRODUCER_ID_BLOCK)[0])
+        return -1 if block is None else block.last
 
-        until(healed, lambda: f"all replicas are in sync: {self.state()}")
+    def make_transactions(self, count: int) -> None:
+        """Let ZooKeeper make so many transactions, that change nothing in the end, and all brokers see the last one."""
+        with closing(ZookeeperStore(ZookeeperOptions(self.peers.connect))) as store:
+            store.create("/transactions")
+            for _ in range(count - 2):
+                store.set("/transactions", b"")
+            store.delete("/transactions")
+        make = describe_configs.Request
+        request = make(resources=[make.DescribeConfigsResource(resource_type=OF_TOPIC, resource_name=TOPIC)])
+        for broker in self.brokers.values():
+            host, port = broker.bootstrap_servers.rsplit(":", 1)
+            with closing(Connection(host, int(port), PATIENCE_S)) as connection:
+                (result,) = connection.ask(describe_configs.SCHEMA, request).results
+                assert result.error_code == ErrorCode.NONE, result
 
     def leader(self, partition: int = 0) -> int:
         """The leader of a partition; waits until there is one that runs."""
@@ -246,10 +276,38 @@ def pause_zookeeper(cluster: FailingCluster, rng: random.Random) -> None:
 
 def restart_zookeeper(cluster: FailingCluster, _: random.Random) -> None:
     """ZooKeeper is killed, and starts with its data. Sessions continue: the server counts their timeouts again."""
-    zookeeper = cluster.peers.zookeeper
-    zookeeper.kill()
+    cluster.peers.zookeeper.kill()
     cluster.load.progress(20)
-    zookeeper.start(zookeeper.directory / "zoo.cfg")
+    cluster.peers.start_zookeeper()
+    cluster.load.progress(20)
+
+
+def restore_zookeeper(cluster: FailingCluster, rng: random.Random) -> None:
+    """ZooKeeper is replaced by a copy that is older than the last elections. All replicas are in sync at that moment, as
+    docs/cluster.md asks for: otherwise the copy may name in-sync replicas that do not have all records."""
+    peers = cluster.peers
+    data, copy = peers.zookeeper_data, peers.zookeeper_data.with_name("copy")
+    peers.zookeeper.kill()
+    shutil.copytree(data, copy)
+    peers.start_zookeeper()
+    cluster.load.progress(20)
+    kill_leader(cluster, rng)
+    kill_controller(cluster, rng)
+    cluster.wait_until_healed()
+    cluster.make_transactions(1000)  # or a broker that has seen none may go on in its session of before
+    last = cluster.last_producer_id()  # the blocks after it are allocated again, unless the brokers leave them out
+    peers.zookeeper.kill()
+    while not cluster.healed():  # a replica left the set in the last moment
+        peers.start_zookeeper()
+        cluster.wait_until_healed()
+        peers.zookeeper.kill()
+    shutil.rmtree(data)
+    copy.rename(data)
+    peers.start_zookeeper()
+    until(
+        lambda: cluster.last_producer_id() >= last + len(IDS) * IDS_OF_OLD_BACKUP,
+        lambda: f"each broker registers again, and leaves out producer ids: {cluster.last_producer_id()} after {last}",
+    )
     cluster.load.progress(20)
 
 
@@ -309,6 +367,19 @@ def lose_power(cluster: FailingCluster, rng: random.Random) -> None:
     disk.restore_power()
     cluster.lost_bytes += max(before - sum(map(len, logs(broker))), 0)
     broker.start()
+    cluster.load.progress(20)
+
+
+def lose_power_of_all(cluster: FailingCluster, rng: random.Random) -> None:
+    """The machines of all brokers lose their power at the same moment, and start in any order. Only where records are synced:
+    nothing else keeps them."""
+    before = {broker_id: sum(map(len, logs(broker))) for broker_id, broker in cluster.brokers.items()}
+    cut_power_together(cluster.brokers.values(), cluster.power.values())
+    for broker_id, disk in cluster.power.items():
+        disk.restore_power()
+        cluster.lost_bytes += max(before[broker_id] - sum(map(len, logs(cluster.brokers[broker_id]))), 0)
+    for broker_id in rng.sample(IDS, len(IDS)):
+        cluster.brokers[broker_id].start()
     cluster.load.progress(20)
 
 
@@ -403,8 +474,9 @@ FAILURES: dict[str, Failure] = {
     function.__name__: function
     for function in (
         kill_leader, kill_and_start_at_once, kill_controller, stop_in_order, kill_process, pause_leader, pause_zookeeper,
-        restart_zookeeper, expire_leader, expire_controller, expire_all, kill_two, kill_all, lose_replication,
-        lose_all_replication, lose_zookeeper, lose_broker, cut_connections, fail_log_dir, lose_power,
+        restart_zookeeper, restore_zookeeper, expire_leader, expire_controller, expire_all, kill_two, kill_all,
+        lose_replication, lose_all_replication, lose_zookeeper, lose_broker, cut_connections, fail_log_dir, lose_power,
+        lose_power_of_all,
     )
 }  # fmt: skip
 
@@ -428,9 +500,12 @@ BrokerSettings = Callable[[int, int, int], dict[str, object]]
 
 @contextmanager
 def three_brokers(
-    directory: Path, settings: dict[str, object] | None = None, settings_of: BrokerSettings | None = None
+    directory: Path,
+    settings: dict[str, object] | None = None,
+    settings_of: BrokerSettings | None = None,
+    synced: bool = False,
 ) -> Iterator[FailingCluster]:
-    """A cluster with the topic, and no load."""
+    """A cluster with the topic, and no load. :param synced: see `FailingCluster`."""
     with ExitStack() as stack:
         peers = stack.enter_context(Peers(directory))
         library = build(directory)
@@ -462,7 +537,8 @@ def three_brokers(
             brokers[broker_id] = stack.enter_context(Broker(config, directory=home, environment=environment))
         servers = ",".join(broker.bootstrap_servers for broker in brokers.values())
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-        topic = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
+        config = {"min.insync.replicas": "2"} | ({"flush.messages": "1"} if synced else {})
+        topic = NewTopic(TOPIC, PARTITIONS, 3, config=config)
 
         def created() -> bool:
             try:
@@ -473,16 +549,18 @@ def three_brokers(
             return True
 
         until(created, "the topic is created")
-        cluster = FailingCluster(peers, brokers, links, disks, power, _NoLoad())
+        cluster = FailingCluster(peers, brokers, links, disks, power, _NoLoad(), synced)
         cluster.wait_until_healed()
         yield cluster
 
 
 @contextmanager
-def failing_cluster(directory: Path, settings: dict[str, object] | None = None) -> Iterator[FailingCluster]:
-    """A cluster under load. Checks everything at the end."""
+def failing_cluster(
+    directory: Path, settings: dict[str, object] | None = None, synced: bool = False
+) -> Iterator[FailingCluster]:
+    """A cluster under load. Checks everything at the end. :param synced: see `FailingCluster`."""
     with (
-        three_brokers(directory, settings) as cluster,
+        three_brokers(directory, settings, synced=synced) as cluster,
         Load(cluster.servers, TOPIC, PARTITIONS, idempotent=2, plain=1) as load,
     ):
         cluster.load = load
@@ -539,9 +617,12 @@ def keep_files(cluster: FailingCluster) -> None:
         )
 
 
-def possible(name: str) -> bool:
-    """Whether a failure can be made on this machine."""
-    return name != lose_power.__name__ or not no_power_cuts()
+def possible(name: str, synced: bool) -> bool:
+    """Whether a failure can be made on this machine, and a cluster keeps its promises through it. :param synced: see
+    `FailingCluster`."""
+    if name not in (lose_power.__name__, lose_power_of_all.__name__):
+        return True
+    return not no_power_cuts() and (synced or name == lose_power.__name__)
 
 
 def main() -> int:
@@ -551,15 +632,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--only", default="", help="names of failures, separated by commas")
     parser.add_argument("--rounds", type=int, default=6, help="failures before each check")
+    parser.add_argument(
+        "--flush", choices=("no", "yes", "both"), default="both", help="whether records are synced; both: in turns"
+    )
     options = parser.parse_args()
     rng, ends, done = random.Random(options.seed), time.monotonic() + 60 * options.minutes, 0
-    names = options.only.split(",") if options.only else [name for name in FAILURES if possible(name)]
+    turns = itertools.cycle({"no": [False], "yes": [True], "both": [False, True]}[options.flush])
     if no_power_cuts():
         print(f"NO LOSS OF POWER IS TESTED: {no_power_cuts()}")
     print(f"seed {options.seed}", flush=True)
     while time.monotonic() < ends:
-        directory = Path(tempfile.mkdtemp(prefix="failures-"))
-        with failing_cluster(directory) as cluster:
+        directory, synced = Path(tempfile.mkdtemp(prefix="failures-")), next(turns)
+        names = options.only.split(",") if options.only else [name for name in FAILURES if possible(name, synced)]
+        print(f"records are {'' if synced else 'not '}synced", flush=True)
+        with failing_cluster(directory, synced=synced) as cluster:
             for _ in range(options.rounds):
                 name = rng.choice(names)
                 began = time.monotonic()

@@ -85,14 +85,13 @@ class Peers:
             directory = self._directory / "zookeeper"
             directory.mkdir(parents=True)
             port = stack.enter_context(reserved())
-            configuration = directory / "zoo.cfg"
-            configuration.write_text(
-                f"dataDir={directory / 'data'}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=500\n"
+            (directory / "zoo.cfg").write_text(
+                f"dataDir={self.zookeeper_data}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=500\n"
                 "minSessionTimeout=1000\nmaxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n"
             )
             self.zookeeper = JavaProcess(directory, "org.apache.zookeeper.server.ZooKeeperServerMain", port)
             stack.callback(self.zookeeper.kill)
-            self.zookeeper.start(configuration)
+            self.start_zookeeper()
             self._stack = stack.pop_all()
         return self
 
@@ -100,6 +99,15 @@ class Peers:
         for broker in self.brokers.values():
             broker.kill()
         self._stack.close()
+
+    @property
+    def zookeeper_data(self) -> Path:
+        """The directory with the snapshots and the log of ZooKeeper."""
+        return self._directory / "zookeeper" / "data"
+
+    def start_zookeeper(self) -> None:
+        """Start ZooKeeper, after it was killed on the same port."""
+        self.zookeeper.start(self.zookeeper.directory / "zoo.cfg")
 
     @property
     def connect(self) -> str:

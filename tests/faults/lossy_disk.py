@@ -6,11 +6,14 @@ Needs root, loop devices and mkfs.ext4: `missing()` says what of that is not the
 import fcntl
 import os
 import shutil
+import signal
 import struct
 import subprocess
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import TracebackType
 
+from odradek.testing.broker_process import Broker
 from tests.waiting import until
 
 EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
@@ -70,6 +73,18 @@ class LossyDisk:
         """Mount again; no process may have a file on it open any more."""
         self.unmount()
         self.mount()
+
+
+def cut_power_together(brokers: Collection[Broker], disks: Iterable[LossyDisk]) -> None:
+    """Cut the power of all disks of brokers at the same moment, and kill the brokers. No process runs when the first disk loses
+    its power: nothing is replicated or acknowledged after that."""
+    for broker in brokers:
+        for process in broker.process_ids():
+            os.kill(process, signal.SIGSTOP)
+    for disk in disks:
+        disk.cut_power()
+    for broker in brokers:
+        broker.kill_group()
 
 
 def _run(*command: str, must: bool = True) -> int:

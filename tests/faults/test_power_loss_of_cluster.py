@@ -2,7 +2,6 @@
 
 import os
 import random
-import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from odradek.testing.broker_process import Broker
 from tests.api.group_talk import GroupTalk
 from tests.cluster import shown
 from tests.faults.checker import RecordId, decode_id, encode_id, faults, read_partitions
-from tests.faults.lossy_disk import LossyDisk, missing
+from tests.faults.lossy_disk import LossyDisk, cut_power_together, missing
 from tests.waiting import until
 from tests.zookeeper import ZookeeperServer
 
@@ -62,15 +61,7 @@ class Cluster:
         )
 
     def lose_power(self) -> None:
-        """No process runs when the first disk loses its power: nothing is replicated or acknowledged after that."""
-        processes = {number: broker.process_ids() for number, broker in self.brokers.items()}
-        for ids in processes.values():
-            for process in ids:
-                os.kill(process, signal.SIGSTOP)
-        for disk in self.disks.values():
-            disk.cut_power()
-        for broker in self.brokers.values():
-            broker.kill_group()
+        cut_power_together(self.brokers.values(), self.disks.values())
 
     def start(self, rng: random.Random) -> None:
         """Start the brokers in any order: the first may lead before the others are there."""

@@ -9,7 +9,7 @@ import odradek._ext.shm.brokers as brokers
 from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.metadata.store import Session
 from odradek.processes import broker_session
-from odradek.processes.broker_session import FILE, SessionFile
+from odradek.processes.broker_session import FILE, IDS_OF_NEW_BACKUP, IDS_OF_OLD_BACKUP, BrokerSession, SessionFile
 from odradek.storage.log_directory import LOCK
 
 SESSION = Session(0x1234_5678_9ABC_DEF0, bytes(range(16)))
@@ -90,3 +90,42 @@ def test_the_shared_memory_holds_the_session_for_the_successor():
     assert brokers.session() == (6, bytes(64), 11)
     brokers.note_session(0, b"", 0)
     assert brokers.session() is None
+
+
+class Store:
+    """What `BrokerSession` uses of a connection to ZooKeeper. ``session``: None before the first one."""
+
+    session = None
+    last_zxid = 0
+
+    def start_session(self, resume=None, last_zxid=0):
+        assert resume is None
+        self.session, self.last_zxid = Session(SESSION.id + 1, SESSION.password), 0
+        return self.session
+
+
+def test_the_producer_ids_that_a_restored_store_may_have_forgotten(directory):
+    """What the former session has seen stays in the shared memory, also if the process dies before it notes the new one."""
+    SharedMemory(64)
+    store = Store()
+    session = BrokerSession(store, directory)
+    session.begin()
+    assert session.forgotten_ids() == 0, "there was no session before"
+    store.last_zxid = 500
+    session.note()
+    store.last_zxid = 700
+    session.note_zxid()
+    assert session.forgotten_ids() == 0
+    store.session, store.last_zxid = SESSION, 0
+    session.note_zxid()
+    assert session.forgotten_ids() == IDS_OF_NEW_BACKUP, "nothing was read yet"
+    store.last_zxid = 600
+    session.note_zxid()
+    assert session.forgotten_ids() == IDS_OF_OLD_BACKUP
+    assert BrokerSession(store, directory).forgotten_ids() == IDS_OF_OLD_BACKUP, "a successor"
+    store.last_zxid = 800
+    assert session.forgotten_ids() == IDS_OF_NEW_BACKUP
+    store.last_zxid = 600
+    session.note()
+    assert session.forgotten_ids() == 0
+    assert brokers.session() == (SESSION.id, SESSION.password, 600)

@@ -107,6 +107,7 @@ class ClusterMembership:
         self._tokens: DelegationTokens | None = None
         self._token_changes: Notifications[str] | None = None
         self._session: BrokerSession | None = None
+        self._producer_ids: ProducerIds | None = None
         self._stopping = False
         self.controller: ControllerService | None = None
         self._member: ClusterMember | None = None
@@ -182,7 +183,7 @@ class ClusterMembership:
             self._token_changes.begin()
         tokens = self._tokens = opened_tokens(config, store, notifies=True)
         table = PartitionTable(shm, self._context.log_dirs, writes=False)
-        producer_ids = ProducerIds(store, config.node_id)
+        producer_ids = self._producer_ids = ProducerIds(store, config.node_id, self._session.forgotten_ids)
         return CoordinatorView(
             config,
             store,
@@ -220,7 +221,15 @@ class ClusterMembership:
 
         Raises StoreError, BrokerIdTaken.
         """
-        assert self.store is not None and self._session is not None
+        assert self.store is not None and self._session is not None and self._producer_ids is not None
+        self.store.sync()
+        forgotten = self._session.forgotten_ids()
+        if forgotten:
+            self._producer_ids.begin_block()  # also for brokers that start now, and for those of Kafka
+            log.info(
+                "left out %d producer ids, in case ZooKeeper was restored from a backup that does not know that they are used",
+                forgotten,
+            )
         self._session.note()  # before the registration, so that the next start can end it
         config = self._context.config
         rack = config["broker.rack"]
@@ -394,7 +403,7 @@ class ClusterMembership:
 
     def note_progress(self) -> None:
         """Note for the successor of this process what it must have seen; may be called in any thread."""
-        if self._session is not None and self.store is not None and self.store.session is not None:
+        if self._session is not None and self.store is not None:
             self._session.note_zxid()
 
     def revive(self) -> None:

@@ -39,8 +39,8 @@ IN_CLUSTER: dict[str, object] = {
     "min.insync.replicas": 2,
     "request.timeout.ms": REQUEST_TIMEOUT_MS,
 }
-LEFT_OUT = {"restart_zookeeper", "fail_log_dir"}
-"""Failures of `tests.cluster.failures` that are not of transactions, or that need the load of those tests."""
+LEFT_OUT = {"restart_zookeeper", "restore_zookeeper", "fail_log_dir"}
+"""Failures of `tests.cluster.failures` that are not of transactions, or that need the load or the topic of those tests."""
 ADMIN_S = 60
 
 
@@ -123,7 +123,7 @@ def _failures(running: FailingCluster) -> dict[str, Fault]:
 
         return fault
 
-    return {name: fault_of(name) for name in FAILURES if possible(name) and name not in LEFT_OUT}
+    return {name: fault_of(name) for name in FAILURES if possible(name, running.synced) and name not in LEFT_OUT}
 
 
 def _done(call: Callable[[AdminClient], Future[None]], servers: str, expected: str, what: str) -> None:
