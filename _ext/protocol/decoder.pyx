@@ -14,6 +14,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport int64_t, int8_t, uint32_t, uint8_t
 
+from odradek._ext.protocol.arrays cimport array_of, free_some
 from odradek._ext.protocol.cursor cimport (
     CURSOR_ELEMENTS,
     CURSOR_LENGTH,
@@ -450,9 +451,8 @@ cdef class Decoding:
         self.source.trail.ops[self.source.trail.depth] = op
         if op.code == ARRAY or op.code == COMPACT_ARRAY:
             level.count, level.next = read_count(op, op.code == COMPACT_ARRAY, &self.source), 0
-            value = PyList_New(level.count) if level.count >= 0 else None
+            value = array_of(level.count) if level.count >= 0 else None
             if level.count >= 0:
-                PyObject_GC_UnTrack(value)
                 level.values = <PyObject*>value
             else:
                 level.op += 1
@@ -468,6 +468,7 @@ cdef class Decoding:
         cdef Level* level
         cdef const uint8_t* until = source.cursor.ptr + BYTES_A_STEP
         cdef bint collecting = PyGC_Disable()
+        free_some(2 * elements)
         try:
             while source.trail.depth >= 0:
                 level = &self.levels[source.trail.depth]

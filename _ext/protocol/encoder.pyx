@@ -9,6 +9,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, int8_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memmove
 
+from odradek._ext.protocol.arrays cimport free_some
 from odradek._ext.protocol.cursor cimport (
     STRING_MAX_BYTES,
     WriteBuffer,
@@ -506,6 +507,7 @@ cdef class Encoding:
         """Encode this many elements of arrays more. Returns whether there are more."""
         cdef Output* sink = &self.sink
         cdef Level* level
+        free_some(2 * elements)
         while sink.reason == NULL and sink.trail.depth >= 0:
             level = &self.levels[sink.trail.depth]
             if level.values != NULL and level.next == level.count:

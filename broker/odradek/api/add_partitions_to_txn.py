@@ -10,7 +10,7 @@ added, and its other partitions get OPERATION_NOT_ATTEMPTED.
 from collections.abc import Callable, Generator, Mapping, Set
 from typing import Any
 
-from odradek._ext.protocol.messages import new_array
+from odradek._ext.protocol.arrays import new_array
 from odradek.api.transaction_call import A_STEP, Answer, Producer, TransactionCall, fenced_before
 from odradek.controller.topic_names import INTERNAL
 from odradek.coordination.gathering import gather_in_steps

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from odradek.api.coordinator_call import CoordinatorCall
+from odradek.api.guards.guarded import made_in_steps
 from odradek.api.topic_steps import READ_PER_STEP, parts_of
 from odradek.controller.image import Topic
 from odradek.controller.outcomes import Outcome
@@ -44,12 +45,13 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
         outcomes.update({deletion.number: outcome for deletion, outcome in zip(part, results, strict=True)})
     if len(topics) > READ_PER_STEP:
         yield
-    return delete_topics.Response(
-        responses=[
-            _refused(name, topic_id) if topic is None else _result(outcomes[number], topic, call.version)
-            for number, (topic, (name, topic_id)) in enumerate(zip(topics, fields, strict=True))
-        ]
-    )
+
+    def result_of(element: tuple[int, str | uuid.UUID | None]) -> Any:
+        number, topic = element
+        return _refused(*fields[number]) if topic is None else _result(outcomes[number], topic, call.version)
+
+    responses = yield from made_in_steps(enumerate(topics), result_of)
+    return delete_topics.Response(responses=responses)
 
 
 class _Deletion(NamedTuple):

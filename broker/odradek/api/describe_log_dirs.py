@@ -24,15 +24,16 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
 
     The lag of a partition that this broker follows is that behind the leader's high watermark; a leader has none.
     """
-    requested = None
+    requested: dict[str, set[int]] | None = None
     if request.topics is not None:
-        requested = set()
+        requested = {}
         pace = Pace(READ_A_STEP)
         for topic in request.topics:
             if pace.over():
                 yield
+            of_topic = requested.setdefault(topic.topic, set())
             for partition in topic.partitions:
-                requested.add((topic.topic, partition))
+                of_topic.add(partition)
                 if pace.over():
                     yield
     of_dir: dict[int, dict[str, list[Any]]] = {}
@@ -40,7 +41,7 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     for name, partition, slot in slots.in_use():
         if pace.over():
             yield
-        if requested is not None and (name, partition) not in requested:
+        if requested is not None and partition not in requested.get(name, ()):
             continue
         state = slot_facts.describe(slot)
         if state.state in (SlotState.SLOT_ONLINE, SlotState.SLOT_LOADING):

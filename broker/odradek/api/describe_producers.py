@@ -7,7 +7,7 @@ separately.
 from typing import Any
 
 import odradek._ext.partition.slots as slots
-from odradek._ext.protocol.messages import new_array
+from odradek._ext.protocol.arrays import new_array
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
 from odradek.controller.topic_names import why_illegal

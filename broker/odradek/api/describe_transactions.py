@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from odradek._ext.protocol.messages import new_array
+from odradek._ext.protocol.arrays import new_array
 from odradek.api.transaction_call import A_STEP, Answer, TransactionCall
 from odradek.protocol.schemas import describe_transactions
 from odradek.stepwise import Pace, Steps

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import Any
 
 import odradek._ext.partition.slot_facts as slot_facts
-from odradek._ext.protocol.messages import new_array
+from odradek._ext.protocol.arrays import new_array
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.controller.cluster.admin import ClusterAdmin, ElectionResult
 from odradek.controller.controller import NotController

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_upkeep as slot_upkeep
 from odradek._ext.partition.slot_facts import SlotFacts
-from odradek._ext.protocol.messages import new_array
+from odradek._ext.protocol.arrays import new_array
 from odradek._ext.storage.segment_list import SegmentList
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state

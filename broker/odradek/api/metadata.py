@@ -12,7 +12,7 @@ whether the topic exists or not. To create a topic, it needs CREATE on the clust
 from collections.abc import Generator, Iterator, Mapping, Set
 from typing import Any
 
-from odradek._ext.protocol.messages import new_array
+from odradek._ext.protocol.arrays import new_array
 from odradek._ext.shm.topics import Topic
 from odradek.api import cluster_view
 from odradek.api.call import Call

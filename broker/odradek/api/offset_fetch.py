@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from odradek._ext.protocol.messages import new_array
+from odradek._ext.protocol.arrays import new_array
 from odradek.api.group_call import GroupCall, Pause
 from odradek.controller.store_errors import code_of
 from odradek.groups.offsets import CommittedOffset, Offsets, Place

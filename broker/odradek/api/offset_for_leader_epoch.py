@@ -10,7 +10,7 @@ from typing import Any
 
 from odradek._ext.partition.slot_facts import SlotFacts
 from odradek._ext.partition.slots import SlotBusy
-from odradek._ext.protocol.messages import new_array
+from odradek._ext.protocol.arrays import new_array
 from odradek.api.call import Call
 from odradek.api.partition_lookup import leader_state
 from odradek.protocol.errors import ErrorCode

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from odradek._ext.protocol.messages import new_array
+from odradek._ext.protocol.arrays import new_array
 from odradek.api.transaction_call import A_STEP, Answer, TransactionCall
 from odradek.coordination.environment import EndMarker
 from odradek.coordination.gathering import gather_in_steps

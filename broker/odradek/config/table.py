@@ -47,6 +47,7 @@ AREAS = (
 BROKER_KEYS: dict[str, ConfigKey] = {key.name: key for area in AREAS if area is not topic for key in area.KEYS}
 TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in topic.KEYS}
 
+MOST_ERRORS = 20
 LISTENER_PREFIX = "listener.name."
 METRICS = "metrics"
 """The name of metrics.listener in keys of one listener."""
@@ -98,7 +99,7 @@ def without_effect(settings: Mapping[str, str]) -> dict[str, str]:
 def validate_topic_configs(overrides: dict[str, str]) -> dict[str, Value]:
     """Typed values of the settings of a topic, checked individually and against each other.
 
-    Raises ConfigError with all errors.
+    Raises ConfigError with the first `MOST_ERRORS` errors: a request may have tens of thousands.
     """
     values: dict[str, Value] = {}
     errors: list[ConfigError] = []
@@ -107,6 +108,8 @@ def validate_topic_configs(overrides: dict[str, str]) -> dict[str, Value]:
             values[name] = validate_topic_config(name, value)
         except ConfigError as error:
             errors.append(error)
+            if len(errors) == MOST_ERRORS:
+                break
     raise_all(errors)
     min_lag, max_lag = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
     if isinstance(min_lag, int) and isinstance(max_lag, int) and min_lag > max_lag:

@@ -29,6 +29,7 @@ import odradek._ext.partition.slot_upkeep as slot_upkeep
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.append_files import sweep_append_files
 from odradek._ext.partition.flusher import Flusher
+from odradek._ext.protocol.arrays import free_waiting
 from odradek._ext.shm import client_quotas
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.locks import Lane, enter_lane
@@ -409,6 +410,7 @@ class Coordinator:
 
     def _upkeep(self) -> None:
         self._removed_files.look()
+        free_waiting()
         self._free_quotas()
         if self._authorization is not None:
             self._authorization.tick()

@@ -13,6 +13,7 @@ from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.net.kept_memory import KeptMemory
 from odradek._ext.net.late_senders import LateSenders
 from odradek._ext.partition.append_files import sweep_append_files
+from odradek._ext.protocol.arrays import free_waiting
 from odradek._ext.shm import client_quotas
 from odradek._ext.shm.metering import count_loop_delay, gauge
 from odradek._ext.shm.shared_memory import SharedMemory
@@ -93,6 +94,7 @@ class WorkerUpkeep:
         self._report_refusals()
         self._report_full_table()
         self._count()
+        free_waiting()
 
     def release_removed_files(self) -> None:
         """Close the descriptors of removed files, and the connections whose clients do not read a response that is sent from

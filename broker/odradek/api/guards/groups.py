@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterable, Set
 from typing import Any
 
-from odradek._ext.protocol.messages import new_array
+from odradek._ext.protocol.arrays import new_array
 from odradek.api.guards.guarded import (
     Asked,
     Merged,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from odradek._ext.protocol.messages import new_array
+from odradek._ext.protocol.arrays import new_array
 from odradek.api.permits import NAMES_A_STEP, Permits
 from odradek.security.acl import Operation, ResourceType
 from odradek.stepwise import Pace

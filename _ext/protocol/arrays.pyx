@@ -1,0 +1,96 @@
+"""See `arrays.pxd`."""
+
+cimport cython
+from cpython.list cimport PyList_New
+from cpython.object cimport PyObject
+
+
+cdef extern from "Python.h":
+    ctypedef struct PyListObject:
+        PyObject** ob_item
+        Py_ssize_t allocated
+
+    void PyObject_GC_UnTrack(object)
+    void Py_SET_SIZE(PyObject*, Py_ssize_t)
+    int PyList_SetSlice(object, Py_ssize_t, Py_ssize_t, PyObject*) except -1
+
+cdef enum:
+    AT_ONCE = 4                         # an array with so many elements is freed as any list
+    A_TICK = 10_000
+    FOR_ONE = 1000                      # when an array is not used any more
+    MOST = 1_000_000                    # that wait; beyond it, an array frees as many as it has
+
+cdef list waiting = []                  # lists of elements to be freed
+cdef Py_ssize_t total = 0               # of these elements
+cdef bint freeing = False               # arrays in elements that are being freed only wait
+
+
+@cython.final
+cdef class Array(list):
+    """A list of elements of a message. Equal to a list with the same elements, and pickled as one."""
+
+    def __dealloc__(self):
+        global total
+        cdef Py_ssize_t count = len(self)
+        if count > AT_ONCE:
+            total += count
+            waiting.append(moved(self, PyList_New(0)))
+            free_some(count if total > MOST else FOR_ONE)
+
+    def __reduce__(self):
+        return list, (list(self),)
+
+
+cdef object moved(object source, object target):
+    """Move all elements of a list to an empty one, which is returned and not tracked by the garbage collector."""
+    cdef PyListObject* from_ = <PyListObject*><PyObject*>source
+    cdef PyListObject* to = <PyListObject*><PyObject*>target
+    cdef Py_ssize_t count = len(<list>source)
+    to.ob_item, to.allocated = from_.ob_item, from_.allocated
+    from_.ob_item, from_.allocated = NULL, 0
+    Py_SET_SIZE(<PyObject*>source, 0)
+    Py_SET_SIZE(<PyObject*>target, count)
+    PyObject_GC_UnTrack(target)
+    return target
+
+
+cdef object array_of(Py_ssize_t count):
+    """An array with room for so many elements, all of which must be set with PyList_SET_ITEM."""
+    return moved(PyList_New(count), Array.__new__(Array))
+
+
+def new_array():
+    """Return an empty list for very many elements of a message, see `arrays.pxd`."""
+    values = Array.__new__(Array)
+    PyObject_GC_UnTrack(values)
+    return values
+
+
+cdef int free_some(Py_ssize_t elements) except -1:
+    global total, freeing
+    cdef list last
+    cdef Py_ssize_t count, first
+    if freeing:
+        return 0
+    freeing = True
+    try:
+        while elements > 0 and len(waiting):
+            last = waiting[len(waiting) - 1]
+            count = len(last)
+            first = max(count - elements, 0)
+            elements -= count - first
+            total -= count - first
+            if first:
+                PyList_SetSlice(last, first, count, NULL)
+            else:
+                waiting.pop()
+                last = None
+    finally:
+        freeing = False
+    return 0
+
+
+def free_waiting(Py_ssize_t elements=A_TICK):
+    """Free so many elements of arrays that are not used any more. Return how many wait to be freed."""
+    free_some(elements)
+    return total
