@@ -1,9 +1,9 @@
 """Arrays of messages with very many elements: the garbage collector does not examine them, and they are freed in steps.
 
 A list of 140,000 messages takes 15 ms to be examined, and as long to be freed, at its end in one step. An array that was made here
-gives its elements away when it is freed. So many are freed then as a small array has; each step of a decoding and an encoding frees
-twice as many as it makes; and each process that decodes frees some twice a second. So those that wait are never more than the
-elements of the large messages that existed at a time, and a limit holds whatever clients do.
+puts its elements on a list when it is not used any more, and steps free them: some when any array is not used any more, each step of a
+decoding and an encoding twice as many as it makes, and each process that decodes some twice a second. If more wait than a large
+request and its response have, those beyond that are freed at once.
 
 Any thread; Python's lock protects the elements that wait. In each process.
 """

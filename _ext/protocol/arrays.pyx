@@ -18,11 +18,13 @@ cdef enum:
     AT_ONCE = 4                         # an array with so many elements is freed as any list
     A_TICK = 10_000
     FOR_ONE = 1000                      # when an array is not used any more
-    MOST = 1_000_000                    # that wait; beyond it, an array frees as many as it has
+    PORTION = 200                       # of one array, until those of its elements are counted
+    MOST = 300_000                      # that wait: those of a request and its response
 
 cdef list waiting = []                  # lists of elements to be freed
 cdef Py_ssize_t total = 0               # of these elements
-cdef bint freeing = False               # arrays in elements that are being freed only wait
+cdef Py_ssize_t left = 0                # that `free_some` may still free
+cdef bint freeing = False               # `free_some` is called: arrays in elements that it frees only wait
 
 
 @cython.final
@@ -30,12 +32,16 @@ cdef class Array(list):
     """A list of elements of a message. Equal to a list with the same elements, and pickled as one."""
 
     def __dealloc__(self):
-        global total
+        global total, left
         cdef Py_ssize_t count = len(self)
-        if count > AT_ONCE:
-            total += count
-            waiting.append(moved(self, PyList_New(0)))
-            free_some(count if total > MOST else FOR_ONE)
+        if count <= AT_ONCE:
+            left -= count
+            return
+        waiting.append(moved(self, PyList_New(0)))
+        total += count
+        free_some(FOR_ONE)
+        while total > MOST and not freeing:
+            free_some(total - MOST)
 
     def __reduce__(self):
         return list, (list(self),)
@@ -67,24 +73,24 @@ def new_array():
 
 
 cdef int free_some(Py_ssize_t elements) except -1:
-    global total, freeing
+    global total, left, freeing
     cdef list last
-    cdef Py_ssize_t count, first
+    cdef Py_ssize_t count, freed
     if freeing:
         return 0
-    freeing = True
+    freeing, left = True, elements
     try:
-        while elements > 0 and len(waiting):
+        while left > 0 and len(waiting):
             last = waiting[len(waiting) - 1]
             count = len(last)
-            first = max(count - elements, 0)
-            elements -= count - first
-            total -= count - first
-            if first:
-                PyList_SetSlice(last, first, count, NULL)
+            freed = min(count, left, PORTION)
+            if freed < count:
+                PyList_SetSlice(last, count - freed, count, NULL)
             else:
                 waiting.pop()
                 last = None
+            left -= freed
+            total -= freed
     finally:
         freeing = False
     return 0

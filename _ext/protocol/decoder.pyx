@@ -467,8 +467,9 @@ cdef class Decoding:
         cdef Input* source = &self.source
         cdef Level* level
         cdef const uint8_t* until = source.cursor.ptr + BYTES_A_STEP
-        cdef bint collecting = PyGC_Disable()
+        cdef bint collecting
         free_some(2 * elements)
+        collecting = PyGC_Disable()
         try:
             while source.trail.depth >= 0:
                 level = &self.levels[source.trail.depth]

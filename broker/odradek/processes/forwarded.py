@@ -14,6 +14,7 @@ from odradek.net.forward_frames import ForwardContext, ForwardReply, Status
 from odradek.protocol import LARGE_BYTES, ProtocolError, decode, decode_in_steps
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas.header import decode_request_header
+from odradek.stepwise import Stepwise
 
 
 class ServedRequest(Protocol):
@@ -86,6 +87,9 @@ def decode_forwarded(
 
     :param rows: the APIs that the caller executes, by key. :param limits: see `limits_of`.
     """
+    if is_large(request):  # in steps, so that other threads are served in between
+        decoded: Forwarded | ForwardReply = Stepwise(decode_forwarded_in_steps(request, rows, limits, log)).finish()
+        return decoded
     try:
         row, header, body = _head(request, rows)
         if row is None:
