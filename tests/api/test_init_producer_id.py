@@ -7,7 +7,7 @@ import pytest
 
 from odradek.api.init_producer_id import handle
 from odradek.api.transaction_call import NewestConnections, TransactionCall, TransactionView
-from odradek.controller.producer_ids import MAX_PRODUCER_ID, ProducerIds, ProducerIdsExhausted
+from odradek.controller.producer_ids import LEFT_OUT, MAX_PRODUCER_ID, ProducerIds, ProducerIdsExhausted
 from odradek.metadata import znodes
 from odradek.metadata.store import StoreError, StoreUnavailable
 from odradek.protocol.errors import ErrorCode
@@ -88,15 +88,36 @@ def test_a_block_is_durable_before_its_first_id_and_never_used_again(cluster):
     assert ProducerIds(cluster.store, 1).next() == 2000
 
 
+BLOCK = "/latest_producer_id_block"
+
+
 def test_ids_that_a_restored_store_has_forgotten_are_not_allocated_again(cluster):
-    backup, forgotten = b"", 0
-    ids = ProducerIds(cluster.store, 1, lambda: forgotten)
-    assert [ids.next() for _ in range(5000)] == list(range(5000))
-    cluster.store.set("/latest_producer_id_block", backup)
-    forgotten = 1 << 20
-    ids.begin_block()
-    assert ids.next() == forgotten
-    assert ProducerIds(cluster.store, 2).next() == forgotten + 1000, "a broker that starts now"
+    """By the broker that has allocated them, by one that knows of them, and, once one of these has looked, by all others."""
+    ids, other, changes = ProducerIds(cluster.store, 1), ProducerIds(cluster.store, 2), []
+    assert [ids.next() for _ in range(2500)] == list(range(2500))
+    backup = cluster.store.get(BLOCK)[0]
+    other.look(changes.append)
+    assert [ids.next() for _ in range(1000)][-1] == 3499
+    assert len(changes) == 1
+    other.look()
+    cluster.store.set(BLOCK, backup)
+    assert other.next() == 4000 + LEFT_OUT
+    cluster.store.set(BLOCK, backup)
+    ids.look()
+    assert ids.next() == 3500, "the rest of a block that was allocated to it belongs to it"
+    assert ProducerIds(cluster.store, 3).next() == 5000 + LEFT_OUT
+    ids.look()
+    assert cluster.store.get(BLOCK)[0] == b'{"version":1,"broker":3,"block_start":"1053576","block_end":"1054575"}'
+
+
+def test_a_look_at_a_store_that_forgot_nothing_allocates_nothing(cluster):
+    ids = ProducerIds(cluster.store, 1)
+    ids.look()
+    assert cluster.store.get(BLOCK)[0] == b""
+    ids.next()
+    before = cluster.store.get(BLOCK)
+    ids.look()
+    assert cluster.store.get(BLOCK) == before
 
 
 def test_a_former_id_without_transactions_is_replaced_by_a_new_one(cluster):

@@ -7,9 +7,9 @@ import pytest
 
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.shm.shared_memory import SharedMemory
-from odradek.metadata.store import Session
+from odradek.metadata.store import Session, SessionExpired, StoreUnavailable
 from odradek.processes import broker_session
-from odradek.processes.broker_session import FILE, IDS_OF_NEW_BACKUP, IDS_OF_OLD_BACKUP, BrokerSession, SessionFile
+from odradek.processes.broker_session import FILE, BrokerSession, SessionFile
 from odradek.storage.log_directory import LOCK
 
 SESSION = Session(0x1234_5678_9ABC_DEF0, bytes(range(16)))
@@ -93,39 +93,52 @@ def test_the_shared_memory_holds_the_session_for_the_successor():
 
 
 class Store:
-    """What `BrokerSession` uses of a connection to ZooKeeper. ``session``: None before the first one."""
+    """A connection to ZooKeeper. ``answers``: what `start_session` does with a session to be resumed, one after another."""
 
-    session = None
-    last_zxid = 0
+    options = None
+    last_zxid = 7
+
+    def __init__(self, *answers):
+        self.answers, self.session = list(answers), None
 
     def start_session(self, resume=None, last_zxid=0):
-        assert resume is None
-        self.session, self.last_zxid = Session(SESSION.id + 1, SESSION.password), 0
-        return self.session
+        error = self.answers.pop(0) if resume is not None else None
+        if error is not None:
+            raise error
+        self.session = resume or Session(99, b"new")
+
+    def sync(self):
+        assert self.session is not None
 
 
-def test_the_producer_ids_that_a_restored_store_may_have_forgotten(directory):
-    """What the former session has seen stays in the shared memory, also if the process dies before it notes the new one."""
+REFUSED = StoreUnavailable("no answer")
+
+
+@pytest.mark.parametrize(
+    ("answers", "works", "resumed"),
+    [
+        ((None,), True, True),
+        ((SessionExpired("expired"),), True, False),
+        ((REFUSED, None), True, True),
+        ((REFUSED, REFUSED), True, False),
+        ((REFUSED, SessionExpired("expired")), True, False),
+        ((REFUSED,), False, None),
+    ],
+)
+def test_a_successor_begins_a_new_session_if_zookeeper_refuses_that_of_its_predecessor(
+    directory, monkeypatch, answers, works, resumed
+):
+    """A restored ZooKeeper refuses it without an answer. If it accepts no other session either, it does not work."""
     SharedMemory(64)
-    store = Store()
-    session = BrokerSession(store, directory)
-    session.begin()
-    assert session.forgotten_ids() == 0, "there was no session before"
-    store.last_zxid = 500
-    session.note()
-    store.last_zxid = 700
-    session.note_zxid()
-    assert session.forgotten_ids() == 0
-    store.session, store.last_zxid = SESSION, 0
-    session.note_zxid()
-    assert session.forgotten_ids() == IDS_OF_NEW_BACKUP, "nothing was read yet"
-    store.last_zxid = 600
-    session.note_zxid()
-    assert session.forgotten_ids() == IDS_OF_OLD_BACKUP
-    assert BrokerSession(store, directory).forgotten_ids() == IDS_OF_OLD_BACKUP, "a successor"
-    store.last_zxid = 800
-    assert session.forgotten_ids() == IDS_OF_NEW_BACKUP
-    store.last_zxid = 600
-    session.note()
-    assert session.forgotten_ids() == 0
-    assert brokers.session() == (SESSION.id, SESSION.password, 600)
+    brokers.note_session(SESSION.id, SESSION.password, 500)
+    monkeypatch.setattr(broker_session, "accepts", lambda options: works)
+    store = Store(*answers)
+    if resumed is None:
+        with pytest.raises(StoreUnavailable):
+            BrokerSession(store, directory).begin()
+        assert brokers.session() == (SESSION.id, SESSION.password, 500)
+        return
+    BrokerSession(store, directory).begin()
+    assert store.answers == []
+    assert store.session == (SESSION if resumed else Session(99, b"new"))
+    assert brokers.session() == ((SESSION.id, SESSION.password, 500) if resumed else (99, b"new", 7))

@@ -55,6 +55,8 @@ FIRST_WAIT_S = 2.0
 """The time in seconds that the first server has to accept a connection and to confirm the session."""
 LEAST_ATTEMPTS = 3
 """The number of servers that can be tried, one after another, within the session timeout."""
+ACCEPTS_WITHIN_S = 3.0
+"""The time in seconds within which a server must accept a connection to count as working."""
 REPORT_AFTER_S = 5.0
 """The time in seconds after which a log line says that the first connection is being waited for."""
 LOOK_EVERY_S = 0.5
@@ -451,7 +453,7 @@ class ZookeeperConnection:
         return confirmed
 
 
-def accepts(options: ZookeeperOptions, within_s: float) -> bool:
+def accepts(options: ZookeeperOptions, within_s: float = ACCEPTS_WITHIN_S) -> bool:
     """Whether a server accepts a connection in a new session now. May be called in any thread; waits up to `within_s`.
 
     A server refuses a session that has seen a later transaction than itself. No server of a working ensemble does that for

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import odradek._ext.shm.brokers as brokers
-from odradek.metadata.store import Session, SessionExpired
+from odradek.metadata.store import Session, SessionExpired, StoreUnavailable
 from odradek.metadata.zookeeper import ZookeeperStore
+from odradek.metadata.zookeeper_connection import accepts
 from odradek.storage.atomic_file import replace_file
 from odradek.storage.log_directory import LOCK
 
@@ -24,10 +25,6 @@ log = logging.getLogger("odradek.metadata")
 
 FILE = "odradek.session"
 VERSION = 1
-IDS_OF_OLD_BACKUP = 1 << 28
-"""More ids than a cluster allocates between a backup and its restore."""
-IDS_OF_NEW_BACKUP = 1 << 20
-"""A thousand blocks: more than a cluster allocates in a session timeout."""
 MACHINE_ID = Path("/etc/machine-id")
 
 
@@ -105,35 +102,39 @@ class BrokerSession:
     def begin(self) -> None:
         """Resume the session of the predecessor of this process, or begin a session. Raises StoreError."""
         noted = brokers.session()
-        if noted is not None:
-            session_id, password, last_zxid = noted
+        if noted is None:
+            self._end_previous()
+        elif self._resume(*noted):
+            return
+        self._store.start_session()
+        self.note()
+
+    def _resume(self, session_id: int, password: bytes, last_zxid: int) -> bool:
+        """Resume a session; returns whether that is possible. Raises StoreError.
+
+        ZooKeeper refuses it without an answer if it was restored from a backup since: its transactions are older.
+        """
+        for refused in (False, True):
             try:
                 self._store.start_session(Session(session_id, password), last_zxid)
             except SessionExpired as error:
                 log.warning("%s; beginning a new one", error)
+                return False
+            except StoreUnavailable as error:
+                if not accepts(self._store.options):
+                    raise
+                if refused:
+                    log.warning(
+                        "%s, but it accepts other sessions: it was restored or replaced; beginning a new one", error
+                    )
             else:
                 self._store.sync()
                 log.info("resumed session %#x in ZooKeeper", session_id)
-                return
-        else:
-            self._end_previous()
-        self._store.start_session()
-
-    def forgotten_ids(self) -> int:
-        """How many producer ids the store may have forgotten, because it was restored from an older backup since the session
-        that was noted last. That is possible until the present session is noted.
-
-        The number of the newest transaction proves it only if there were fewer since the restore than were lost. If there
-        were more, only as few can have allocated ids as the store makes until a broker has a session again.
-        """
-        noted, session = brokers.session(), self._store.session
-        if noted is None or session is None or noted[0] == session.id:
-            return 0
-        return IDS_OF_OLD_BACKUP if noted[2] > self._store.last_zxid > 0 else IDS_OF_NEW_BACKUP
+                return True
+        return False
 
     def note(self) -> None:
-        """Note the present session for the successors of this process and of this broker; called before the broker is
-        registered in it."""
+        """Note the present session for the successors of this process and of this broker; called before it is used."""
         session, last_zxid = self._store.session, self._store.last_zxid
         assert session is not None
         brokers.note_session(session.id, session.password, last_zxid)
@@ -146,11 +147,8 @@ class BrokerSession:
             )  # fmt: skip
 
     def note_zxid(self) -> None:
-        """Note the last transaction that this process has seen in the noted session, so that its successor does not read older
-        nodes. That of a later session may be smaller."""
-        noted, session = brokers.session(), self._store.session
-        if noted is not None and session is not None and noted[0] == session.id:
-            brokers.note_zxid(self._store.last_zxid)
+        """Note the last transaction that this process has seen, so that its successor does not read older nodes."""
+        brokers.note_zxid(self._store.last_zxid)
 
     def _end_previous(self) -> None:
         """End the session of the previous start of this broker. Raises StoreError."""

@@ -24,7 +24,7 @@ from odradek.controller.cluster.client_requests import ClientRequests
 from odradek.controller.cluster_member import ApplySettings, ClusterMember
 from odradek.controller.controller import Controller
 from odradek.controller.delegation_tokens import DelegationTokens, opened_tokens, secret_key_of
-from odradek.controller.producer_ids import ProducerIds
+from odradek.controller.producer_ids import ProducerIds, ProducerIdsExhausted
 from odradek.controller.topic_names import CLUSTER_METADATA
 from odradek.metadata import acl_nodes, token_nodes, znodes
 from odradek.metadata.acl_nodes import EVERYTHING, Pattern
@@ -33,7 +33,7 @@ from odradek.metadata.cluster import check_endpoints, check_tree, join_cluster, 
 from odradek.metadata.corrupt_nodes import usable
 from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.session import SessionEvent
-from odradek.metadata.store import Event, Stat, Store, StoreError, StoreUnavailable, ensure_path
+from odradek.metadata.store import Event, Refused, Stat, Store, StoreError, StoreUnavailable, Watch, ensure_path
 from odradek.metadata.znodes import BrokerRegistration, CorruptNode
 from odradek.metadata.zookeeper import ZookeeperStore, open_zookeeper
 from odradek.metadata.zookeeper_connection import accepts
@@ -48,8 +48,6 @@ log = logging.getLogger("odradek.controller")
 
 LOG_DIR_FAILURE = 1
 USERS = znodes.USER_CONFIGS.removeprefix(f"{znodes.CONFIG}/") + "/"
-ACCEPTS_WITHIN_S = 3.0
-"""The time in seconds within which a server must accept a connection to count as working."""
 
 
 def begin_registration(store: Store, broker_id: int, registration: BrokerRegistration) -> None:
@@ -101,13 +99,13 @@ class ClusterMembership:
         self._on_settings = on_settings
         self._on_tree = on_tree
         self._changes: SettingsChanges | None = None
-        self._groups_changed = False
+        self._groups_changed = self._producer_ids_changed = False
+        self._producer_ids: ProducerIds | None = None
         self._acls: Acls | None = None
         self._acl_changes: list[Notifications[Pattern]] = []
         self._tokens: DelegationTokens | None = None
         self._token_changes: Notifications[str] | None = None
         self._session: BrokerSession | None = None
-        self._producer_ids: ProducerIds | None = None
         self._stopping = False
         self.controller: ControllerService | None = None
         self._member: ClusterMember | None = None
@@ -183,12 +181,14 @@ class ClusterMembership:
             self._token_changes.begin()
         tokens = self._tokens = opened_tokens(config, store, notifies=True)
         table = PartitionTable(shm, self._context.log_dirs, writes=False)
-        producer_ids = self._producer_ids = ProducerIds(store, config.node_id, self._session.forgotten_ids)
+        if self._producer_ids is None:
+            self._producer_ids = ProducerIds(store, config.node_id)
+        self._look_at_producer_ids(self._note_producer_ids)
         return CoordinatorView(
             config,
             store,
             controller,
-            producer_ids,
+            self._producer_ids,
             table,
             settings,
             lambda: admin.active,
@@ -198,6 +198,20 @@ class ClusterMembership:
             acls=acls,
             tokens=tokens,
         )
+
+    def resume(self) -> None:
+        """There is a connection again, in the session of before. Raises StoreError."""
+        self._look_at_producer_ids()
+
+    def _look_at_producer_ids(self, watch: Watch | None = None) -> None:
+        """See `ProducerIds.look`. What is wrong with the node, or refused, costs ids, but not the registration. Raises
+        StoreError if ZooKeeper does not answer."""
+        if self._producer_ids is None:
+            return
+        try:
+            self._producer_ids.look(watch)
+        except (CorruptNode, Refused, ProducerIdsExhausted) as error:
+            log.error("cannot look at the newest block of producer ids: %s", error)
 
     def owns_registration(self) -> bool:
         """Whether the broker is registered in the present session, at some moment after the call. Raises StoreError."""
@@ -221,20 +235,13 @@ class ClusterMembership:
 
         Raises StoreError, BrokerIdTaken.
         """
-        assert self.store is not None and self._session is not None and self._producer_ids is not None
-        self.store.sync()
-        forgotten = self._session.forgotten_ids()
-        if forgotten:
-            self._producer_ids.begin_block()  # also for brokers that start now, and for those of Kafka
-            log.info(
-                "left out %d producer ids, in case ZooKeeper was restored from a backup that does not know that they are used",
-                forgotten,
-            )
+        assert self.store is not None and self._session is not None
         self._session.note()  # before the registration, so that the next start can end it
         config = self._context.config
         rack = config["broker.rack"]
         registration = BrokerRegistration(list(self._context.advertised), None if rack is None else str(rack), now_ms())
         check_endpoints(self.store, config.node_id, registration)
+        self._look_at_producer_ids()  # before others ask this broker for ids, or its controller
         begin_registration(self.store, config.node_id, registration)
 
     def check_tree(self) -> None:
@@ -279,12 +286,24 @@ class ClusterMembership:
         self._groups_changed = True
         self._on_settings()
 
+    def _note_producer_ids(self, _: Event) -> None:
+        """Called in a thread of the store."""
+        self._producer_ids_changed = True
+        self._on_settings()
+
     def apply_settings(self) -> None:
-        """Apply the settings, ACLs and delegation tokens that changed since the last call. Raises StoreError; the next call
-        then repeats it.
+        """Apply the settings, ACLs, delegation tokens and blocks of producer ids that changed since the last call. Raises
+        StoreError; the next call then repeats it.
 
         ACLs that cannot be read do not prevent the use of changed settings, nor the reverse.
         """
+        if self._producer_ids_changed:
+            self._producer_ids_changed = False
+            try:
+                self._look_at_producer_ids(self._note_producer_ids)
+            except StoreError:
+                self._producer_ids_changed = True
+                raise
         try:
             self._apply_acls()
         finally:
@@ -403,7 +422,7 @@ class ClusterMembership:
 
     def note_progress(self) -> None:
         """Note for the successor of this process what it must have seen; may be called in any thread."""
-        if self._session is not None and self.store is not None:
+        if self._session is not None and self.store is not None and self.store.session is not None:
             self._session.note_zxid()
 
     def revive(self) -> None:
@@ -417,7 +436,7 @@ class ClusterMembership:
         Within the session timeout, the present session tries all servers.
         """
         store = self.store
-        if store is None or self._stopping or not accepts(store.options, ACCEPTS_WITHIN_S):
+        if store is None or self._stopping or not accepts(store.options):
             return False
         return not store.wait_until_connected(store.options.session_timeout_s)
 

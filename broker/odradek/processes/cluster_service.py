@@ -234,8 +234,10 @@ class ClusterService:
             await self._register()
         elif action is Action.ELECT:
             self._elect()
-        elif action is Action.RESUME and controller is not None and self._context.config["odradek.controller.eligible"]:
-            controller.reconnected()
+        elif action is Action.RESUME:
+            await self._in_store(self.membership.resume)
+            if controller is not None and self._context.config["odradek.controller.eligible"]:
+                controller.reconnected()
 
     def _note_session(self, state: SessionState) -> None:
         """Publish the state of the session for metrics and the status, and since when it is connected or not."""
