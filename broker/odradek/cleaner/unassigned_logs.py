@@ -1,4 +1,5 @@
-"""Finds logs that this broker does not serve and does not delete: their topic is gone, or other brokers have the partition.
+"""Finds logs of partitions that this broker does not have: the topic is gone, or other brokers have the partition. The broker
+neither serves nor deletes such logs.
 
 They stay where a broker was down while its replica was removed or its topic deleted, and after directories were copied by hand.
 Only an operator knows whether somebody needs their records. Logs that the broker has set aside itself have another name

@@ -52,7 +52,6 @@ class ProducerIds:
 
         :param watch: called when the block has changed.
         """
-        ensure_path(self._store, znodes.PRODUCER_ID_BLOCK)
         data, _ = self._store.get(znodes.PRODUCER_ID_BLOCK, watch)
         latest = znodes.decode_producer_id_block(data)
         last = latest.last if latest else -1

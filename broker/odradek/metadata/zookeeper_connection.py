@@ -453,13 +453,13 @@ class ZookeeperConnection:
         return confirmed
 
 
-def accepts(options: ZookeeperOptions, within_s: float = ACCEPTS_WITHIN_S) -> bool:
-    """Whether a server accepts a connection in a new session now. May be called in any thread; waits up to `within_s`.
+def accepts(options: ZookeeperOptions) -> bool:
+    """Whether a server accepts a connection in a new session now. May be called in any thread; waits up to `ACCEPTS_WITHIN_S`.
 
     A server refuses a session that has seen a later transaction than itself. No server of a working ensemble does that for
     long, but all do after ZooKeeper was restored from a backup or replaced by an empty one.
     """
-    connection = ZookeeperConnection(options._replace(connection_timeout_s=within_s), lambda _: None)
+    connection = ZookeeperConnection(options._replace(connection_timeout_s=ACCEPTS_WITHIN_S), lambda _: None)
     connection.start(None, 0, "")
     try:
         connection.wait_until_started()

@@ -183,7 +183,9 @@ class ClusterMembership:
         table = PartitionTable(shm, self._context.log_dirs, writes=False)
         if self._producer_ids is None:
             self._producer_ids = ProducerIds(store, config.node_id)
-        self._look_at_producer_ids(self._note_producer_ids)
+        self._look_at_producer_ids(
+            self._note_producer_ids
+        )  # the registration follows, and then others can allocate ids
         return CoordinatorView(
             config,
             store,
@@ -241,7 +243,6 @@ class ClusterMembership:
         rack = config["broker.rack"]
         registration = BrokerRegistration(list(self._context.advertised), None if rack is None else str(rack), now_ms())
         check_endpoints(self.store, config.node_id, registration)
-        self._look_at_producer_ids()  # before others ask this broker for ids, or its controller
         begin_registration(self.store, config.node_id, registration)
 
     def check_tree(self) -> None:

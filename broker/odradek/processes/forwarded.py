@@ -83,13 +83,19 @@ class Forwarded(NamedTuple):
 def decode_forwarded(
     request: Arrival | ServedRequest, rows: Mapping[int, ApiRow], limits: Mapping[int, int], log: logging.Logger
 ) -> Forwarded | ForwardReply:
-    """Decode a request; or return the reply that refuses it, whose reason is logged.
+    """Decode a request; or return the reply that refuses it, whose reason is logged. Other threads are served while a large one
+    is decoded.
 
     :param rows: the APIs that the caller executes, by key. :param limits: see `limits_of`.
     """
-    if is_large(request):  # in steps, so that other threads are served in between
-        decoded: Forwarded | ForwardReply = Stepwise(decode_forwarded_in_steps(request, rows, limits, log)).finish()
-        return decoded
+    decoded: Forwarded | ForwardReply = Stepwise(decode_forwarded_in_steps(request, rows, limits, log)).finish()
+    return decoded
+
+
+def decode_at_once(
+    request: Arrival | ServedRequest, rows: Mapping[int, ApiRow], limits: Mapping[int, int], log: logging.Logger
+) -> Forwarded | ForwardReply:
+    """As `decode_forwarded`, for a request that is not large."""
     try:
         row, header, body = _head(request, rows)
         if row is None:
@@ -106,7 +112,7 @@ def decode_forwarded_in_steps(
 ) -> Generator[None, None, Forwarded | ForwardReply]:
     """As `decode_forwarded`, in steps if the request is large."""
     if not is_large(request):
-        return decode_forwarded(request, rows, limits, log)
+        return decode_at_once(request, rows, limits, log)
     try:
         row, header, body = _head(request, rows)
         if row is None:

@@ -172,9 +172,7 @@ class ReplicaService:
         context = request.context
         call = ReplicaCall(decoded.version, context.client_id, context.peer, self._control)
         permits = self._permits_of(context.principal, context.peer, decoded.row.key)
-        verdict = judge_at_once(
-            decoded.row.key, Asked(decoded.message, decoded.version, permits, lambda _: None, lambda _: False)
-        )
+        verdict = judge_at_once(decoded.row.key, Asked(decoded.message, decoded.version, permits))
         try:
             if isinstance(verdict, Refused):
                 response = verdict.response

@@ -45,7 +45,7 @@ from odradek.processes.forwarded import (
     AwaitedRequest,
     Forwarded,
     ServedRequest,
-    decode_forwarded,
+    decode_at_once,
     decode_forwarded_in_steps,
     is_large,
 )
@@ -100,15 +100,6 @@ def settings_of(config: BrokerConfig) -> Settings:
         max_batch_bytes=config.integer("message.max.bytes"),
         may_be_deposed=config.clustered,
     )
-
-
-def _no_topic(_: bytes) -> None:
-    """Requests of transactions name no topic by its id."""
-
-
-def _is_no_topic(_: str) -> bool:
-    """No guard of these requests asks whether a topic exists."""
-    return False
 
 
 def _answer_in_steps(request: ServedRequest, row: ApiRow, version: int, correlation_id: int, response: Any) -> Steps:
@@ -490,7 +481,7 @@ class TransactionService:
         if is_large(request):
             self._steps.begin(request, self._decode_and_begin(request))
         else:
-            self._begin(request, decode_forwarded(request, self._rows, self._limits, log))
+            self._begin(request, decode_at_once(request, self._rows, self._limits, log))
         return True
 
     def _decode_and_begin(self, request: ServedRequest) -> Steps:
@@ -528,7 +519,7 @@ class TransactionService:
             self._permits_of(context.principal, context.peer, row.key),
         )
 
-        verdict = judge(row.key, Asked(decoded.message, version, call.permits, _no_topic, _is_no_topic))
+        verdict = judge(row.key, Asked(decoded.message, version, call.permits))
         if verdict is None:
             self._handlers[row.key](decoded.message, call, answer)
         elif isinstance(verdict, Generator):

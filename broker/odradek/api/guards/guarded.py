@@ -34,13 +34,14 @@ class Merged(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A request for a guard. ``name_of``: see `TopicName`; ``exists``: whether there is a topic of that name."""
+    """A request for a guard. ``name_of``: see `TopicName`; ``exists``: whether there is a topic of that name. Services whose
+    requests name no topics need neither."""
 
     request: Any
     version: int
     permits: Permits
-    name_of: TopicName
-    exists: TopicExists
+    name_of: TopicName = lambda _: None
+    exists: TopicExists = lambda _: False
 
 
 Verdict = Refused | Merged | None
