@@ -78,6 +78,7 @@ def write(
     """Write `results.json` and RESULTS.md if all rows were run (`results`), else `last.json`."""
     where = machine()
     content = {"machine": where, "rounds": rounds, "floors": floors, "lines": lines, "figures": figures}
+    out.mkdir(parents=True, exist_ok=True)
     (out / ("results.json" if results else "last.json")).write_text(json.dumps(content, indent=1) + "\n")
     if not results:
         return
