@@ -52,3 +52,16 @@ def scrape_with_groups(broker):
         return samples if samples.value(states, state="Stable") is not None else None
 
     return until(group_samples, "groups in the metrics")
+
+
+def parsed(parse, text):
+    """All families of a text, so that two texts of different writers are comparable. :param parse: of prometheus_client."""
+    return [
+        (
+            family.name,
+            family.type,
+            family.documentation,
+            [(s.name, s.labels, repr(float(s.value))) for s in family.samples],
+        )
+        for family in parse(text)
+    ]

@@ -71,7 +71,7 @@ def test_the_text_of_families_with_labels_of_clients_is_bounded_and_the_rest_cou
         Metric("safe", GAUGE, ("topic",), "of topics."), [("", Labels(topic=f"t{n}"), n) for n in range(5_000)]
     )
     families = [*(family(f"f{number}", 10_000) for number in range(2 * FAMILY_SHARE)), safe]
-    text = b"".join(pieces(families, False, limit)).decode()
+    text = b"".join(pieces(map(limit.limited, families), False)).decode()
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert sum(len(line) + 1 for line in lines if line.startswith("f")) <= 1 << 20
     assert sum(line.startswith("safe") for line in lines) == 5_000
@@ -103,7 +103,7 @@ def lines_of(sizes, monkeypatch, offset=0, partitions=60_000, name=lambda name: 
     groups = [GroupRow(name(group), "Empty", 0, {"t": dict.fromkeys(range(n), offset)}) for group, n in sizes.items()]
     names = {group.group_id for group in groups}
     families = of_groups.group_families(groups, rows, {"t"}, names, EndHistory(), 0, limit)
-    text = b"".join(pieces(families, False, limit)).decode()
+    text = b"".join(pieces(map(limit.limited, families), False)).decode()
     return [line for line in text.splitlines() if not line.startswith("#")], limit
 
 

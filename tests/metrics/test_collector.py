@@ -5,6 +5,9 @@ import os
 import re
 
 import pytest
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from odradek._ext.shm import client_quotas
@@ -14,16 +17,18 @@ from odradek._ext.testing import slot_probe
 from odradek._ext.testing.client_quota_probe import Use
 from odradek._ext.testing.meter_probe import count_usage, put_reader_position, use_clock
 from odradek.metrics.collector import Collector, Settings
-from odradek.metrics.exposition import pieces
+from odradek.metrics.exposition import Family, pieces
 from odradek.metrics.group_rows import GroupRow
 from odradek.metrics.groups import READER_ENDS_AFTER_MS, readers
 from odradek.metrics.lag import EndHistory
 from odradek.metrics.names import METRICS
 from odradek.metrics.pages import PositionRow
 from odradek.metrics.partitions import Address
+from odradek.metrics.registry import Exposition
 from odradek.metrics.transactions import TransactionReport
 from odradek.shm.published_pages import PublishedPages
 from odradek.shm.published_tasks import Failing, TaskState
+from tests.metrics.scraping import parsed
 from tests.shm.one_broker import OneBroker, batch
 
 PRODUCE, FETCH = 0, 1
@@ -393,9 +398,8 @@ def test_every_metric_except_those_of_the_spool_has_samples(broker):
         Use(kind, b"alice", None, 1000.0)
     groups = [GroupRow("g", "Stable", 1, {"t": {0: 4}})]
     report = TransactionReport(load_max_ms=1, load_avg_ms=1)
-    families = {
-        line.split()[2] for line in text(measured(made), groups, report).splitlines() if line.startswith("# TYPE")
-    }
+    shown = [(metric, list(samples)) for metric, samples in measured(made).families(groups, report)]
+    families = {metric.name for metric, samples in shown if samples}
     by_workers_alone = {name for name in METRICS if "requestmetrics" in name or "socket_server_metrics" in name}
     by_workers_alone |= {
         "odradek_topic_largest_batch_bytes",
@@ -408,3 +412,10 @@ def test_every_metric_except_those_of_the_spool_has_samples(broker):
     of_processes = {name for name in METRICS if name.startswith("process_")}  # the test is no child of a supervisor
     assert set(METRICS) - families - of_processes == by_workers_alone | by_spool | IN_CLUSTERS
     assert families <= set(METRICS)
+    registry = Exposition(METRICS.values(), lambda: shown).registry
+    for openmetrics, oracle, parser in (
+        (False, generate_latest, parse),
+        (True, generate_openmetrics, parse_openmetrics),
+    ):
+        ours = b"".join(pieces(map(Family._make, shown), openmetrics)).decode()
+        assert parsed(parser, ours) == parsed(parser, oracle(registry).decode())

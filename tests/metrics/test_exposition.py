@@ -3,13 +3,15 @@
 import math
 
 import pytest
-from prometheus_client.exposition import generate_latest
+from prometheus_client.exposition import choose_encoder, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from odradek.metrics.exposition import NO_LABELS, Family, Labels, client_metrics, pieces
+from odradek.metrics.exposition import NO_LABELS, Family, Labels, pieces
 from odradek.metrics.metric import COUNTER, GAUGE, HISTOGRAM, SUMMARY, UNTYPED, Metric
+from odradek.metrics.registry import Exposition, wanted
+from tests.metrics.scraping import parsed
 
 FAMILIES = [
     Family(
@@ -38,23 +40,11 @@ FAMILIES = [
 ]
 
 
-class Registry:
-    """As prometheus_client's writers want it."""
-
-    def collect(self):
-        return client_metrics(FAMILIES)
+def exposition(families=FAMILIES):
+    return Exposition([family.metric for family in families], lambda: families)
 
 
-def parsed(parse, text):
-    return [
-        (
-            family.name,
-            family.type,
-            family.documentation,
-            [(s.name, s.labels, repr(float(s.value))) for s in family.samples],
-        )
-        for family in parse(text)
-    ]
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +54,7 @@ def parsed(parse, text):
 )
 def test_the_output_equals_that_of_prometheus_client(openmetrics, oracle, parse):
     ours = b"".join(pieces(FAMILIES, openmetrics)).decode()
-    theirs = oracle(Registry()).decode()
+    theirs = oracle(exposition().registry).decode()
     assert parsed(parse, ours) == parsed(parse, theirs)
     assert len(parsed(parse, ours)) == len(FAMILIES)
     heads = [line for line in ours.splitlines() if line.startswith("#")]
@@ -73,3 +63,39 @@ def test_the_output_equals_that_of_prometheus_client(openmetrics, oracle, parse)
 
 def test_a_family_without_samples_is_left_out():
     assert b"".join(pieces([Family(Metric("a", GAUGE, (), "of nothing."), [])], False)) == b""
+
+
+def test_the_registry_refuses_a_family_whose_series_another_one_has():
+    with pytest.raises(ValueError, match=r"Duplicated timeseries.*c_ms_sum"):
+        exposition().registry.register(Exposition([Metric("c_ms_sum", GAUGE, (), "a sum.")], list))
+
+
+@pytest.mark.parametrize(("accept", "parse"), [("", parse_text), (OPENMETRICS, parse_openmetrics)])
+def test_names_choose_series_in_both_formats(accept, parse):
+    body = b"".join(exposition().render(wanted(accept, ["c_ms_sum", "a_bytes", "a_bytes", "of_nobody"])))
+    assert {sample.name for family in parse(body.decode()) for sample in family.samples} == {"c_ms_sum", "a_bytes"}
+    assert b"".join(exposition().render(wanted("", ["of_nobody"]))) == b""
+
+
+@pytest.mark.parametrize(
+    ("format_", "escaping"),
+    [
+        (format_, escaping)
+        for format_ in ("text/plain; version=1.0.0", OPENMETRICS)
+        for escaping in ("allow-utf-8", "underscores", "dots", "values")
+        if (format_, escaping) != (OPENMETRICS, "values")  # the library escapes names of series that are valid without
+    ],
+)
+def test_names_are_escaped_as_the_content_type_says(format_, escaping):
+    accept = f"{format_}; escaping={escaping}"
+    page = wanted(accept, [])
+    assert page.content_type.endswith(f"escaping={escaping}")
+    theirs = choose_encoder(accept)[0](exposition().registry)
+    parse = parse_openmetrics if page.openmetrics else parse_text
+    assert parsed(parse, b"".join(exposition().render(page)).decode()) == parsed(parse, theirs.decode())
+
+
+@pytest.mark.parametrize("version", ["abc", "1.x", "", "-", "9" * 400])
+def test_an_accepted_format_of_no_version_has_a_response(version):
+    page = wanted(f"application/openmetrics-text; version={version}", [])
+    assert b"a_bytes 3\n" in b"".join(exposition().render(page))

@@ -12,6 +12,7 @@ import pytest
 
 from odradek.metrics import http as metrics_http
 from odradek.metrics.http import MOST_PAGES, MOST_PAGES_OF_ADDRESS, HttpServer, Pages, Shared, accepts_gzip
+from odradek.metrics.registry import Wanted
 from tests.waiting import until
 
 PATIENCE_S = 90.0
@@ -28,11 +29,11 @@ class Broker:
         self.text = b" 1\n" * 1000
         self.began_usage = threading.Semaphore(0)
 
-    def render(self, openmetrics):
+    def render(self, wanted):
         self.renderings += 1
         if self.error is not None:
             raise self.error
-        yield b"openmetrics" if openmetrics else b"text"
+        yield " ".join(("openmetrics" if wanted.openmetrics else "text", *wanted.names)).encode()
         yield self.text
 
     def usage(self, query, look_for_client):
@@ -75,6 +76,8 @@ def test_the_format_is_the_one_that_the_scraper_accepts(served):
     _, headers, body = get(served, "/metrics", Accept=accepts)
     assert body.startswith(b"openmetrics")
     assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0; charset=utf-8")
+    assert get(served, "/metrics?name[]=b&name[]=a")[2].startswith(b"text a b")
+    assert get(served, "/metrics", Accept="application/openmetrics-text;version=x")[0] == 200
 
 
 def test_gzip_is_used_only_if_the_request_accepts_it(served):
@@ -318,7 +321,7 @@ def test_requests_during_a_rendering_share_the_next_one():
     found = []
 
     def scrape():
-        found.append(shared.get(False, False))
+        found.append(shared.get(Wanted("text/plain"), False))
 
     threads = [threading.Thread(target=scrape) for _ in range(4)]
     threads[0].start()

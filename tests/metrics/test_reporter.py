@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse
 
 from odradek.protocol.schemas import incremental_alter_configs
 from odradek.testing import Broker
@@ -89,6 +90,12 @@ def test_openmetrics_is_read_by_prometheus_clients_parser(broker):
         return families.get("kafka_consumergroup_lag_sum")
 
     assert until(group_family, "groups in the metrics").type == "unknown"
+
+
+def test_a_request_receives_only_the_series_that_it_names(broker):
+    _, body = get(broker, "/metrics?name[]=odradek_build_info&name[]=kafka_server_brokertopicmetrics_bytesin_total")
+    names = {sample.name for family in parse(body.decode()) for sample in family.samples}
+    assert names == {"odradek_build_info", "kafka_server_brokertopicmetrics_bytesin_total"}
 
 
 def test_health_readiness_and_the_status_name_the_address(broker):

@@ -6,6 +6,8 @@ import pytest
 import yaml
 
 from odradek.metrics.http import HttpServer, Pages
+from odradek.metrics.names.mirror import MIRROR_METRICS
+from odradek.metrics.registry import Exposition
 from odradek.mirror.metrics import MirrorMetrics
 from odradek.mirror.routes import Route
 from tests.grafana.boards import ROOT, everything, other_queries, panel_queries, replaced
@@ -33,7 +35,7 @@ def worker():
     flow.failed(0, "x", 1.0)
     flow.lanes, flow.topics, flow.refused_topics, flow.last_refresh = 8, 1, 1, 1.0
     listening = socket.create_server(("127.0.0.1", 0))
-    server = HttpServer(listening, Pages(metrics.render, lambda: None))
+    server = HttpServer(listening, Pages(Exposition(MIRROR_METRICS.values(), metrics.families).render, lambda: None))
     server.start()
     yield f"127.0.0.1:{listening.getsockname()[1]}"
     server.shutdown()

@@ -4,6 +4,7 @@ import re
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from odradek.metrics.exposition import pieces
 from odradek.metrics.names.mirror import MIRROR_METRICS
 from odradek.mirror.metrics import MirrorMetrics
 from odradek.mirror.routes import Route
@@ -27,7 +28,7 @@ def made():
 
 
 def text_of(metrics):
-    return b"".join(metrics.render(False)).decode()
+    return b"".join(pieces(metrics.families(), False)).decode()
 
 
 def values(metrics, name):

@@ -11,6 +11,7 @@ import pytest
 from odradek.clients import configs, topics
 from odradek.clients.cluster import Cluster
 from odradek.clients.configs import Resource
+from odradek.metrics.exposition import pieces
 from odradek.mirror.lane_set import LaneSet
 from odradek.mirror.routes import Route
 from odradek.mirror.status import read_workers
@@ -222,7 +223,9 @@ def test_a_source_that_becomes_the_target_does_not_stop_the_other_flows(brokers,
             until(lambda: "c->b: cannot read or change topics: c (" in caplog.text, "the refusal is logged")
             topics.create(source, f"{name}-later", 1)
             until(lambda: worker.places() == [(name, 0), (f"{name}-later", 0)], worker.places)
-            assert b'refresh_failures_total{source="c",target="b"} ' in b"".join(worker.worker.metrics.render(False))
+            assert b'refresh_failures_total{source="c",target="b"} ' in b"".join(
+                pieces(worker.worker.metrics.families(), False)
+            )
     assert worker.error is None
 
 

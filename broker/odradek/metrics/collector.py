@@ -12,8 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from prometheus_client.core import Metric as ClientMetric
-
 from odradek import __version__
 from odradek._ext.shm import overview
 from odradek._ext.shm.layout import ProcessKind
@@ -32,7 +30,7 @@ from odradek.metrics import security as of_security
 from odradek.metrics import tasks as of_tasks
 from odradek.metrics import traffic as of_traffic
 from odradek.metrics import transactions as of_transactions
-from odradek.metrics.exposition import Family, Labels, TextLimit, client_metrics, left_out, pieces
+from odradek.metrics.exposition import Family, Labels, TextLimit, left_out
 from odradek.metrics.group_rows import GroupRow
 from odradek.metrics.lag import EndHistory
 from odradek.metrics.ledger import Client, Ledger
@@ -253,23 +251,19 @@ class Collector:
 
     # -- families -----------------------------------------------------------------------------------------------------
 
-    def text(self, groups: Groups, transactions: TransactionReport | None, openmetrics: bool) -> Iterator[bytes]:
-        """Yield the text of all families in pieces, within `metrics.max.bytes`. The caller holds `lock` until the
-        iterator ends.
+    def families(self, groups: Groups, transactions: TransactionReport | None = None) -> Iterator[Family]:
+        """Yield all families with their current values, whose text is within `metrics.max.bytes`. The caller holds `lock`
+        until the iterator ends, and reads each family before the next one.
 
         :param groups: from before the call, so that no lag is negative. :param transactions: None if it is not known.
         """
         limit = TextLimit(self._settings.max_bytes)
-        yield from pieces(self.families(groups, transactions, limit), openmetrics, limit)
+        yield from map(limit.limited, self._all_families(groups, transactions, limit))
+        yield Family(METRICS["odradek_metrics_left_out_series"], left_out(limit))
 
-    def families(
-        self, groups: Groups, transactions: TransactionReport | None = None, limit: TextLimit | None = None
+    def _all_families(
+        self, groups: Groups, transactions: TransactionReport | None, limit: TextLimit
     ) -> Iterator[Family]:
-        """Yield all families with their current values. The caller holds `lock` until the iterator ends.
-
-        :param limit: counts the series that the text leaves out.
-        """
-        limit = limit or TextLimit(self._settings.max_bytes)
         shm = self.shm
         self.history.sample(self._clock())
         rows = self.partitions()
@@ -303,9 +297,6 @@ class Collector:
         yield from of_partitions.producer_families(shm)
         yield from self._transaction_families(rows, places, transactions)
         yield from of_quotas.families(self._settings.max_clients)
-        yield Family(
-            METRICS["odradek_metrics_left_out_series"], left_out(limit)
-        )  # the last one: the others are counted
 
     def _transaction_families(
         self, rows: Rows, places: Sequence[Place], report: TransactionReport | None
@@ -375,8 +366,3 @@ class Collector:
             self._save()
         self._locks = (base_busy, base_recoveries, *seen)
         return base_busy + seen[0], base_recoveries + seen[1]
-
-    def collect(self) -> Iterator[ClientMetric]:
-        """Implement prometheus_client's Collector; without groups, which this process does not have."""
-        with self.lock:
-            yield from client_metrics(self.families(None))

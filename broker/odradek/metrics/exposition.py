@@ -1,19 +1,16 @@
-"""Writes families of samples in Prometheus' text format or OpenMetrics, fast enough for ten thousand partitions.
+"""Families of samples, their limit, and the text of a whole page, fast enough for ten thousand partitions.
 
-Pure functions. The writers of prometheus_client check every character of every name and make a dictionary and a tuple of
-each sample; a test checks that the output here equals theirs. prometheus_client decides which format a scraper accepts.
+Pure functions. `registry.py` gives the same families to prometheus_client, whose writers check every character of every name
+and make a dictionary and a tuple of each sample (decision 16 has the times); tests check that the text here equals theirs.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from odradek.metrics.client_labels import FROM_CLIENTS, cut
 from odradek.metrics.metric import COUNTER, UNTYPED, Metric
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric as ClientMetric
 
 Value = int | float
 
@@ -21,6 +18,7 @@ _SHORT = 60  # no text of so many characters has more bytes than a label may hav
 _LINES = 2_000  # lines of a piece of the text
 FAMILY_SHARE = 16  # a family may use 1 / 16 of the bytes for labels that clients choose
 LINE_BYTES = 120  # of a line at most, beside the values of labels that clients choose and the topic
+_VALUE_BYTES = 26  # of a value at most, with the space before it and the end of the line
 
 
 class TextLimit:
@@ -39,17 +37,24 @@ class TextLimit:
         """Divide the room of one family."""
         return Shares(min(self._left, self._of_family), number)
 
-    def lines(self, lines: Iterator[str]) -> Iterator[str]:
-        """Yield the first lines of a family with labels of clients, as far as there is room; count the others."""
+    def limited(self, family: "Family") -> "Family":
+        """Return the family; one with labels of clients yields its first samples, as far as there is room, and counts the
+        others."""
+        if FROM_CLIENTS.isdisjoint(family.metric.labels):
+            return family
+        return family._replace(samples=self._first(len(family.metric.name) + _VALUE_BYTES, iter(family.samples)))
+
+    def _first(self, fixed: int, samples: Iterator["Sample"]) -> Iterator["Sample"]:
         room = min(self._left, self._of_family)
-        for line in lines:
-            size = len(line) if line.isascii() else len(line.encode("utf-8", "replace"))
+        for sample in samples:
+            text = sample[1].text
+            size = fixed + len(sample[0]) + (len(text) if text.isascii() else len(text.encode("utf-8", "replace")))
             if size > room:
-                self.left_out += 1 + sum(1 for _ in lines)
+                self.left_out += 1 + sum(1 for _ in samples)
                 return
             room -= size
             self._left -= size
-            yield line
+            yield sample
 
 
 class Shares:
@@ -120,19 +125,14 @@ def number(value: Value) -> str:
     return str(int(value))
 
 
-def pieces(families: Iterable[Family], openmetrics: bool, limit: TextLimit | None = None) -> Iterator[bytes]:
-    """Yield the text in pieces; families without samples are left out.
-
-    :param limit: of families with labels that clients choose; None: none.
-    """
+def pieces(families: Iterable[Family], openmetrics: bool) -> Iterator[bytes]:
+    """Yield the text in pieces; families without samples are left out."""
     for metric, samples in families:
         name = metric.name
         lines: Iterator[str] = (
             f"{name}{suffix}{labels.text} {value if type(value) is int else number(value)}\n"
             for suffix, labels, value in samples
         )
-        if limit is not None and not FROM_CLIENTS.isdisjoint(metric.labels):
-            lines = limit.lines(lines)
         part = list(islice(lines, _LINES))
         if not part:
             continue
@@ -152,16 +152,3 @@ def pieces(families: Iterable[Family], openmetrics: bool, limit: TextLimit | Non
 def left_out(limit: TextLimit) -> Iterator[Sample]:
     """Yield the sample with the number of series that were left out so far."""
     yield "", NO_LABELS, limit.left_out
-
-
-def client_metrics(families: Iterable[Family]) -> Iterator["ClientMetric"]:
-    """Yield the families as objects of prometheus_client; families without samples are left out."""
-    from prometheus_client.core import Metric as ClientMetric  # loads http.server and email, too
-
-    for metric, samples in families:
-        name = metric.name.removesuffix("_total") if metric.type == COUNTER else metric.name
-        family = ClientMetric(name, metric.help, metric.type)
-        for suffix, labels, value in samples:
-            family.add_sample(metric.name + suffix, dict(labels.pairs), value)
-        if family.samples:
-            yield family

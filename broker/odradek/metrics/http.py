@@ -32,9 +32,8 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from prometheus_client.exposition import choose_encoder
-
 from odradek.metrics.http_access import OPEN_PAGES, HttpTls
+from odradek.metrics.registry import Wanted, wanted
 from odradek.security.owners import network_of_peer
 
 log = logging.getLogger("odradek.reporter")
@@ -53,8 +52,8 @@ GZIP_LEVEL = 1  # for ten megabytes, level 1 takes a tenth of the time of level 
 _PLAIN = "text/plain; charset=utf-8"
 _JSON = "application/json"
 
-Render = Callable[[bool], Iterable[bytes]]
-"""Renders `/metrics` in pieces; the argument selects OpenMetrics instead of the text format."""
+Render = Callable[[Wanted], Iterable[bytes]]
+"""Renders `/metrics` in pieces (`registry.Exposition.render`)."""
 
 
 Usage = Callable[[dict[str, list[str]], Callable[[], None]], dict[str, Any]]
@@ -91,22 +90,22 @@ class Shared:
         self._counts = threading.Lock()
         self._begun = 0
         self._waiting = 0
-        self._made: dict[tuple[bool, bool], tuple[int, list[bytes]]] = {}
+        self._made: dict[tuple[Wanted, bool], tuple[int, list[bytes]]] = {}
 
-    def get(self, openmetrics: bool, gzip: bool) -> list[bytes]:
+    def get(self, wanted: Wanted, gzip: bool) -> list[bytes]:
         """Return the pieces of a rendering that began after the call."""
         with self._counts:
             seen = self._begun
             self._waiting += 1
         try:
             with self._making:
-                number, data = self._made.get((openmetrics, gzip), (0, []))
+                number, data = self._made.get((wanted, gzip), (0, []))
                 if number <= seen:
                     with self._counts:
                         self._begun += 1
                         number = self._begun
-                    data = _encoded(self._render(openmetrics), gzip)
-                    self._made[openmetrics, gzip] = number, data
+                    data = _encoded(self._render(wanted), gzip)
+                    self._made[wanted, gzip] = number, data
                 return data
         finally:
             with self._counts:
@@ -211,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _respond(self, path: str, query: str) -> "Response":
         if path == "/metrics":
-            return self._metrics()
+            return self._metrics(query)
         if path == "/usage" and (usage := self.server.pages.usage) is not None:
             return self._usage(usage, query)
         if path == "/readyz":
@@ -227,11 +226,10 @@ class _Handler(BaseHTTPRequestHandler):
         shown = path if len(path) <= _SHOWN else path[:_SHOWN] + "..."
         return Response(HTTPStatus.NOT_FOUND, _PLAIN, (f"no page {shown}; / lists all pages\n".encode(),))
 
-    def _metrics(self) -> "Response":
-        content_type = choose_encoder(self.headers.get("Accept", ""))[1]
+    def _metrics(self, query: str) -> "Response":
+        page = wanted(self.headers.get("Accept", ""), parse_qs(query).get("name[]", ()))
         gzip = accepts_gzip(self.headers.get("Accept-Encoding"))
-        data = self.server.pages.metrics.get(content_type.startswith("application/openmetrics-text"), gzip)
-        return Response(HTTPStatus.OK, content_type, data, gzip)
+        return Response(HTTPStatus.OK, page.content_type, self.server.pages.metrics.get(page, gzip), gzip)
 
     def _usage(self, usage: Usage, query: str) -> "Response":
         try:

@@ -15,7 +15,8 @@ _HEAD = """\
 Generated from the tables in `broker/odradek/metrics/names/` by `make tables`. Do not edit this page.
 
 The reporter process serves the metrics at `http://<metrics.listener>/metrics` (default 127.0.0.1:9404). The Accept header of
-the request selects Prometheus' text format or OpenMetrics; the response is compressed if the request accepts gzip. The
+the request selects Prometheus' text format or OpenMetrics; the response is compressed if the request accepts gzip. A query
+`?name[]=NAME`, which may be repeated, selects series by their names. The
 process also serves `/healthz` (200 while the reporter process works), `/readyz` (200 while the broker and its coordinator
 serve, else 503 with the reason) and `/usage` (the data of `odradek usage`, as JSON). After its start, a broker of a cluster is
 not ready before it is registered and all its replicas are in sync (except those whose partitions have no leader); a later loss

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from odradek.metrics.exposition import Family, Labels, Sample, pieces
+from odradek.metrics.exposition import Family, Labels, Sample
 from odradek.metrics.names.mirror import MIRROR_METRICS
 from odradek.mirror.bookkeeping import BookkeepingCounts
 from odradek.mirror.routes import Place, Route
@@ -151,10 +151,6 @@ class MirrorMetrics:
         metrics = FlowMetrics(source, target, self._clock)
         self._flows.append(metrics)
         return metrics
-
-    def render(self, openmetrics: bool) -> Iterator[bytes]:
-        """The text of /metrics, in pieces."""
-        return pieces(self.families(), openmetrics)
 
     def families(self) -> Iterator[Family]:
         """All metrics with their samples, in the order of the table."""

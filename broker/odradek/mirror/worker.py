@@ -18,6 +18,8 @@ from odradek import __version__
 from odradek.clients.errors import ClientError
 from odradek.hang_up import on_hang_up
 from odradek.metrics.http import HttpServer, Pages
+from odradek.metrics.names.mirror import MIRROR_METRICS
+from odradek.metrics.registry import Exposition
 from odradek.mirror.flow_worker import FlowWorker, MakeLane
 from odradek.mirror.following import FlowError, Following
 from odradek.mirror.metrics import MirrorMetrics
@@ -71,7 +73,8 @@ class Worker:
         """Mirror until `stop`. Raises WorkerError."""
         listening = self._listen()
         if listening is not None:
-            HttpServer(listening, Pages(self.metrics.render, self._not_ready)).start()
+            exposition = Exposition(MIRROR_METRICS.values(), self.metrics.families)
+            HttpServer(listening, Pages(exposition.render, self._not_ready)).start()
             log.info("metrics: http://%s:%d/metrics", *listening.getsockname()[:2])
         for flow in self.flows:
             flow.start()

@@ -28,13 +28,16 @@ from odradek.api.table import BY_KEY
 from odradek.config.listeners import Listener
 from odradek.metrics.collector import Collector, Groups, Settings
 from odradek.metrics.coordinator_report import MalformedParts, decode_parts
+from odradek.metrics.exposition import Family
 from odradek.metrics.group_rows import MalformedGroups, decode_groups
 from odradek.metrics.http import HttpServer, Pages
 from odradek.metrics.http_access import NAME as METRICS_NAME
 from odradek.metrics.http_access import TLS, Credentials, HttpTls
 from odradek.metrics.joining import not_joined
+from odradek.metrics.names import METRICS
 from odradek.metrics.partitions import Address, not_ready
 from odradek.metrics.processes import places
+from odradek.metrics.registry import Exposition
 from odradek.metrics.security import CertificateTimes, SecurityFaults
 from odradek.metrics.transactions import MalformedReport, TransactionReport, decode_transactions
 from odradek.metrics.usage_reports import UsageReports
@@ -136,7 +139,8 @@ class Reporter:
         self._loop.add_reader(self._shm.event_fd(), self._on_wake)
         http = None
         if self._context.metrics_socket is not None:
-            pages = Pages(self._render, self.not_ready, self._usage, Credentials(self._context.config).permit)
+            render = Exposition(METRICS.values(), self._families).render
+            pages = Pages(render, self.not_ready, self._usage, Credentials(self._context.config).permit)
             http = HttpServer(self._context.metrics_socket, pages, tls=self._tls)
         own_tasks.report_to(self._context.tasks, Area.REPORTER)
         own_tasks.expect(COLLECTION, round(TICK_S * 1000))
@@ -270,10 +274,10 @@ class Reporter:
 
     # -- run by threads of HTTP ---------------------------------------------------------------------------------------
 
-    def _render(self, openmetrics: bool) -> Iterator[bytes]:
+    def _families(self) -> Iterator[Family]:
         known = asyncio.run_coroutine_threadsafe(self.coordinated(), self._loop).result()
         with self.collector.lock:
-            yield from self.collector.text(known.groups, known.transactions, openmetrics)
+            yield from self.collector.families(known.groups, known.transactions)
 
     def not_ready(self) -> str | None:
         """Why the broker is not ready; None if it is.
