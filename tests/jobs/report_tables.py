@@ -79,8 +79,9 @@ def make_tables(
                 into //= 3
             for api, bytes_in, bytes_out in (("Produce", into, 0), ("Fetch", 0, out)):
                 if bytes_in or bytes_out:
+                    errors = 2 if number == 3 else 0  # those of the row without a topic, once more
                     traffic.append((hour, principal, client, topic, api, bytes_in, bytes_out,
-                                    bytes_in // BYTES_A_RECORD, bytes_out // BYTES_A_RECORD, 900, 0, 0, 0))  # fmt: skip
+                                    bytes_in // BYTES_A_RECORD, bytes_out // BYTES_A_RECORD, 900, errors, 0, 0))  # fmt: skip
             busy = rhythm(hour) > 1.9 and client == "spark-lake"
             api = "Fetch" if share_out else "Produce"
             traffic.append((hour, principal, client, None, api, 90_000 + number, 120_000 + number, 0, 0,

@@ -107,6 +107,16 @@ def test_records_are_counted_exactly_by_client_and_topic(broker, usage):
     assert ("web", "audit", "Produce") not in found
 
 
+def test_a_request_is_counted_without_a_topic_and_once_more_with_each_topic_that_it_names(broker, usage):
+    """As the format of the spool says (`spool.py`); each request of librdkafka's producers names one topic."""
+    found = rows(usage("show", "--by", "client", "--by", "topic", "--by", "api"), "client", "topic", "api")
+    requests = [found["cron", topic, "Produce"]["req"] for topic in (None, "orders", "audit")]
+    assert requests[0] == requests[1] + requests[2] and min(requests) > 0
+    assert rows(usage("show", "--by", "client"), "client")["cron",]["req"] == sum(
+        row["req"] for (client, topic, _), row in found.items() if client == "cron" and topic is None
+    )
+
+
 def test_the_sums_over_clients_are_the_bytes_on_the_sockets(broker, usage):
     """The readers' next requests are on their way meanwhile: the sums lie between those of two looks at the sockets."""
 

@@ -24,7 +24,7 @@ If the two clocks differ by more than a second, the wall clock was set: `"jump":
 **Rows** (made by `odradek.metrics.spool_rows`; times and durations in ms, sizes in bytes, `lag_s` in seconds or null):
 
     {"kind":"usage","page":n,"principal":s,"client":s,"topic":s|null,"api":s,"since":ms,"in":n,"out":n,"rin":n,"rout":n,"req":n,"err":n,
-    "thr":ms,"conn":ms}       bytes and records in and out, requests, errors, throttle and connection time
+    "thr":ms,"conn":ms}       bytes and records in and out, requests, errors (see below), throttle and connection time
     {"kind":"topic","topic":s,"id":hex,"partitions":n,"bytes":n,"largest":n,"end":n,"start":n,"retention_ms":n,"retention_bytes":n}
     {"kind":"stored","topic":s,"path":s,"bytes":n}        of the topic in one log directory; only if the broker has several
     {"kind":"log_dir","path":s,"free":n,"total":n,"online":bool}
@@ -39,10 +39,17 @@ cumulative within (boot, page, principal, client, topic, api, since), so a lost 
 twice: the counts between two intervals are the difference of their rows, or the whole first row of a series. A series with
 another `since` begins at 0.
 
+**Requests and errors.** Bytes, records and times belong to one row. A request is counted in "req" of the row without topic
+(null), and once more in the row of each topic that it named. An error counts in "err" of the row without topic if the request
+was answered with an error, and in the row of a topic once for each of its partitions with an error. So a sum of "req" or of
+"err" over clients or APIs takes the rows without topic only, and the figures of a topic are those of its rows. All versions of
+the broker write them so.
+
 **Retired entries.** The broker moves the values of entries that were unused for a long time to one entry per page, and deletes
 them. The spool already contains most or all of these values in the entries' last rows. So the row with principal "other" and
-client "retired" has only the rest: the retired values minus the last rows of deleted entries. So the sum over all series is
-the broker's total. The row "retired" contains the subtracted values, so that the next reporter process can continue.
+client "retired" has only the rest: the retired values minus the last rows of deleted entries. So the sum over all series (of
+"req" and "err": over those without topic) is the broker's total. The row "retired" contains the subtracted values, so that the
+next reporter process can continue.
 
 **Failures.** A full or failing disk loses no counts: the writer tries again with the next interval, which is longer then. The
 first failure is logged, and all are counted. After a crash of only the reporter, the next reporter process reads the last

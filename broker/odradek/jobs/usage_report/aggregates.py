@@ -36,6 +36,7 @@ _COMPARABLE_MS = 3_240_000
 _CARRIED_MS = 360_000
 
 COUNTS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
+_TWICE = ("requests", "errors")  # counted without a topic and, once more, with each topic
 GAP_COLUMNS = ("from", "to", "reason", "source", "damaged_files")
 #: The columns of the tables that Spark reads. The driver reads the others, which have a few rows per hour (`small_tables`).
 SCHEMAS = {
@@ -245,16 +246,16 @@ def _placed(tables: Tables, last: int) -> pd.DataFrame:
 def _traffic(tables: Tables, first: int, last: int, compared: Sequence[int]) -> dict[str, pd.DataFrame]:
     """Return, from one pass over the traffic, sums by "hour" (of all hours), and of the period by "topic", "client" and "api".
 
-    Requests are the counts without a topic (docs/decisions/0016-metering.md). `week` and `week_before` are the bytes in and out
-    of the compared hours.
+    Requests and errors are the counts without a topic (docs/decisions/0016-metering.md). `week` and `week_before` are the bytes
+    in and out of the compared hours.
     """
     rows = tables.read("traffic_hourly", min(first, last - WEEK) - WEEK, last)
     period = F.col("hour").between(first // HOUR * HOUR, last - 1)
     now = F.col("hour").isin(*compared) if compared else F.lit(False)
     before = F.col("hour").isin(*[hour - WEEK for hour in compared]) if compared else F.lit(False)
     moved = F.col("bytes_in") + F.col("bytes_out")
-    own = F.when(F.col("topic").isNull(), F.col("requests")).otherwise(0)
-    values = {name: own if name == "requests" else F.col(name) for name in COUNTS}
+    own = F.col("topic").isNull()
+    values = {name: F.when(own, F.col(name)).otherwise(0) if name in _TWICE else F.col(name) for name in COUNTS}
     sums = {f"all_{name}": value for name, value in values.items()}
     sums |= {name: F.when(period, value).otherwise(0) for name, value in values.items()}
     sums |= {"week": F.when(now, moved).otherwise(0), "week_before": F.when(before, moved).otherwise(0)}
@@ -288,10 +289,8 @@ def _head(rows: pd.DataFrame, by: pd.Series, keys: Sequence[str], most: int) -> 
 
 
 def _topics(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """Return the topics with the most traffic: topic, bytes and records in and out, errors, week, week_before; and
-    their number.
-    """
-    rows = rows[rows["topic"].notna()].drop(columns=["requests", "throttle_ms", "connection_ms"])
+    """Return the topics with the most traffic: topic, bytes and records in and out, week, week_before; and their number."""
+    rows = rows[rows["topic"].notna()].drop(columns=[*_TWICE, "throttle_ms", "connection_ms"])
     moved = rows["bytes_in"] + rows["bytes_out"]
     shown = _head(rows, np.maximum(moved, rows["week_before"]), ["topic"], 3 * TOP)
     return shown.reset_index(drop=True), int((moved > 0).sum())

@@ -5,7 +5,7 @@ that it computed as a whole, and does not change other days. The columns of each
 
 - ``traffic_hourly``: principal, client, topic (null: without a topic), api; bytes_in, bytes_out, records_in, records_out,
   requests, errors, throttle_ms, connection_ms. An increment belongs to the hour in which its interval ended.
-  Hours without counts are left out.
+  Hours without counts are left out. Requests and errors are counted without a topic and, once more, with each topic.
 - ``topic_dirs_hourly``: topic, broker, path (of a log directory); stored_bytes in it at the end of the hour. Only for brokers
   with several log directories; spools of older brokers and Prometheus do not contain it.
 - ``topics_hourly``: topic; partitions, stored_bytes, largest_partition_bytes, end_offsets, start_offsets, retention_ms,
