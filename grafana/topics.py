@@ -192,6 +192,61 @@ TRAFFIC = Row(
     ],
 )
 
+
+def _mean(name: str, divisor: str) -> str:
+    """The mean over the divisor, of the fifteen topics with the most traffic: a ratio of rare requests says little."""
+    parts = [
+        f"sum by (topic) (rate(kafka_server_brokertopicmetrics_{part}_total{{{BROKER_TOPIC}}}[{RATE}]))"
+        for part in (name, divisor)
+    ]
+    return f"({parts[0]} / ({parts[1]} > 0)) and on (topic) ({_traffic('bytesin')})"
+
+
+SIZES = Row(
+    "Sizes",
+    8,
+    [
+        (
+            8,
+            time_series(
+                "Bytes of a record",
+                "Mean size of an appended record, as stored (compressed), with its part of the batch's header; of the fifteen "
+                "topics with the most bytes in.",
+                "bytes",
+                Query(_mean("bytesin", "messagesin"), "{{topic}}"),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Records of a Produce request",
+                "Mean number of records that a Produce request has for the topic; of the fifteen topics with the most bytes. "
+                "Few records in many requests cost CPU time: raise linger.ms of the producers.",
+                "short",
+                Query(_mean("messagesin", "totalproducerequests"), "{{topic}}"),
+            ),
+        ),
+        (
+            8,
+            time_series(
+                "Largest batch, of max.message.bytes",
+                "The largest appended batch of the topic as a share of max.message.bytes; the fifteen topics with the largest "
+                "shares. The broker refuses larger batches.",
+                "percentunit",
+                Query(
+                    largest(
+                        15,
+                        f"max by (topic) (odradek_topic_largest_batch_bytes{{{BROKER_TOPIC}}} "
+                        f"/ odradek_topic_max_message_bytes{{{BROKER_TOPIC}}})",
+                        "topic",
+                    ),
+                    "{{topic}}",
+                ),
+            ),
+        ),
+    ],
+)
+
 WHO = Row(
     "Who writes and reads",
     9,
@@ -309,8 +364,8 @@ PARTITIONS = Row(
 BOARD = Board(
     UID,
     "Odradek / Topics",
-    "Traffic of topics, the clients that write and read them, the distribution over partitions, and "
-    "whether all replicas are in sync.",
-    [COUNTS, TRAFFIC, WHO, PARTITIONS],
+    "Traffic of topics, the sizes of records and batches, the clients that write and read them, the distribution over "
+    "partitions, and whether all replicas are in sync.",
+    [COUNTS, TRAFFIC, SIZES, WHO, PARTITIONS],
     variables=[TOPIC, CLIENT],
 )

@@ -172,13 +172,14 @@ def replica_counts():
 
 
 def settings_of(Topic topic):
-    """(retention in ms, retention in bytes) of a topic, from the first of its partitions; None if it has no partition here."""
+    """(retention in ms, retention in bytes, largest batch in bytes) of a topic, from the first of its partitions; None if it has
+    no partition here."""
     cdef Slot* slot
     cdef int i
     for i in range(topic.count):
         if topic.slots[i]:
             slot = slot_at(topic.slots[i] - 1)
-            return slot.settings.retention_ms, slot.settings.retention_bytes
+            return slot.settings.retention_ms, slot.settings.retention_bytes, slot.settings.max_message_bytes
     return None
 
 

@@ -61,4 +61,5 @@ def test_batches_are_counted_by_size_and_the_largest_of_a_topic_is_reported(brok
         assert measured(broker) == (expected, len(sizes), sum(sizes), largest)
     with Wire(broker.host, broker.port) as wire:
         assert wire.produce("unused", of_size(700)).error_code == 0
+    assert scrape(broker).value("odradek_topic_max_message_bytes", topic="unused") == 8 << 20
     assert measured(broker)[1:] == (len(sizes) + 1, sum(sizes) + 700, largest | {"unused": 700})

@@ -1,13 +1,14 @@
 """Checks of `odradek doctor` on a broker's metrics: batches larger than consumers' fetch limits, certificates,
 logins."""
 
-import re
 import time
 from collections.abc import Iterator
 
 from odradek.cli.finding import Finding, abbreviate
 from odradek.cli.health_security import SECURITY_METRICS, judge_security_sample
+from odradek.cli.health_sizes import judge_sizes
 from odradek.cli.health_tasks import judge_task_sample
+from odradek.cli.metrics_text import samples
 from odradek.cli.quota_metrics import judge_quotas
 from odradek.cli.usage_source import Source, UsageError, UsageLocation
 
@@ -17,8 +18,6 @@ FETCH_BYTES = 1 << 20
 OLD_FETCHES = ("0", "1", "2")
 """Versions of Fetch whose response may contain only part of a batch, so that the client never receives all of it."""
 METRICS_LISTENER = "METRICS"
-_SAMPLE = re.compile(r"(\w+)(?:\{([^}]*)\})? (\S+)")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def examine_metrics(address: str, timeout: float, status_judged: bool = False) -> list[Finding]:
@@ -37,7 +36,7 @@ def examine_metrics(address: str, timeout: float, status_judged: bool = False) -
                 "--command-config has what this listener requires",
             )
         ]
-    return [*judge_metrics(text, status_judged=status_judged), *judge_quotas(text)]
+    return [*judge_metrics(text, status_judged=status_judged), *judge_sizes(text, time.time()), *judge_quotas(text)]
 
 
 def judge_metrics(text: str, now: float | None = None, status_judged: bool = False) -> Iterator[Finding]:
@@ -49,11 +48,7 @@ def judge_metrics(text: str, now: float | None = None, status_judged: bool = Fal
     now = time.time() if now is None else now
     large: dict[str, int] = {}
     old = False
-    for line in text.splitlines():
-        sample = _SAMPLE.match(line)
-        if sample is None:
-            continue
-        name, labels, value = sample[1], dict(_LABEL.findall(sample[2] or "")), float(sample[3])
+    for name, labels, value in samples(text):
         if name == "odradek_topic_largest_batch_bytes" and value > FETCH_BYTES:
             large[labels["topic"]] = int(value)
         elif name in SECURITY_METRICS and (not status_judged or labels.get("listener") == METRICS_LISTENER):

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from odradek.cli.finding import Finding, abbreviate
+from odradek.cli.metrics_text import samples
 from odradek.cli.output import span
 
 LONG_MS = 5000
 """The remaining throttle time above which a throttled client is a finding: about half more than its limit was sent."""
-_SAMPLE = re.compile(r"(\w+)(?:\{([^}]*)\})? (\S+)")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _RATES = {
     "kafka_server_produce_byte_rate": "producer_byte_rate",
     "kafka_server_fetch_byte_rate": "consumer_byte_rate",
@@ -39,19 +38,15 @@ def throttled_clients(text: str) -> list[ThrottledClient]:
     limits: dict[tuple[str | None, ...], float] = {}
     rates: dict[tuple[str | None, ...], float] = {}
     waits: dict[tuple[str | None, ...], float] = {}
-    for line in text.splitlines():
-        sample = _SAMPLE.match(line)
-        if sample is None:
-            continue
-        name, labels = sample[1], dict(_LABEL.findall(sample[2] or ""))
+    for name, labels, value in samples(text):
         quota = _RATES.get(name) or _THROTTLES.get(name) or labels.get("quota")
         key = (labels.get("user"), labels.get("client_id"), quota)
         if name in _RATES:
-            rates[key] = float(sample[3])
+            rates[key] = value
         elif name in _THROTTLES:
-            waits[key] = float(sample[3])
+            waits[key] = value
         elif name == "odradek_quota_limit":
-            limits[key] = float(sample[3])
+            limits[key] = value
     found = [
         ThrottledClient(key[0], key[1], str(key[2]), limits.get(key, 0.0), rates.get(key, 0.0), wait)
         for key, wait in waits.items()

@@ -162,8 +162,8 @@ class Collector:
         for topic in self._directory.by_name.values():
             yield topic.name, overview.partitions_of(topic)
 
-    def settings_of(self, topic: str) -> tuple[int, int] | None:
-        """Return (retention in ms, retention in bytes) of a topic; None if the topic does not exist."""
+    def settings_of(self, topic: str) -> tuple[int, int, int] | None:
+        """Return (retention in ms, retention in bytes, largest batch in bytes) of a topic; None if the topic does not exist."""
         entry = self._directory.get(topic)
         return None if entry is None else overview.settings_of(entry)
 
@@ -320,6 +320,8 @@ class Collector:
         words = [pages.counters(self.shm, place.page) for place in places]
         yield from of_traffic.topic_families(self.ledger, words)
         yield from of_traffic.batch_families(self.shm, workers, self._record_bytes, self._topics.names)
+        limits = {topic: settings[2] for topic in self._topics.names if (settings := self.settings_of(topic)) is not None}
+        yield of_traffic.limit_family(limits)
         self._times.read(self.shm, workers, self._clock())
         yield from of_traffic.request_families(self.shm, places, self._times)
         yield from of_traffic.connection_families(self.shm, workers, self._settings.listeners)

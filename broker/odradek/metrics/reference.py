@@ -16,11 +16,11 @@ Generated from the tables in `broker/odradek/metrics/names/` by `make tables`. D
 
 The reporter process serves the metrics at `http://<metrics.listener>/metrics` (default 127.0.0.1:9404). The Accept header of
 the request selects Prometheus' text format or OpenMetrics; the response is compressed if the request accepts gzip. A query
-`?name[]=NAME`, which may be repeated, selects series by their names. The
-process also serves `/healthz` (200 while the reporter process works), `/readyz` (200 while the broker and its coordinator
-serve, else 503 with the reason) and `/usage` (the data of `odradek usage`, as JSON). After its start, a broker of a cluster is
-not ready before it is registered and all its replicas are in sync (except those whose partitions have no leader); a later loss
-of ZooKeeper or of in-sync replicas does not make it unready.
+`?name[]=NAME`, which may be repeated, selects series by their names. The process also serves `/healthz` (200 while the reporter
+process works), `/readyz` (200 while the broker and its coordinator serve, else 503 with the reason) and `/usage` (the data of
+`odradek usage`, as JSON). After its start, a broker of a cluster is not ready before it is registered and all its replicas are
+in sync (except those whose partitions have no leader); a later loss of ZooKeeper or of in-sync replicas does not make it
+unready.
 
 The names come from kafka_exporter, from Strimzi's JMX exporter rules for Kafka's own metrics, from Prometheus' standard process
 metrics, and from Odradek (`odradek_`). A metric of type untyped is a gauge whose name ends in `_count` or `_sum`.
@@ -37,7 +37,14 @@ metrics, and from Odradek (`odradek_`). A metric of type untyped is a gauge whos
   at most 250,000 partitions, divided in the same way; of a group with more than its part it shows only the members.
 - The sum of an `odradek_usage_*` metric over all labels is the broker's total, without the counts of clients that were removed.
   Add up `requests` either with `topic=""`, which counts all requests, or over the topics, which count the requests that named
-  them.
+  them; `errors` with `topic=""`, which counts the requests with an error.
+- Sizes of records and batches by topic follow from counters. With TRAFFIC for `kafka_server_brokertopicmetrics` and `sum by
+  (topic) (rate(...[5m]))` of each: `TRAFFIC_bytesin_total / TRAFFIC_messagesin_total` is the mean size of a record as stored
+  (compressed), `TRAFFIC_bytesin_total / TRAFFIC_totalproducerequests_total` the mean size of what a Produce request has for a
+  topic, `TRAFFIC_messagesin_total / TRAFFIC_totalproducerequests_total` its records, and
+  `odradek_topic_largest_batch_bytes / odradek_topic_max_message_bytes` how near the largest batch came to the limit. The
+  distribution of all batches is `odradek_produced_batch_bytes`. `odradek doctor -m` reports batches near the limit, refused
+  batches, and small requests.
 - The series of groups are absent while no coordinator runs or while it loads groups; `odradek_process_up` shows this.
 - Readers (`odradek_reader_*`) are clients with open connections that fetched within `metrics.usage.idle.ms`, including members
   of groups. All connections with the same principal and client id are one reader. The series of a reader's partition end two

@@ -50,7 +50,9 @@ TRAFFIC = (
         {
             "odradek_topic_largest_batch_bytes": "Size in bytes, as stored, of the largest record batch that "
             "producers appended to a topic. The broker resets the value when no client has used the topic for "
-            "metrics.usage.idle.ms."
+            "metrics.usage.idle.ms.",
+            "odradek_topic_max_message_bytes": "max.message.bytes of a topic: the size in bytes of the largest record batch "
+            "that the broker accepts.",
         },
     ),
     *rows(
