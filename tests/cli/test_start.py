@@ -96,7 +96,10 @@ def test_an_interrupt_shuts_the_broker_down_cleanly(running):
 
 
 def test_warnings_go_to_stderr_and_the_broker_starts(tmp_path):
-    settings = {"no.such.key": "1", "log.retnetion.hours": "1", "num.io.threads": "4", "sasl.jaas.config": "x"}
+    settings = {
+        "no.such.key": "1", "log.retnetion.hours": "1", "num.io.threads": "4", "sasl.jaas.config": "x",
+        "metric.reporters": "a.Reporter", "queued.max.request.bytes": "1",
+    }  # fmt: skip
     with Broker(settings, directory=tmp_path) as broker:
         text = broker.log_file.read_text()
     assert re.search(
@@ -104,7 +107,10 @@ def test_warnings_go_to_stderr_and_the_broker_starts(tmp_path):
         text,
     )
     assert "ignoring unknown key log.retnetion.hours (--set); did you mean 'log.retention.hours'? " in text
-    assert "odradek.config: these settings have no effect: num.io.threads\n" in text
+    assert re.search(
+        r" INFO supervisor\[\d+\] odradek.config: ignoring settings of Kafka's [^:]*: num.io.threads\n", text
+    )
+    assert "these settings have no effect: metric.reporters, queued.max.request.bytes\n" in text
     assert "security settings have no effect" not in text
 
 

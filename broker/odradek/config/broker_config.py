@@ -337,10 +337,6 @@ class BrokerConfig:
         roles = self._values["process.roles"]
         if roles and "broker" not in _items(roles):
             yield self._error("process.roles", "must contain broker: this program cannot run as a controller only")
-        if self.is_set("process.roles"):
-            self.warnings.append(
-                "ignoring process.roles and controller.*: they belong to KRaft; metadata.store selects the metadata store"
-            )
 
     def _derive_listeners(self) -> Iterator[ConfigError]:
         skip = tuple(name.upper() for name in _items(self._values["controller.listener.names"]))
@@ -360,10 +356,6 @@ class BrokerConfig:
                 errors += error.errors
         if not errors:
             listeners, advertised = parsed["listeners"], parsed.get("advertised.listeners")
-            if len(listeners) < len(addresses["listeners"]):
-                self.warnings.append(
-                    f"not opening the controller listener {', '.join(skip)}: this broker has no KRaft controllers"
-                )
             try:
                 check_ports(listeners)
                 if advertised is not None:

@@ -320,7 +320,9 @@ class Collector:
         words = [pages.counters(self.shm, place.page) for place in places]
         yield from of_traffic.topic_families(self.ledger, words)
         yield from of_traffic.batch_families(self.shm, workers, self._record_bytes, self._topics.names)
-        limits = {topic: settings[2] for topic in self._topics.names if (settings := self.settings_of(topic)) is not None}
+        limits = {
+            topic: settings[2] for topic in self._topics.names if (settings := self.settings_of(topic)) is not None
+        }
         yield of_traffic.limit_family(limits)
         self._times.read(self.shm, workers, self._clock())
         yield from of_traffic.request_families(self.shm, places, self._times)

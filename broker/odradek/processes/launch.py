@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
-from odradek.config.key import show
+from odradek.config.key import CLASS, NONE, show
 from odradek.config.listeners import Listener
+from odradek.config.table import broker_key
 from odradek.metrics import http_access
 from odradek.net import listeners
 from odradek.processes import logs
@@ -36,6 +37,8 @@ MAX_OPEN_FILES = 1 << 20
 PROTECTIVE = ("sasl.", "ssl.", "listener.name.", "super.users", "allow.everyone.if.no.acl.found", "delegation.token.",
               "connections.max.reauth.ms", "principal.builder.class")  # fmt: skip
 """Prefixes of the keys with which an operator restricts what clients may do."""
+SHARE_STATE = "share.coordinator.state.topic."
+"""Keys that Kafka's own configuration files set, also if no client uses share groups."""
 CHECKED_CLASSES = tuple(
     f".oauthbearer.{key}" for key in (HANDLER, peer_settings.LOGIN_HANDLER, peer_settings.RETRIEVER)
 )
@@ -88,7 +91,7 @@ def check(config: BrokerConfig) -> "TlsListeners | None":
     """
     for line in config.warnings:
         log.warning("%s", line)
-    _warn_of_settings_without_effect(config)
+    _report_settings_without_effect(config)
     _check_policies(config)
     tls = _begin_tls(config)
     _check_logins(config)
@@ -188,15 +191,31 @@ def _check_metrics_access(config: BrokerConfig) -> None:
         raise StartError(str(error)) from None
 
 
-def _warn_of_settings_without_effect(config: BrokerConfig) -> None:
+def _report_settings_without_effect(config: BrokerConfig) -> None:
+    """Log the settings that have no effect: as INFO what Kafka's own files contain and what nobody misses here, such as the
+    keys of KRaft's controllers and numbers of threads; as WARNING what an operator may rely on."""
     without_effect = [name for name in config.without_effect if not name.endswith(CHECKED_CLASSES)]
     protective = [name for name in without_effect if name.startswith(PROTECTIVE)]
-    rest = [name for name in without_effect if name not in protective]
+    foreign = [name for name in without_effect if name not in protective and _is_foreign(name)]
+    rest = [name for name in without_effect if name not in protective and name not in foreign]
     if protective:
         places = ", ".join(f"{name} ({config.settings[name].where})" for name in protective)
         log.warning("these security settings have no effect, and protect nothing: %s", places)
     if rest:
         log.warning("these settings have no effect: %s", ", ".join(rest))
+    if foreign:
+        log.info(
+            "ignoring settings of Kafka's controllers, threads, JVM and share groups, which this broker does not have: %s",
+            ", ".join(foreign),
+        )
+
+
+def _is_foreign(name: str) -> bool:
+    """Whether a key sets something that does not exist here, and names no class that the operator expects to run."""
+    row = broker_key(name)
+    if row is None or row.type == CLASS or name.endswith("reporters"):
+        return False
+    return row.effect == NONE or name.startswith(SHARE_STATE)
 
 
 def _bind_metrics(listener: Listener) -> socket.socket:
