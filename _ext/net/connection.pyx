@@ -71,6 +71,8 @@ def client_name(str peer not None, client_id: str | None) -> str:
     """
     if client_id is None:
         return f"{peer} (no client id)"
+    if not client_id:
+        return f"{peer} (empty client id)"
     shown = "".join([c if c.isprintable() else f"\\x{ord(c):02x}" for c in client_id[:SHOWN_CHARACTERS]])
     if len(client_id) > SHOWN_CHARACTERS:
         shown += "..."

@@ -65,6 +65,7 @@ def test_a_client_id_cannot_forge_a_line():
     assert client_name("a:1", "x\n2026 ERROR y\x1b[0m") == "a:1 (client id x\\x0a2026 ERROR y\\x1b[0m)"
     assert client_name("a:1", "caf\u00e9") == "a:1 (client id caf\u00e9)"
     assert client_name("a:1", None) == "a:1 (no client id)"
+    assert client_name("a:1", "") == "a:1 (empty client id)"
 
 
 def test_the_coordinator_names_clients_as_workers_do():

@@ -439,7 +439,7 @@ def test_the_doctor_reports_reason_and_remedy(odradek, name, cli_broker):
     fill(odradek, name, 10)
     odradek("consume", name, "-g", name, "-n", 3, "-e")
     output = json.loads(odradek.run("doctor", "--data-dir", cli_broker.data_dir, "--json").stdout)
-    assert len(output["looked_at"]) == 2
+    assert len(output["checked"]) == 2
     (finding,) = [finding for finding in output["findings"] if finding["subject"] == f"group {name}"]
     assert finding["severity"] == "warning" and "7 records" in finding["what"] and "group delete" in finding["remedy"]
     odradek("topic", "truncate", name, "--before-offset", 5, "--yes")

@@ -45,7 +45,7 @@ def test_a_healthy_broker_has_no_findings(patient):
     command = Command(patient.bootstrap_servers)
     assert command.json("doctor", "--data-dir", patient.data_dir) == {
         "healthy": True,
-        "looked_at": [f"the broker of {patient.data_dir}", f"the cluster at {patient.bootstrap_servers}"],
+        "checked": [f"the broker of {patient.data_dir}", f"the cluster at {patient.bootstrap_servers}"],
         "findings": [],
     }
     assert command("doctor").startswith("No problems found; checked")
@@ -55,12 +55,12 @@ def test_without_a_server_the_broker_of_the_directory_is_asked(patient, tmp_path
     command = Command("")
     monkeypatch.setattr(command, "_environment", os.environ | {"ODRADEK_BOOTSTRAP_SERVERS": ""})
     done = command.json("doctor", "--data-dir", patient.data_dir)
-    assert done["looked_at"][-1] == f"the cluster at {patient.bootstrap_servers}" and done["healthy"]
+    assert done["checked"][-1] == f"the cluster at {patient.bootstrap_servers}" and done["healthy"]
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=SSL\n")
     done = command.json("doctor", "--data-dir", patient.data_dir, "--command-config", config)
     (finding,) = done["findings"]
-    assert "no listener of the broker has the protocol SSL" in finding["what"] and len(done["looked_at"]) == 1
+    assert "no listener of the broker has the protocol SSL" in finding["what"] and len(done["checked"]) == 1
     assert "PLAINTEXT (PLAINTEXT)" in finding["what"] and "--command-config" in finding["remedy"]
     stopped = command.run("doctor", "--data-dir", tmp_path)
     assert stopped.returncode == 1 and "9092" not in stopped.stdout and "1 error, 0 warnings" in stopped.stdout
@@ -353,6 +353,6 @@ def test_a_running_cluster_is_checked_for_batches_groups_and_offsets(tmp_path):
                     consumer.poll(0.1)
                 report = command.json("doctor", "--metrics", address)
                 subjects = [finding["subject"] for finding in report["findings"]]
-    assert report["looked_at"] == [f"the metrics at {address}", f"the cluster at {broker.bootstrap_servers}"]
+    assert report["checked"] == [f"the metrics at {address}", f"the cluster at {broker.bootstrap_servers}"]
     done = Command(broker.bootstrap_servers).run("doctor", "--metrics", address, "--timeout", 1)
     assert f"nothing listens on {address}" in done.stdout and "1 error, 1 warning" in done.stdout

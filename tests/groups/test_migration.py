@@ -10,6 +10,7 @@ from odradek.groups.classic_member import MALFORMED, JoinRequest, SyncRequest
 from odradek.groups.consumer_member import ConsumerMember, HeartbeatRequest
 from odradek.groups.consumer_metadata import assignment_of
 from odradek.groups.coordinator import GroupCoordinator
+from odradek.groups.history import client_text
 from odradek.groups.migration import upgrade_obstacle
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.groups.visible_topics import Visible
@@ -568,7 +569,7 @@ def test_a_member_that_a_classic_group_refused_is_in_its_history():
         coordinator.groups.members.join("g", request, once)
         assert once.answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     (refused,) = refusals(coordinator)
-    assert refused.client == "odd at /h"
+    assert refused.client == "odd at h"
     assert refused.why.startswith(
         "INCONSISTENT_GROUP_PROTOCOL: its protocol type is 'connect', its assignors are compatible"
     )
@@ -584,7 +585,7 @@ def test_a_member_that_a_consumer_group_refused_is_in_its_history():
     coordinator.beat("a", 0)
     coordinator.beat("b", 0, client_id="late", client_host="/h")
     (refused,) = refusals(coordinator)
-    assert (refused.member, refused.client) == ("b", "late at /h")
+    assert (refused.member, refused.client) == ("b", "late at h")
     assert refused.why.startswith(
         "GROUP_MAX_SIZE_REACHED: The consumer group has reached its maximum capacity of 1 members"
     )
@@ -656,3 +657,11 @@ def test_the_subscriptions_of_a_group_that_is_too_large_for_an_upgrade_are_not_r
     classic = coordinator.group().classic
     monkeypatch.setattr(migration, "subscription_of", lambda data: 1 / 0)
     assert "message.max.bytes" in upgrade_obstacle(classic, 10, 100)
+
+
+@pytest.mark.parametrize(
+    ("client_id", "host", "shown"),
+    [("app", "/10.0.0.1", "app at 10.0.0.1"), ("", "/::1", "(empty client id) at ::1"), ("app", "", "app at ")],
+)
+def test_an_event_names_a_client_by_its_id_and_its_address(client_id, host, shown):
+    assert client_text(client_id, host) == shown

@@ -91,7 +91,7 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
     errors = sum(finding.severity == "error" for finding in findings)
     if as_json:
         documents = [finding._asdict() for finding in findings]
-        echo_json({"healthy": not errors, "looked_at": checked, "findings": documents})
+        echo_json({"healthy": not errors, "checked": checked, "findings": documents})
     else:
         _print(findings)
         warnings = len(findings) - errors

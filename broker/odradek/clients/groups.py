@@ -153,7 +153,7 @@ def _describe_consumer(cluster: Cluster, group_id: str, node_id: int) -> GroupDe
                 member.member_id,
                 member.instance_id,
                 member.client_id,
-                member.client_host,
+                member.client_host.removeprefix("/"),
                 _places(member.assignment),
                 member.member_epoch,
                 list(member.subscribed_topic_names)
@@ -191,7 +191,7 @@ def _describe_classic(cluster: Cluster, group_id: str, node_id: int) -> GroupDes
                 member.member_id,
                 member.group_instance_id,
                 member.client_id,
-                member.client_host,
+                member.client_host.removeprefix("/"),
                 assignment_of(member.member_assignment) if consumers else None,
                 topics=subscription_of(member.member_metadata) if consumers else [],
             )

@@ -52,7 +52,7 @@ from odradek.groups.classic_rebalance import COMPLETING, DEAD, EMPTY, PREPARING,
 from odradek.groups.classic_roster import Roster
 from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.environment import new_member_id
-from odradek.groups.history import Event, History
+from odradek.groups.history import Event, History, client_text
 from odradek.groups.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 
@@ -445,7 +445,7 @@ class ClassicGroup:
 
     def record_refusal(self, request: JoinRequest | HeartbeatRequest, error: ErrorCode, why: str) -> None:
         """Add a request to join that was refused to the history."""
-        client = f"{request.client_id} at {request.client_host}"
+        client = client_text(request.client_id, request.client_host)
         self.history.add_refusal(Event(self._timers.wall_ms(), "", request.member_id, client, f"{error.name}: {why}"))
 
     def _record_event(self, kind: str, member: Member | None = None, why: str = "", took_ms: int | None = None) -> None:

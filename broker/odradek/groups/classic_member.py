@@ -8,6 +8,7 @@ from typing import NamedTuple
 from odradek.coordination.environment import Deadline
 from odradek.groups.assignors import Place
 from odradek.groups.consumer_member import TopicNames
+from odradek.groups.history import client_text
 from odradek.protocol.errors import ErrorCode
 
 Protocols = Sequence[tuple[str, bytes]]
@@ -116,7 +117,7 @@ class Member:
     @property
     def client(self) -> str:
         """The client id and the address, for events and logs."""
-        return f"{self.client_id} at {self.client_host}"
+        return client_text(self.client_id, self.client_host)
 
     def extend_session(self, now_ms: int) -> None:
         """Restart the session timeout. :param now_ms: see `Timers.now_ms`."""

@@ -68,7 +68,7 @@ from odradek.groups.consumer_metadata import CONSUMER
 from odradek.groups.consumer_refusals import identity_refusal, pattern_refusal, refusal
 from odradek.groups.environment import Topics
 from odradek.groups.fencing import instance_error
-from odradek.groups.history import Event, History
+from odradek.groups.history import Event, History, client_text
 from odradek.groups.holdings import Holdings
 from odradek.groups.patterns import TopicPatterns
 from odradek.groups.settings import ConsumerSettings, SettingsSource
@@ -264,7 +264,7 @@ class ConsumerGroup:
         self.admit(member)
         self.hold(member)
         kind = "came back" if old is not None else "joined"
-        client = f"{request.client_id} at {request.client_host}"  # `member` does not have it yet
+        client = client_text(request.client_id, request.client_host)  # `member` does not have it yet
         self._record_event(kind, member, client=client)
         return member
 
@@ -611,7 +611,7 @@ class ConsumerGroup:
 
     def record_refusal(self, request: HeartbeatRequest | JoinRequest, error: ErrorCode, why: str) -> None:
         """Add a request to join that was refused to the history."""
-        client = f"{request.client_id} at {request.client_host}"
+        client = client_text(request.client_id, request.client_host)
         self.history.add_refusal(Event(self._timers.wall_ms(), "", request.member_id, client, f"{error.name}: {why}"))
 
     def _record_event(self, kind: str, member: ConsumerMember | None = None, why: str = "", client: str = "") -> None:

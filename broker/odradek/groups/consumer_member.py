@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from odradek.coordination.environment import Deadline
 from odradek.groups.assignors import Place
+from odradek.groups.history import client_text
 from odradek.groups.visible_topics import Visible
 from odradek.protocol.errors import ErrorCode
 
@@ -130,7 +131,7 @@ class ConsumerMember:
     @property
     def client(self) -> str:
         """The client id and the address, for events."""
-        return f"{self.client_id} at {self.client_host}"
+        return client_text(self.client_id, self.client_host)
 
     def forget_subscription(self) -> None:
         """Clear what a member states about itself, before a request that states all of it."""

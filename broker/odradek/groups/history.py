@@ -14,6 +14,11 @@ REFUSALS_KEPT = 16
 LONGEST_TEXT = 512
 
 
+def client_text(client_id: str, client_host: str) -> str:
+    """A client's id and address for events and logs. :param client_host: as in Kafka's protocol, with a slash before it."""
+    return f"{client_id or '(empty client id)'} at {client_host.removeprefix('/')}"
+
+
 @dataclass(frozen=True)
 class Event:
     """An event of a group.

@@ -26,6 +26,7 @@ from odradek.groups.consumer_member import (
 from odradek.groups.consumer_refusals import join_refusal, pattern_refusal, request_error
 from odradek.groups.environment import Topics
 from odradek.groups.group import Group, classic_record
+from odradek.groups.history import client_text
 from odradek.groups.shards import NONE, Shard, Shards, log_failed_append
 from odradek.groups.visible_topics import Visible
 from odradek.protocol.errors import ErrorCode
@@ -62,9 +63,10 @@ class Membership:
         size, limit = sum(len(name) + len(data) for name, data in join.protocols), settings.max_member_bytes
         if shard is not None and size > limit:
             log.warning(
-                "refused a JoinGroup of client %s at %s to group %s: its subscriptions take %d bytes, more than "
+                "refused a JoinGroup of client %s to group %s: its subscriptions take %d bytes, more than "
                 "message.max.bytes (%d); subscribe to fewer topics or raise message.max.bytes",
-                join.client_id, join.client_host, group_id, size, limit, extra={"client_address": _client_of(join).host},
+                client_text(join.client_id, join.client_host), group_id, size, limit,
+                extra={"client_address": _client_of(join).host},
             )  # fmt: skip
             error, shard = ErrorCode.UNKNOWN_SERVER_ERROR, None  # the error for a generation that cannot be stored
         if shard is None:
