@@ -117,7 +117,8 @@ def test_a_refusal_has_its_reason_in_the_log_and_no_token(shared):
         lambda: scrape(shared).sum("kafka_server_socket_server_metrics_failed_authentication_total", **labels) == 2,
         "the count of failures",
     )
-    until(lambda: "failed with OAUTHBEARER: the token has expired" in shared.log_file.read_text(), "the reason")
+    line = "a login as 'alice' from 127.0.0.1 on listener OA failed with OAUTHBEARER: the token has expired"
+    until(lambda: line in shared.log_file.read_text(), "the reason, and the user that the token claims")
     assert made[:20] not in shared.log_file.read_text() and made[-20:] not in shared.log_file.read_text()
 
 
@@ -272,6 +273,7 @@ def test_a_refused_renewal_whose_refusal_the_client_does_not_confirm_is_one_fail
         name = "kafka_server_socket_server_metrics_failed_reauthentication_total"
         until(lambda: scrape(broker).sum(name, listener="OA") > 0, "the failure")
         assert scrape(broker).sum(name, listener="OA") == 1
+        assert "a login as 'alice' from 127.0.0.1 on listener OA failed with OAUTHBEARER" in broker.log_file.read_text()
 
 
 def _closes(wire):

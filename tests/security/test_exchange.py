@@ -260,6 +260,30 @@ def test_a_token_that_has_expired_is_refused(left):
         log_in(exchange(), Credentials("SCRAM-SHA-256", "id", "alice-secret", by_token=True), NOW_MS + left)
 
 
+@pytest.mark.parametrize(
+    ("credentials", "named"),
+    [
+        (Credentials("SCRAM-SHA-256", "alice", "wrong"), "alice"),
+        (Credentials("SCRAM-SHA-256", "nobody", "wrong"), "nobody"),
+        (Credentials("SCRAM-SHA-256", "id", "wrong", by_token=True), "delegation token id"),
+        (Credentials("PLAIN", "alice", "wrong"), "alice"),
+        (Credentials("PLAIN", "nobody", "wrong"), "nobody"),
+    ],
+)
+def test_a_failed_login_names_the_user_or_token_that_was_tried(credentials, named):
+    one, failed = exchange(), []
+    whole = one._failure
+
+    def failure(refusal):
+        failed.append(whole(refusal))
+        return failed[-1]
+
+    one._failure = failure
+    with pytest.raises(LoginError):
+        log_in(one, credentials, NOW_MS + 9)
+    assert [action.user for action in failed] == [named]
+
+
 def test_a_token_of_another_owner_cannot_renew_a_login():
     one = exchange(Former("alice", "SCRAM-SHA-256"))
     with pytest.raises(LoginError, match="Cannot change principals during re-authentication"):

@@ -167,6 +167,23 @@ def test_a_token_of_a_key_that_was_found_is_proven():
     assert isinstance(mechanism.resumed(), Proven)
 
 
+def test_a_refusal_names_the_user_that_the_token_claims():
+    def verify(token):
+        error = UnknownKey("no such key")
+        error.user = "bob"
+        raise error
+
+    mechanism = OAuthBearer(verify)
+    mechanism.evaluate(message())
+    assert mechanism.resumed() == Challenge(b'{"status":"invalid_token"}', "no such key", "bob")
+    with pytest.raises(Refused) as caught:
+        mechanism.evaluate(b"\x01")
+    assert caught.value.user == "bob"
+    with pytest.raises(Refused) as caught:
+        OAuthBearer(accept).evaluate(message(header="n,a=carol,"))
+    assert caught.value.user == "alice"
+
+
 # -- in the exchange -------------------------------------------------------------------------------------------------
 
 

@@ -109,6 +109,37 @@ def test_the_unsecured_example_of_the_rfc_is_refused():
     assert "algorithm" in refusal(f"eyJhbGciOiJub25lIn0.{PAYLOAD}.")
 
 
+@pytest.mark.parametrize(
+    ("payload", "named"),
+    [
+        ('{"sub": "bob", "exp": 1, "iat": 1}', "bob"),
+        ('{"sub": 5}', ""),
+        ('{"sub": ["bob"]}', ""),
+        ("{}", ""),
+        ("[]", ""),
+        ("not JSON", ""),
+        ('{"sub": ' + "[" * 5_000, ""),
+        ('{"sub": ' + "9" * 5_000 + "}", ""),
+    ],
+    ids=["text", "number", "list", "no claim", "no object", "no JSON", "deep", "long number"],
+)
+def test_a_token_that_is_not_accepted_names_the_user_that_it_claims(payload, named):
+    of = verifier(jwks(public_jwk(KEYS["RS256"])))
+    stranger = private_key("RS256", "stranger")
+    head, body = (segment(part.encode()) for part in ('{"alg": "RS256"}', payload))
+    for text, user in ((f"{head}.{body}.AAAA", named), (token(stranger, "RS256", "x"), "alice")):
+        with pytest.raises((Refused, UnknownKey)) as caught:
+            of.verify(text.encode())
+        assert caught.value.user == user
+
+
+@pytest.mark.parametrize("text", ["", ".", "..", "a", "a.b", "a.!.c", "\x00.\xff.x"])
+def test_what_is_no_token_names_nobody(text):
+    with pytest.raises((Refused, UnknownKey)) as caught:
+        verifier(jwks(public_jwk(KEYS["RS256"]))).verify(text.encode())
+    assert caught.value.user == ""
+
+
 # -- accepted --------------------------------------------------------------------------------------------------------
 
 

@@ -75,6 +75,15 @@ def test_other_credentials_do_not(broker, header):
     assert get(broker, "/healthz", header)[0] == get(broker, "/readyz", header)[0] == 200
 
 
+def test_a_wrong_login_is_logged_with_its_user_and_one_without_credentials_is_not(broker):
+    for header in (None, basic("mallory:guess"), "Bearer guess"):
+        assert get(broker, "/metrics", header)[0] == 401
+    text = broker.log_file.read_text()
+    assert "a login as 'mallory' from 127.0.0.1 on listener METRICS failed with basic: invalid credentials" in text
+    assert "a login from 127.0.0.1 on listener METRICS failed with bearer: invalid credentials" in text
+    assert "guess" not in text
+
+
 def test_plain_http_and_unverified_certificates_fail(broker):
     with pytest.raises((OSError, urllib.error.URLError)):
         urllib.request.urlopen(broker.metrics_url.replace("https", "http"), timeout=60)

@@ -65,7 +65,8 @@ class Pages:
     :param not_ready: returns the reason why the broker is not ready; None if it is ready.
     :param usage: returns the document of `/usage` for a query; raises ValueError for a wrong query. Its second argument raises
         OSError if the client has gone; it is called from time to time. None: no such page.
-    :param permit: whether a request with this Authorization header may read the pages other than `OPEN_PAGES`.
+    :param permit: whether a request with this Authorization header, from this address, may read the pages other than
+        `OPEN_PAGES`.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Pages:
         render: Render,
         not_ready: Callable[[], str | None],
         usage: Usage | None = None,
-        permit: Callable[[str | None], bool] = lambda header: True,
+        permit: Callable[[str | None, str], bool] = lambda header, address: True,
     ) -> None:
         self.permit = permit
         self.metrics = Shared(render)
@@ -177,11 +178,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer a GET or HEAD request."""
         self.server.has_request(self.connection)
         url = urlsplit(self.path)
-        if url.path not in OPEN_PAGES and not self.server.pages.permit(self.headers.get("Authorization")):
+        header, address = self.headers.get("Authorization"), self.client_address[0]
+        if url.path not in OPEN_PAGES and not self.server.pages.permit(header, address):
             self._send(_UNAUTHORIZED)
         elif url.path not in _LARGE_PAGES:
             self._answer(url.path, url.query)
-        elif self.server.begin_page(self.connection, self.client_address[0]):
+        elif self.server.begin_page(self.connection, address):
             try:
                 self._answer(url.path, url.query)
             finally:

@@ -103,6 +103,13 @@ def _presented(header: str | None) -> bytes:
     return b""
 
 
+def presented_login(header: str) -> tuple[str, str]:
+    """The scheme of an Authorization header and the user that it names, for the log; "" if it names none."""
+    scheme, _, value = _presented(header).partition(b" ")
+    user = value.partition(b":")[0] if scheme == b"basic" else b""
+    return scheme.decode() or "an unknown scheme", user.decode("utf-8", "replace")
+
+
 class HttpTls:
     """The TLS context of the metrics listener, from `ssl.*` and `listener.name.metrics.ssl.*`.
 

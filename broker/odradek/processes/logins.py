@@ -80,6 +80,10 @@ class Session:
         return self._logins.after_end(self, connection, frame)
 
 
+def _former_user(gate: Gate) -> str:
+    return "" if gate.former is None else gate.former.former.user
+
+
 class Logins:
     """See the module.
 
@@ -182,7 +186,7 @@ class Logins:
             del self._renewing[connection.connection_id]
             reason = f"the client did not renew its login within {self._timeout_s:g} s"
             if not connection.gate.noted:  # else it did not confirm a refusal, or the response to it is delayed
-                self._note_failure(connection, "", reason, True)
+                self._note_failure(connection, "", reason, True, _former_user(connection.gate))
             self.data_loop.close(connection, reason)
         self._settle()
 
@@ -335,7 +339,8 @@ class Logins:
         if not gate.noted:
             mechanism = failed.mechanism if gate.former is None else gate.former.former.mechanism
             gate.noted = True
-            self._note_failure(connection, mechanism, failed.reason, gate.former is not None, failed.user)
+            user = failed.user or _former_user(gate)
+            self._note_failure(connection, mechanism, failed.reason, gate.former is not None, user)
 
         def end() -> None:
             if pending.cancelled:
@@ -355,7 +360,8 @@ class Logins:
         """Note a failure when it is sent: the client may never confirm it."""
         if action.refusal:
             gate.noted = True
-            self._note_failure(connection, gate.exchange.mechanism, action.refusal, gate.former is not None)
+            user = action.user or _former_user(gate)
+            self._note_failure(connection, gate.exchange.mechanism, action.refusal, gate.former is not None, user)
 
     def _note_failure(
         self, connection: Any, mechanism: str, reason: str, renewal: bool = False, user: str = ""
@@ -394,7 +400,7 @@ class Logins:
         if code != ErrorCode.NONE:
             reason = "the client tried to renew its login with a mechanism that is not enabled"
             gate.noted = True
-            self._note_failure(connection, "", reason, True)
+            self._note_failure(connection, "", reason, True, session.former.user)
             self.data_loop.close_after_responses(connection, reason)
         return code, mechanisms
 

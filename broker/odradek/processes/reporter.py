@@ -17,6 +17,8 @@ import asyncio
 import logging
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,7 +34,7 @@ from odradek.metrics.exposition import Family
 from odradek.metrics.group_rows import MalformedGroups, decode_groups
 from odradek.metrics.http import HttpServer, Pages
 from odradek.metrics.http_access import NAME as METRICS_NAME
-from odradek.metrics.http_access import TLS, Credentials, HttpTls
+from odradek.metrics.http_access import TLS, Credentials, HttpTls, presented_login
 from odradek.metrics.joining import not_joined
 from odradek.metrics.names import METRICS
 from odradek.metrics.partitions import Address, not_ready
@@ -45,6 +47,7 @@ from odradek.net.forward import ForwardClient, ForwardError
 from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind, Status
 from odradek.processes import logs, own_tasks
 from odradek.processes.context import ProcessContext
+from odradek.processes.login_failures import LoginFailures
 from odradek.processes.supervised_tasks import supervised
 from odradek.security.peer_settings import is_protected
 from odradek.shm.published_pages import PublishedPages
@@ -89,6 +92,24 @@ def _times(validity: "Validity") -> CertificateTimes:
         min(certificate.ends_ms for certificate in validity.chain),
         min((certificate.ends_ms for certificate in validity.trusted), default=None),
     )
+
+
+class PageAccess:
+    """Decides who may read the pages, and logs who may not; run by threads of HTTP."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._failures = LoginFailures(time.monotonic)
+        self._lock = threading.Lock()
+
+    def permit(self, header: str | None, address: str) -> bool:
+        """See `Pages`. A request without credentials is no login, so it is not logged."""
+        permitted = self._credentials.permit(header)
+        if not permitted and header:
+            scheme, user = presented_login(header)
+            with self._lock:
+                self._failures.note(f"{address}:0", METRICS_NAME, scheme, "invalid credentials", user)
+        return permitted
 
 
 class Reporter:
@@ -140,7 +161,7 @@ class Reporter:
         http = None
         if self._context.metrics_socket is not None:
             render = Exposition(METRICS.values(), self._families).render
-            pages = Pages(render, self.not_ready, self._usage, Credentials(self._context.config).permit)
+            pages = Pages(render, self.not_ready, self._usage, PageAccess(Credentials(self._context.config)).permit)
             http = HttpServer(self._context.metrics_socket, pages, tls=self._tls)
         own_tasks.report_to(self._context.tasks, Area.REPORTER)
         own_tasks.expect(COLLECTION, round(TICK_S * 1000))

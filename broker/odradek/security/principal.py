@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import re2
 
+from odradek.printable import cut
 from odradek.security.acl import ANONYMOUS_USER
 from odradek.security.der import DerError, Reader, dotted
 
@@ -221,10 +222,10 @@ def mapper(rules: str) -> Callable[[bytes], str]:
             short = rule.apply(name)
             if short == ANONYMOUS_USER:
                 raise MappingError(
-                    f"ssl.principal.mapping.rules makes {ANONYMOUS_USER} of {name!r}, the name of clients without a login"
+                    f"ssl.principal.mapping.rules makes {ANONYMOUS_USER} of {cut(name)!r}, the name of clients without a login"
                 )
             if short is not None:
                 return USER + short
-        raise MappingError(f"no rule of ssl.principal.mapping.rules applies to {name!r}")
+        raise MappingError(f"no rule of ssl.principal.mapping.rules applies to {cut(name)!r}")
 
     return principal_of

@@ -64,10 +64,11 @@ class Versions(NamedTuple):
 
 
 class Respond(NamedTuple):
-    """Send this frame (without its length); the exchange continues. ``refusal``: see `Challenge`."""
+    """Send this frame (without its length); the exchange continues. ``refusal``, ``user``: see `Challenge`."""
 
     data: bytes
     refusal: str = ""
+    user: str = ""
 
 
 class Ask(NamedTuple):
@@ -280,12 +281,12 @@ class Exchange:
     def _step(self, step: Step) -> Action:
         if isinstance(step, CredentialQuestion | KeysQuestion):
             if isinstance(step, CredentialQuestion):
-                self._user = step.user
+                self._user = f"delegation token {step.user}" if step.by_token else step.user
             self._go(State.WAITING)
             return Ask(step)
         if isinstance(step, Challenge):
             self._go(State.TOKEN)
-            return Respond(self._answer(auth_bytes=step.token, error_message=""), step.refusal)
+            return Respond(self._answer(auth_bytes=step.token, error_message=""), step.refusal, step.user)
         return self._proven(step)
 
     def _proven(self, step: Proven) -> Action:

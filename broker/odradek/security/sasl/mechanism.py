@@ -11,10 +11,11 @@ NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 
 class Challenge(NamedTuple):
     """The exchange continues: a token for the client, which answers it. ``refusal``: the reason for the broker's log if the
-    token says that the login fails, and the client only has to confirm that; else empty."""
+    token says that the login fails, and the client only has to confirm that; else empty. ``user``: see `Refused`."""
 
     token: bytes
     refusal: str = ""
+    user: str = ""
 
 
 class CredentialQuestion(NamedTuple):

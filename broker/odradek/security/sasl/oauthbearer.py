@@ -47,7 +47,9 @@ class Identity(NamedTuple):
 
 
 class UnknownKey(Exception):
-    """The token is signed with a key that is not known (yet)."""
+    """The token is signed with a key that is not known (yet). ``user``: see `Refused`."""
+
+    user = ""
 
 
 Verify = Callable[[bytes], Identity]
@@ -86,12 +88,13 @@ class OAuthBearer:
         self._verify = verify
         self._first: ClientFirst | None = None
         self._reason = ""
+        self._user = ""  # that the token names, although it proves nothing
 
     def evaluate(self, token: bytes) -> Step:
         """Process the client's first message, or its answer to the server's error. Raises Refused."""
         if self._reason:
             # In Kafka, the client may send another first message here. One connection is one attempt.
-            raise Refused(self._reason, INVALID_TOKEN if token == DUMMY else None)
+            raise Refused(self._reason, INVALID_TOKEN if token == DUMMY else None, self._user)
         self._first = parse_client_first(token)
         return self._check(self._first, may_ask=True)
 
@@ -110,12 +113,12 @@ class OAuthBearer:
         except UnknownKey as unknown:
             if may_ask:
                 return KeysQuestion()
-            self._reason = str(unknown)
+            self._reason, self._user = str(unknown), unknown.user
         except Refused as refusal:
-            self._reason = refusal.reason
+            self._reason, self._user = refusal.reason, refusal.user
         else:
             return _proven(identity, first.authorization_id)
-        return Challenge(INVALID_TOKEN.encode(), self._reason)
+        return Challenge(INVALID_TOKEN.encode(), self._reason, self._user)
 
 
 def _proven(identity: Identity, authorization_id: str) -> Proven:
@@ -124,5 +127,7 @@ def _proven(identity: Identity, authorization_id: str) -> Proven:
             f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different from the "
             f"token's principal name ({identity.user})"
         )
-        raise Refused("the client requested another authorization id than the token's principal name", text)
+        raise Refused(
+            "the client requested another authorization id than the token's principal name", text, identity.user
+        )
     return Proven(b"", identity.user, identity.expires_ms)

@@ -9,6 +9,7 @@ The rules are those of Kafka's `BrokerJwtValidator`, and stricter where noted in
 """
 
 import hashlib
+import json
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -69,9 +70,24 @@ class TokenVerifier:
         self._accepted.clear()
 
     def verify(self, token: bytes) -> Identity:
-        """Check a token. Raises Refused, UnknownKey."""
+        """Check a token. Raises Refused, UnknownKey; both name the user that the token claims, for the log."""
         if len(token) > LONGEST_TOKEN:
             raise Refused(f"a token of {len(token)} bytes; allowed are {LONGEST_TOKEN}")
+        try:
+            return self._verified(token)
+        except (Refused, UnknownKey) as error:
+            error.user = self._claimed_user(token)
+            raise
+
+    def _claimed_user(self, token: bytes) -> str:
+        """The user in the claims of a token that is not accepted; "" if they cannot be read."""
+        try:
+            user = json.loads(base64url_decode(token.split(b".")[1])).get(self._settings.sub_claim)
+        except (IndexError, ValueError, AttributeError, RecursionError):
+            return ""
+        return user if isinstance(user, str) else ""
+
+    def _verified(self, token: bytes) -> Identity:
         digest = hashlib.sha256(token).digest()
         known = self._accepted.get(digest)
         if known is not None:
