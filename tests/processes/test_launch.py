@@ -1,5 +1,6 @@
 """The listening sockets that a start binds, and what it logs about settings."""
 
+import os
 import socket
 import struct
 from pathlib import Path
@@ -7,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from odradek.config import load
+from odradek.config.listeners import Listener
 from odradek.processes import launch
-from odradek.processes.launch import _bind
+from odradek.processes.launch import StartError, _bind, _bind_metrics
 
 LIMIT = int(Path("/proc/sys/net/core/somaxconn").read_text())
 """The operating system's limit of a backlog."""
@@ -102,3 +104,26 @@ def test_settings_that_an_operator_may_rely_on_are_warnings(caplog):
         ("WARNING", "metric.reporters, log.dir.failure.timeout.ms"),
         ("INFO", "num.io.threads"),
     ]
+
+
+def test_a_default_metrics_port_that_another_process_has_is_replaced_by_a_free_one(tmp_path, caplog):
+    config = load(None, [f"log.dirs={tmp_path}"])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with _bind_metrics(config, Listener("METRICS", "127.0.0.1", port, "HTTP")) as free:
+            found = free.getsockname()[1]
+            assert found != port and config["metrics.listener"] == f"127.0.0.1:{found}"
+            assert config.changed({}, {})["metrics.listener"] == f"127.0.0.1:{found}", "also after a change at run time"
+    (line,) = [record.message for record in caplog.records]
+    assert f"127.0.0.1:{port} cannot be opened: the port is in use by process {os.getpid()} (" in line
+    assert f"using the free port 127.0.0.1:{found} " in line
+
+
+def test_a_configured_metrics_port_must_be_free(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = load(None, [f"log.dirs={tmp_path}", f"metrics.listener={address}"])
+        with pytest.raises(
+            StartError, match=rf"metrics.listener={address} cannot be opened: the port is in use by process"
+        ):
+            _bind_metrics(config, config.metrics_listener)

@@ -304,6 +304,11 @@ class BrokerConfig:
         self.node_id = node_id
         self._values["node.id"] = self._values["broker.id"] = node_id
 
+    def use_metrics_port(self, port: int) -> None:
+        """Use another port in the default of `metrics.listener`, because a process of this machine has its port."""
+        host, _, _ = str(self._values["metrics.listener"]).rpartition(":")
+        self._values["metrics.listener"] = f"{host}:{port}"
+
     @property
     def without_effect(self) -> tuple[str, ...]:
         """The keys that were set but have no effect (`NONE`, `NONE_YET`)."""

@@ -12,7 +12,13 @@ DEFAULT_BACKLOG = 4096
 
 
 class BindError(Exception):
-    """A listener cannot be opened; the message contains the listener and the reason."""
+    """A listener cannot be opened; the message contains the listener and the reason. ``reason``: for a longer message.
+    ``in_use``: whether another socket has the port."""
+
+    def __init__(self, message: str, reason: str, in_use: bool = False) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.in_use = in_use
 
 
 def bind(
@@ -32,7 +38,8 @@ def bind(
             resolved = socket.getaddrinfo(name, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, address = resolved[0][0], resolved[0][4]  # type: ignore[assignment]
     except socket.gaierror as error:
-        raise BindError(f"listener {listener}: {host!r} is not an address of this machine: {error.strerror}") from error
+        reason = f"{host!r} is not an address of this machine: {error.strerror}"
+        raise BindError(f"listener {listener}: {reason}", reason) from error
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -48,9 +55,18 @@ def bind(
         sock.listen(backlog)
     except OSError as error:
         sock.close()
-        reason = "the port is in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error))
-        raise BindError(f"listener {listener} cannot be opened: {reason}") from error
+        in_use = error.errno == errno.EADDRINUSE
+        reason = _in_use(listener.port) if in_use else (error.strerror or str(error))
+        reason = f"cannot be opened: {reason}"
+        raise BindError(f"listener {listener} {reason}", reason, in_use) from error
     return sock
+
+
+def _in_use(port: int) -> str:
+    from odradek.net.port_holder import holder_of  # only for this error
+
+    holder = holder_of(port)
+    return "the port is in use" + (f" by {holder}" if holder else "")
 
 
 def as_bound(listener: Listener, sock: socket.socket) -> Listener:

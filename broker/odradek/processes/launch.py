@@ -72,7 +72,7 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
             metrics_socket = None
             if config.metrics_listener is not None:
                 # The socket outlives every reporter, so a scrape waits while the reporter restarts.
-                metrics_socket = _bind_metrics(config.metrics_listener)
+                metrics_socket = _bind_metrics(config, config.metrics_listener)
                 sockets.append(metrics_socket)
             resources = BrokerResources(
                 config, directories, sockets[: len(bound)], bound, metrics_socket, rows, tls=tls
@@ -218,15 +218,26 @@ def _is_foreign(name: str) -> bool:
     return row.effect == NONE or name.startswith(SHARE_STATE)
 
 
-def _bind_metrics(listener: Listener) -> socket.socket:
+def _bind_metrics(config: BrokerConfig, listener: Listener) -> socket.socket:
+    """The socket of `metrics.listener`. The default port may have another broker of the machine; then a free port is enough,
+    because nobody has configured a Prometheus for this broker. A configured port has to be free."""
+    address = str(listener).partition("://")[2]
     try:
         return listeners.bind(listener)
     except listeners.BindError as error:
-        address = str(listener).partition("://")[2]
-        reason = str(error).removeprefix(f"listener {listener}").lstrip(": ")
-        raise StartError(
-            f"metrics.listener={address} {reason}; set another address, or leave it empty to disable metrics over HTTP"
-        ) from error
+        if not error.in_use or config.is_set("metrics.listener"):
+            raise StartError(
+                f"metrics.listener={address} {error.reason}; set another address, or leave it empty to disable metrics over "
+                "HTTP"
+            ) from error
+        free = listeners.bind(listener._replace(port=0))
+        config.use_metrics_port(free.getsockname()[1])
+        log.warning(
+            "the default metrics.listener=%s %s; using the free port %s until the next start: set metrics.listener if "
+            "Prometheus shall scrape this broker, or to an empty value",
+            address, error.reason, config["metrics.listener"],
+        )  # fmt: skip
+        return free
 
 
 def _bind(config: BrokerConfig, listener: Listener) -> socket.socket:

@@ -45,8 +45,8 @@ KEYS = (
         "The level of detail of Kafka's metrics."),
     ConfigKey("metrics.listener", STRING, "127.0.0.1:9404", ADDRESS, MEDIUM, READ_ONLY, NOW,
         "The address, as host:port, at which the broker serves /metrics, /healthz, /readyz and /usage over HTTP. Port "
-        "0 means a free port, an empty host means all interfaces, and an empty value disables the listener. Odradek's "
-        "own key."),
+        "0 means a free port, an empty host means all interfaces, and an empty value disables the listener. If the key is not "
+        "set and another process has the default port, the broker uses a free one and logs a warning. Odradek's own key."),
     ConfigKey("metrics.listener.tls", BOOLEAN, False, None, LOW, READ_ONLY, NOW,
         "Whether metrics.listener uses TLS (https). Its key store is that of ssl.keystore.location, or "
         "listener.name.metrics.ssl.keystore.location; listener.name.metrics.ssl.client.auth asks for client certificates. "
