@@ -1,7 +1,13 @@
-"""What the processes of a broker import when they start: a slow import delays the first answer."""
+"""What the processes of a broker import when they start, because a slow import delays the first answer; and unused packages."""
 
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
 
 SLOW = (
     "argparse",
@@ -23,3 +29,17 @@ def test_the_start_of_a_broker_imports_no_slow_module_that_it_does_not_need() ->
     imported = set(done.stdout.split())
     assert "odradek.processes.worker" in imported
     assert imported.isdisjoint(SLOW)
+
+
+def test_every_package_that_an_installation_brings_is_used() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {canonical(re.split(r"[<>=\[]", line)[0]) for line in project["dependencies"]}
+    texts = [path.read_text() for path in (ROOT / "broker/odradek").rglob("*.py")]
+    imported = {module for text in texts for module in re.findall(r"^ *(?:from|import) (\w+)", text, re.M)}
+    packages = packages_distributions()
+    used = {canonical(name) for module in imported for name in packages.get(module, ())}
+    assert wanted - used == set()
+
+
+def canonical(name: str) -> str:
+    return name.lower().replace("_", "-")

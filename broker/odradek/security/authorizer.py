@@ -115,10 +115,6 @@ class Authorizer:
         lost |= {acl for acl in added if acl.permission == Permission.DENY}
         return frozenset(acl.principal for acl in lost)
 
-    def is_super_user(self, principal: str) -> bool:
-        """Whether the principal may do everything."""
-        return principal in self.super_users
-
     def decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> Rule:
         """Decide whether a client may do something.
 
