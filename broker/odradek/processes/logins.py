@@ -400,7 +400,7 @@ class Logins:
         if code != ErrorCode.NONE:
             reason = "the client tried to renew its login with a mechanism that is not enabled"
             gate.noted = True
-            self._note_failure(connection, "", reason, True, session.former.user)
+            self._note_failure(connection, "", reason, True, _former_user(gate))
             self.data_loop.close_after_responses(connection, reason)
         return code, mechanisms
 
