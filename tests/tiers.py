@@ -67,6 +67,7 @@ NIGHTLY: dict[str, str] = {
     "tests/mirror/test_mirror_with_kafka.py": "workers of a mirror between Kafka and this broker, in both directions",
     "tests/mirror/test_switch_against_kafka.py": "groups that are switched between Kafka and this broker, and back",
     "tests/mirror/test_lane_against_kafka.py::test_many_batches_of_one_record_do_not_block_kafka": "20,000 small batches",
+    "tests/mirror/test_recompressed.py::test_what_kafka_refuses_is_compressed_again_or_stops_with_its_offset": "with Kafka",
     "tests/mirror/test_round_trip.py": "from Kafka 3.9 over this broker to Kafka 4.3, every codec",
     "tests/mirror/test_kafka_010.py": "a mirror of Kafka 0.10.2",
     "tests/mirror/test_killed_brokers.py": "a lane in a cluster whose brokers are killed",

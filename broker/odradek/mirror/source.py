@@ -15,7 +15,7 @@ from odradek._ext.records.moved_batches import Walk, walk
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, ResponseTooLargeError, UnreachableError, code_of, describe_code
 from odradek.clients.partition_leaders import STALE_LEADER, MissingTopic, PartitionLeaders
-from odradek.clients.wire import MAX_RESPONSE_BYTES, Connection
+from odradek.clients.wire import MAX_RESPONSE_BYTES, Connection, which_readable
 from odradek.mirror.epochs import Asked, Compared, Diverged, Epochs
 from odradek.mirror.leaders import Limits, look_up
 from odradek.mirror.positions import made_again, truncated
@@ -283,7 +283,8 @@ class SourceReader:
         """Treat a leader that does not answer in time as unreachable: other brokers may lead its partitions by now."""
         now = time.monotonic()
         for connection, pending in list(self._pending.items()):
-            if now >= pending.deadline:
+            # The lane may have been busy with the target for long: then the answer waits here.
+            if now >= pending.deadline and not connection.buffered and not which_readable([connection], 0):
                 del self._pending[connection]
                 self._lose(
                     pending.node_id, UnreachableError(f"{connection.address} did not answer a Fetch request in time")
