@@ -1,15 +1,17 @@
-"""Targets that are slow: a lane copies what it fetched in as many transactions as it needs, and each one is progress."""
+"""Targets and sources that are slow: a lane copies as much in a transaction, and fetches as much at once, as time allows."""
 
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, cast
 
 import pytest
 
+from odradek.clients import topics
 from odradek.clients.cluster import Cluster
 from odradek.clients.groups import fetch_offsets
 from odradek.clients.wire import Connection
@@ -101,7 +103,7 @@ def test_a_leader_of_the_source_that_answered_is_not_lost_because_the_lane_was_b
     with ours, theirs:
         connection = cast(Connection, Readable(ours))
         reader = SourceReader(cast(Cluster, None), LaneOptions(), *[cast(Any, None)] * 4)
-        reader._pending[connection] = source._PendingFetch(node_id=1, deadline=0.0, turns={}, rest_until=0.0)
+        reader._pending[connection] = source._PendingFetch(node_id=1, deadline=0.0, turns={}, rest_until=0.0, share=1)
         theirs.send(b"x")
         reader._drop_timed_out()
         assert reader.connections == [connection]
@@ -114,3 +116,73 @@ class Readable:
 
     def __init__(self, connected: socket.socket) -> None:
         self.fileno = connected.fileno
+
+
+class NarrowLine:
+    """Forwards connections to a port; the bytes of all responses together pass at a constant rate."""
+
+    def __init__(self, server_port: int, bytes_s: float) -> None:
+        self._server_port, self._bytes_s = server_port, bytes_s
+        self._lock = threading.Lock()
+        self._free_at = time.monotonic()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._sockets: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> NarrowLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        for connected in self._sockets:
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._server_port))
+                self._sockets += [client, server]
+                for one, other, narrow in ((client, server, False), (server, client, True)):
+                    threading.Thread(target=self._forward, args=(one, other, narrow), daemon=True).start()
+
+    def _forward(self, one: socket.socket, other: socket.socket, narrow: bool) -> None:
+        with suppress(OSError):
+            while data := one.recv(4096):
+                if narrow:
+                    with self._lock:
+                        self._free_at = max(self._free_at, time.monotonic()) + len(data) / self._bytes_s
+                        wait_s = self._free_at - time.monotonic()
+                    time.sleep(max(0.0, wait_s))
+                other.sendall(data)
+        for connected in (one, other):
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_response_of_the_source_that_does_not_arrive_in_time_is_requested_smaller() -> None:
+    with ExitStack() as stack:
+        port = stack.enter_context(reserved())
+        line = stack.enter_context(NarrowLine(port, 200_000))
+        config = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{line.port}",
+        }
+        first, second = stack.enter_context(Broker(config)), stack.enter_context(Broker())
+        pair = Pair(first, second)
+        with Cluster(pair.source) as cluster:
+            topics.create(cluster, "wide", 1)
+        with Cluster(pair.target) as cluster:
+            topics.create(cluster, "a.wide", 1)
+        made = producer(pair.source, **{"compression.type": "none", "linger.ms": 0, "batch.num.messages": 1})
+        for _ in range(60):
+            made.produce("wide", b"x" * 20_000)
+        made.flush()  # 1.2 MB: 6 s
+        routes = routes_of(pair.source, ["wide"])
+        options = LaneOptions(fetch_wait_ms=100, request_timeout_s=1.5)
+        clusters = (lambda: Cluster(pair.source, timeout_s=1.5)), (lambda: Cluster(pair.target))
+        with running(pair.source, pair.target, routes, options, clusters=clusters) as (_, watcher):
+            watcher.wait(lambda: sum(batch[4] for batch in watcher.batches) >= 60, "everything is copied")
+        assert len(records_of(pair.target, routes[0].target)) == 60
