@@ -73,7 +73,7 @@ NIGHTLY: dict[str, str] = {
     "tests/mirror/test_killed_brokers.py": "a lane in a cluster whose brokers are killed",
     "tests/mirror/test_unclean_election.py": "a lane whose source elects a leader that lacks records",
     "tests/mirror/test_killed_lanes.py::test_killed_lanes_are_taken_over_a_hundred_times": "100 rounds of kills",
-    "tests/mirror/test_killed_workers.py::test_thirty_workers_copy_something_each_before_they_are_killed": "30 rounds of kills",
+    "tests/mirror/test_killed_workers.py": "30 rounds of kills of workers of a mirror, in front of bad targets",
     "tests/clients/test_librdkafka.py": "librdkafka's own tests of transactions, which are compiled",
     "tests/clients/test_librdkafka_security.py": "librdkafka's own tests of TLS, logins and ACLs, which are compiled",
     "tests/clients/test_tools_over_all_protocols.py": "Kafka's tools over the four security protocols",

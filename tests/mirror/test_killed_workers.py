@@ -187,20 +187,11 @@ def rounds(count: int, seed: int, directory: Path) -> tuple[list[Round], int]:
     return done, aborted
 
 
-def check(done: list[Round], aborted: int, count_faults: Callable[[Counter[str]], None]) -> None:
-    assert all(each.records > 0 for each in done)
-    # A killed worker leaves one transaction for each lane, with what was sent in 0.1 s and what was in flight.
-    assert aborted < 2 * 2000 * len(done)
-    count_faults(Counter(f"mirror worker killed, target {each.kind}" for each in done))
-
-
-def test_each_worker_copies_something_before_it_is_killed(
-    tmp_path: Path, count_faults: Callable[[Counter[str]], None]
-) -> None:
-    check(*rounds(2, 3, tmp_path), count_faults)
-
-
 def test_thirty_workers_copy_something_each_before_they_are_killed(
     tmp_path: Path, count_faults: Callable[[Counter[str]], None]
 ) -> None:
-    check(*rounds(30, 4, tmp_path), count_faults)
+    done, aborted = rounds(30, 4, tmp_path)
+    assert all(each.records > 0 for each in done)
+    # A killed worker leaves at most a transaction of each lane, with what was sent in 0.1 s and what was in flight.
+    assert aborted < 2 * 500 * len(done)
+    count_faults(Counter(f"mirror worker killed, target {each.kind}" for each in done))
