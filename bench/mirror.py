@@ -57,6 +57,9 @@ class End:
         print(f"bench.mirror: {route.source} stopped: {reason}", file=sys.stderr)
         os._exit(1)
 
+    def resumed(self, route: Route) -> None:
+        """Nothing stops here."""
+
     def failed(self, lane: int, reason: str, retry_s: float) -> None:
         """End with an error: nothing may fail here."""
         print(f"bench.mirror: lane {lane} failed: {reason}", file=sys.stderr)

@@ -2,9 +2,11 @@
 
 The handler waits for each record (``--work-ms``), as for a call to a database. Measured from the first handled record to
 the last, with records in all partitions and with all records in one partition, in order by key. Prints a table; needs no Java.
+``--empty``: instead, the time for a record with a handler that does nothing, which is what the consumer itself costs.
 """
 
 import argparse
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -31,7 +33,8 @@ class Work:
     def __call__(self, message: Message) -> None:
         with self._lock:
             self.began = self.began or time.monotonic()
-        time.sleep(self._work_s)
+        if self._work_s:
+            time.sleep(self._work_s)
         with self._lock:
             self._done += 1
             if self._done == self._count:
@@ -46,8 +49,9 @@ class Work:
 def fill(servers: str, topic: str, count: int, partitions: int) -> None:
     producer = Producer({"bootstrap.servers": servers})
     for number in range(count):
+        if not number % 1000:
+            producer.flush(60)  # the queue of the library is limited
         producer.produce(topic, b"x" * 200, str(number % KEYS).encode(), partition=number % partitions)
-        producer.poll(0)
     if producer.flush(60):
         raise RuntimeError(f"could not produce all of the {count} records to {topic} within 60 s")
 
@@ -76,6 +80,26 @@ def parallel(workers: int) -> Callable[[dict[str, Any], str, Work], None]:
     return run
 
 
+def empty(records: int, rounds: int, workers: list[int]) -> None:
+    """Print the time for a record without work: the least of some rounds, because other programs use the machine too."""
+    ways: list[tuple[str, Callable[[dict[str, Any], str, Work], None]]] = [("plain poll loop", plain)]
+    ways += [(f"{count} workers", parallel(count)) for count in workers]
+    best = {name: (float("inf"), float("inf")) for name, _ in ways}
+    with Broker({"group.initial.rebalance.delay.ms": 0}, {"all": PARTITIONS}) as broker:
+        fill(broker.bootstrap_servers, "all", records, PARTITIONS)
+        for number in range(rounds):
+            for name, run in ways:
+                work, before = Work(0.0, records), os.times()
+                run({"bootstrap.servers": broker.bootstrap_servers, "group.id": f"{name} {number}"}, "all", work)
+                after = os.times()
+                cpu_s = after.user + after.system - before.user - before.system
+                wall_us, cpu_us = 1e6 / work.per_second, 1e6 * cpu_s / records
+                best[name] = min(best[name][0], wall_us), min(best[name][1], cpu_us)
+    print(f"{'empty handler':24}{'us per record':>16}{'CPU us per record':>20}")
+    for name, (wall_us, cpu_us) in best.items():
+        print(f"{name:24}{wall_us:>16.1f}{cpu_us:>20.1f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work-ms", type=float, default=5.0, help="ms that the handler waits per record (default 5)")
@@ -92,7 +116,17 @@ def main() -> None:
         default=[1, 4, 16, 64],
         help="numbers of workers to measure (default 1 4 16 64)",
     )
+    parser.add_argument(
+        "--empty",
+        type=int,
+        metavar="RECORDS",
+        help="measure the time for each of so many records with a handler that does nothing",
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds of --empty (default 5)")
     arguments = parser.parse_args()
+    if arguments.empty:
+        empty(arguments.empty, arguments.rounds, arguments.workers)
+        return
     print(f"work of {arguments.work_ms:g} ms per record, {KEYS} keys, order by key\n")
     print(
         f"{'':24}{f'{PARTITIONS} partitions':>20}{'one hot partition':>20}   records per second (times the plain loop)"

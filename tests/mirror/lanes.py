@@ -39,6 +39,7 @@ class Watcher:
         self.changed = threading.Condition()
         self.batches: list[tuple[Route, int, int, int, int, int, int]] = []
         self.stops: dict[Place, str] = {}
+        self.resumes: list[Place] = []
         self.failures: list[str] = []
         self.at: dict[Place, tuple[int, int, int]] = {}
 
@@ -55,6 +56,9 @@ class Watcher:
 
     def stopped(self, route: Route, reason: str) -> None:
         self._note(lambda: self.stops.update({route.target: reason}))
+
+    def resumed(self, route: Route) -> None:
+        self._note(lambda: self.resumes.append(route.target))
 
     def failed(self, lane: int, reason: str, retry_s: float) -> None:
         self._note(lambda: self.failures.append(reason))

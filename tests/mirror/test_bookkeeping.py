@@ -6,13 +6,15 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 
 from odradek.clients import groups
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import UnreachableError
+from odradek.clients.errors import RefusedError, UnreachableError
 from odradek.mirror import checkpoints
 from odradek.mirror.bookkeeping import Bookkeeping, BookkeepingOptions, checkpoints_topic, offset_syncs_topic
 from odradek.mirror.internal_topic import InternalTopic
@@ -69,6 +71,25 @@ def test_a_failure_is_logged_once_and_the_job_goes_on_with_new_connections(caplo
                 OffsetSync(("orders", 0), 5, 3),
                 OffsetSync(("orders", 0), 9, 7),
             ]
+
+
+def test_a_group_that_is_refused_does_not_hold_up_the_checkpoints_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offsets(_: object, group_id: str) -> dict[tuple[str, int], groups.CommittedOffset]:
+        if group_id == "denied":
+            raise RefusedError(30, what="cannot read the offsets of group 'denied'")
+        return {ROUTE.source: groups.CommittedOffset(7)}
+
+    monkeypatch.setattr(groups, "fetch_offsets", offsets)
+    monkeypatch.setattr(checkpoints.Checkpoints, "groups", lambda *_: ["denied", "good"])
+    syncs = OffsetSyncs()
+    syncs.moved(ROUTE, 5, 3, 10, 5, 1, 0)
+    bookkeeping = Bookkeeping("a", "b", syncs, lambda: None, lambda: None, BookkeepingOptions())  # type: ignore[arg-type, return-value]
+    written: list[object] = []
+    topic = SimpleNamespace(write=lambda records: written.extend(records) or len(written))
+    job: Any = SimpleNamespace(topic=lambda *_: topic, cluster=lambda _: None)
+    with pytest.raises(RefusedError, match="group 'denied'"):
+        bookkeeping._write_checkpoints(job)
+    assert len(written) == 1 and bookkeeping.counts.checkpoints == 1
 
 
 def test_the_next_worker_takes_over_what_the_former_one_wrote() -> None:

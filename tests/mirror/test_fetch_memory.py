@@ -82,9 +82,9 @@ def test_the_leaders_share_the_memory(pair: Pair) -> None:
         reader = source.SourceReader(cluster, options, None, None, None, None)  # type: ignore[arg-type]
         for leaders, share in ((1, 16), (2, 16), (4, 8), (32, 1)):
             reader._leaders.led = {node: [("t", node)] for node in range(leaders)} | {1000: []}
-            assert reader._share() == share * MIB
+            assert reader._most_share() == share * MIB
         reader._leaders.led = {node: [("t", node)] for node in range(100_000)}
-        assert reader._share() == source.LEAST_SHARE_BYTES
+        assert reader._most_share() == source.LEAST_SHARE_BYTES
 
 
 def test_sources_that_do_not_limit_a_response_are_asked_for_less_of_each_partition(pair: Pair) -> None:

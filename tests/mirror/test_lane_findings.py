@@ -20,7 +20,8 @@ from odradek.mirror import lane, target
 from odradek.mirror.commits import Commits, Producer
 from odradek.mirror.leaders import LookedUp
 from odradek.mirror.routes import LaneOptions, Route
-from odradek.mirror.target import IN_FLIGHT, Outgoing, PartitionRefusedError, TargetWriter
+from odradek.mirror.send_window import MOST_BATCHES as IN_FLIGHT
+from odradek.mirror.target import Outgoing, PartitionRefusedError, TargetWriter
 from odradek.protocol.errors import ErrorCode
 from odradek.testing import Broker
 from tests.mirror.lanes import GROUP, Watcher, routes_of, running, wait_until_moved

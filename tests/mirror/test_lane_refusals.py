@@ -54,7 +54,9 @@ def sizes_of(servers: str, route: Route) -> list[int]:
 def test_the_batches_of_several_partitions_share_requests(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = pair.topic(partitions=4)
     routes = routes_of(pair.source, [topic])
-    write(producer(pair.source), topic, 4, range(1000))
+    made = producer(pair.source)
+    for start in range(0, 1000, 200):
+        write(made, topic, 4, range(start, start + 200))
     body, counts = TargetWriter._body, []
 
     def note(self: TargetWriter, chosen: list[Outgoing]) -> list[Buffer]:

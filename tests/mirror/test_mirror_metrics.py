@@ -71,13 +71,15 @@ def test_a_new_record_in_a_topic_that_was_silent_for_an_hour_is_not_an_hour_of_l
     assert values(metrics, "lag_seconds") == [0]
 
 
-def test_a_stopped_partition_has_its_reason_until_a_batch_moves_again():
+def test_a_stopped_partition_has_its_reason_until_it_is_mirrored_again():
     _, metrics, flow = made()
     reason = 'the target refuses the batch at offset 7: "too large"\\'
     flow.stopped(ROUTE, reason)
     assert values(metrics, "partition_stopped") == [1]
     assert Stopped([text_of(metrics)]).reasons == {("a", "b", "a.orders", 3): reason}
-    flow.moved(ROUTE, 0, 0, 1, 1, 1, 1)
+    flow.moved(ROUTE, 0, 0, 1, 1, 1, 1)  # what stands before the batch
+    assert values(metrics, "partition_stopped") == [1]
+    flow.resumed(ROUTE)
     assert values(metrics, "partition_stopped") == []
 
 

@@ -185,9 +185,9 @@ def test_a_batch_that_the_target_refuses_stops_its_partition_with_the_reason_in_
     with Cluster(brokers.b.bootstrap_servers) as cluster:
         topics.create(cluster, f"a.{name}", 2, configs={"max.message.bytes": "100000"})
     producer = Producer({"bootstrap.servers": brokers.a.bootstrap_servers, "message.max.bytes": 4_000_000})
-    producer.produce(name, b"x" * 1_000_000, partition=0)
-    producer.produce(name, b"1", partition=1)
-    assert producer.flush(60) == 0
+    for value, partition in ((b"before", 0), (b"x" * 1_000_000, 0), (b"1", 1)):
+        producer.produce(name, value, partition=partition)
+        assert producer.flush(60) == 0
     with reserved(1) as port:
         metrics = f"127.0.0.1:{port}"
     keys = (f"odradek.mirror.metrics.listener={metrics}", "config.properties.exclude=max.message.bytes")
@@ -206,12 +206,24 @@ def test_a_batch_that_the_target_refuses_stops_its_partition_with_the_reason_in_
             f"partition {name}-0 of the source is not mirrored to a.{name}-0 any more: {stopped[0]['stopped']}"
             in process.log
         )
+        assert "at the source's offset 1: the record batch is larger" in stopped[0]["stopped"]
+        assert [row["stopped"] for row in status(file)["partitions"]] == [stopped[0]["stopped"], None]
+        assert process.stop() == 0
+        assert "again" not in process.log
+    assert [row.stopped for row in state(file).partitions] == [stopped[0]["stopped"], ""], "without a worker"
+    with worker(file, tmp_path / "log", "--set", keys[0], "--set", keys[1], "--set", soon) as process:
+        until(lambda: "any more" in process.log, lambda: process.log)
         with Cluster(brokers.b.bootstrap_servers) as cluster:
             configs.alter(cluster, configs.Resource("topic", f"a.{name}"), {"max.message.bytes": "4000000"})
         until(lambda: caught_up(file), lambda: f"the partition continues with the new setting; {process.log}")
         assert [row["stopped"] for row in rows()] == [None, None]
+        until(lambda: f"is mirrored to a.{name}-0 again" in process.log, lambda: process.log)
+        assert [row["stopped"] for row in status(file)["partitions"]] == [None, None]
     assert [int(seen.value) for seen in records_of(brokers.b.bootstrap_servers, (f"a.{name}", 1))] == [1]
-    assert [seen.value for seen in records_of(brokers.b.bootstrap_servers, (f"a.{name}", 0))] == [b"x" * 1_000_000]
+    assert [seen.value for seen in records_of(brokers.b.bootstrap_servers, (f"a.{name}", 0))] == [
+        b"before",
+        b"x" * 1_000_000,
+    ]
 
 
 def test_the_status_shows_without_a_worker_that_the_source_lost_what_was_not_mirrored(brokers, tmp_path, file, name):

@@ -252,6 +252,28 @@ def test_batches_that_are_larger_than_what_it_requests(following: Following) -> 
 # -- truncation ---------------------------------------------------------------------------------------------------------
 
 
+def test_responses_that_do_not_arrive_in_time_are_requested_smaller(following: Following) -> None:
+    slot, led = following.create()
+    for _ in range(40):
+        led.batches.append(sent(led.log_end, count=500))
+    size = sum(map(len, led.batches))
+    limits: list[int] = []
+    good = following.leader.answer_fetch
+
+    def limited(version: int, request: Any) -> Any:
+        limits.append(request.max_bytes)
+        return good(version, request)
+
+    following.leader.answer_fetch = limited
+    led.records = lambda offset, limit: Led.records(led, offset, min(limit, limits[-1]))  # type: ignore[method-assign]
+    # Over this line, the rest of a large response does not arrive before the time is over.
+    following.leader.frame = lambda frame: frame if len(frame) < size // 2 else frame[:1000]
+    following.start(socket_timeout_ms=500, response_max_bytes=2 * size, max_bytes=2 * size)
+    following.until_equal(slot, led)
+    assert limits[0] == 2 * size and min(limits) <= size // 2
+    assert not following.leader.complaints
+
+
 def test_a_diverging_tail_is_cut(following: Following) -> None:
     slot, led = following.create(epoch=3)
     for data in (sent(0), sent(10), sent(20, epoch=2), sent(30, epoch=2)):

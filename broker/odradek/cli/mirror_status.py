@@ -46,8 +46,8 @@ def status(
     """Show the workers, positions and lags of FILE's flows.
 
     The positions are read from the target and the end offsets from the source, so no worker needs to run. The column
-    STOPPED shows a topic that was created again and records that the source has deleted; only the workers know other
-    reasons, see --metrics. Exit code 1 if a flow cannot be read.
+    STOPPED shows why partitions are not mirrored, with the offset in the source, as a worker stored it with the position;
+    reasons that it could not store are known only to the worker, see --metrics. Exit code 1 if a flow cannot be read.
     """
     from odradek.clients.errors import ClientError
     from odradek.mirror.following import FlowError

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from odradek.clients import topics
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import RefusedError, UnreachableError, code_of
+from odradek.clients.fetch_share import FetchShares
 from odradek.clients.partition_leaders import STALE_LEADER, MissingTopic, PartitionLeaders, Place
 from odradek.clients.wire import Connection, Readable, which_readable
 from odradek.protocol.errors import ErrorCode
@@ -42,10 +43,15 @@ class FetchedRecords(NamedTuple):
 
 
 class _PendingFetch(NamedTuple):
-    """A Fetch request without a response. :param deadline: monotonic time after which the leader counts as unreachable."""
+    """A Fetch request without a response. :param deadline: monotonic time after which the leader counts as unreachable.
+
+    :param rest_until: the leader waits so long for records. :param share: the bytes that the response may have.
+    """
 
     node_id: int
     deadline: float
+    rest_until: float
+    share: int
 
 
 class Fetcher:
@@ -65,6 +71,7 @@ class Fetcher:
         self._leaders = PartitionLeaders(cluster, warn)
         self._leaders.look_at = 0.0
         self._missing = MissingTopic()
+        self._shares = FetchShares(cluster.timeout_s)
         self._pending: dict[Connection, _PendingFetch] = {}
 
     def advance(self, place: Place, position: int) -> None:
@@ -113,6 +120,7 @@ class Fetcher:
         for connection in late:
             if connection not in arrived and not connection.buffered:
                 pending = self._pending.pop(connection)
+                self._shares.lost(pending.node_id, now - pending.rest_until, pending.share)
                 self._leaders.lose(
                     pending.node_id, UnreachableError(f"{connection.address} did not answer a Fetch request in time")
                 )
@@ -145,19 +153,19 @@ class Fetcher:
 
     def _send_fetch(self, node_id: int) -> None:
         topics: dict[str, list[Any]] = {}
-        make = fetch.Request
+        make, share = fetch.Request, self._shares.of(node_id, MAX_BYTES)
         for name, number in self._leaders.led[node_id]:
             topics.setdefault(name, []).append(
                 make.FetchPartition(
                     partition=number,
                     fetch_offset=self._positions[name, number],
-                    partition_max_bytes=PARTITION_MAX_BYTES,
+                    partition_max_bytes=min(PARTITION_MAX_BYTES, share),
                 )
             )
         request = make(
             max_wait_ms=WAIT_MS,
             min_bytes=1,
-            max_bytes=MAX_BYTES,
+            max_bytes=share,
             isolation_level=int(self._committed_only),
             topics=[make.FetchTopic(topic=name, partitions=partitions) for name, partitions in topics.items()],
         )
@@ -167,17 +175,18 @@ class Fetcher:
         except UnreachableError as error:
             self._leaders.lose(node_id, error)
         else:
-            self._pending[connection] = _PendingFetch(
-                node_id, time.monotonic() + WAIT_MS / 1000 + self._cluster.timeout_s
-            )
+            rest_until = time.monotonic() + WAIT_MS / 1000
+            self._pending[connection] = _PendingFetch(node_id, rest_until + self._cluster.timeout_s, rest_until, share)
 
     def _receive(self, connection: Connection) -> Iterator[FetchedRecords]:
-        node_id = self._pending.pop(connection).node_id
+        node_id, _, rest_until, share = self._pending.pop(connection)
         try:
             response = connection.receive()
         except UnreachableError as error:
+            self._shares.lost(node_id, time.monotonic() - rest_until, share)
             self._leaders.lose(node_id, error)
             return
+        self._shares.arrived(node_id, time.monotonic() - rest_until, MAX_BYTES)
         self._leaders.answered()
         if response.error_code:
             raise RefusedError(response.error_code, what=f"Fetch at {connection.address}")

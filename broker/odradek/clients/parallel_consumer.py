@@ -17,19 +17,26 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from odradek.clients.consumer_memory import OFFSET_BYTES, share_out, size_of
 from odradek.clients.offset_manager import OffsetManager
-from odradek.clients.work_queues import Order, Place, Work, WorkQueues
+from odradek.clients.work_queues import Hand, Order, Place, Work, WorkQueues, drained
 
 log = logging.getLogger("odradek.parallel_consumer")
 
 POLL_S = 0.05
 POLL_WHILE_PAUSED_S = 0.01
 POLL_RECORDS = 500
+"""Polled records that are put into the buffers together, if so many wait in the library and have room."""
+MOST_TAKEN = 256
+"""The most records that a worker takes at once."""
+BRIEF_S = 0.001
+"""A worker takes as many records at once as it processes in about this time, and reports what it has processed after it."""
+PAUSE_AFTER_S = 0.05
+"""A partition is paused if its buffer stays full for this time. The library drops what it has read ahead of a paused one."""
 FIRST_BACKOFF_S = 0.1
 RESUME_AT = 0.5
 """A paused partition is resumed when its load falls to this."""
@@ -145,6 +152,11 @@ class ParallelConsumer:
             drain_s = min(30.0, int(config.get("max.poll.interval.ms", 300_000)) / 2000)
         self._drain_s = drain_s
         self._commit_in_flight = False
+        self._batch: list[Work] = []  # polled, and not in the buffers yet
+        self._room: dict[Place, list[int]] = {}  # what may still be added to the batch: records, bytes
+        self._room_of_all = 0  # bytes
+        self._last: dict[Place, int] = {}  # the newest polled offsets
+        self._hands: list[Hand] = []
         self._queues = WorkQueues(Order(order))
         self._offsets: dict[Place, OffsetManager] = {}
         self._uncommitted = 0  # the sum of `waiting` of all OffsetManagers
@@ -157,7 +169,11 @@ class ParallelConsumer:
 
     def run(self) -> None:
         """Poll until `stop`. Raises ProcessingFailed, or `confluent_kafka.KafkaException` for a fatal error."""
-        threads = [threading.Thread(target=self._work, name=f"worker-{n}", daemon=True) for n in range(self._workers)]
+        self._hands = [self._queues.hand() for _ in range(self._workers)]
+        threads = [
+            threading.Thread(target=self._work, args=(hand,), name=f"worker-{number}", daemon=True)
+            for number, hand in enumerate(self._hands)
+        ]
         for thread in threads:
             thread.start()
         self._consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
@@ -193,9 +209,10 @@ class ParallelConsumer:
         for _ in range(POLL_RECORDS):
             message = self._consumer.poll(wait_s)
             if message is None:
-                return
+                break
             self._buffer(message)
             wait_s = 0
+        self._hand_over_and_pause()
 
     def _drain(self) -> None:
         """Start no more records, and keep polling while records are in flight, so that the member stays in the group."""
@@ -216,24 +233,75 @@ class ParallelConsumer:
             return
         if self._stop.is_set():
             return  # the record is not committed and will be read again
-        place, offset, key = (message.topic(), message.partition()), message.offset(), message.key()
-        with self._offsets_lock:
-            offsets = self._offsets.get(place)
-            rewind = offsets is not None and offsets.is_rewind(offset)
-            if offsets is not None and not rewind:
-                offsets.take(offset)
-                self._uncommitted += 1
-        if offsets is None:
+        place, offset = (message.topic(), message.partition()), message.offset()
+        if place not in self._offsets:
             return  # the partition was revoked meanwhile
-        if rewind:
+        if offset <= self._last.get(place, -1):
+            self._hand_over()
             self._rewind(place, offset)
             return
-        self._count("polled")
-        self._queues.put(Work(place, offset, key, message, size_bytes=size_of(message)))
+        self._last[place] = offset
+        if not self._batch:
+            self._room_of_all = self._buffers_bytes - self._bytes_of_all()
+        room = self._room.get(place)
+        if room is None:
+            room = self._room[place] = self._room_of(place)
+        size_bytes = size_of(message)
+        self._batch.append(Work(place, offset, message.key(), message, size_bytes=size_bytes))
+        room[0] -= 1
+        room[1] -= size_bytes + OFFSET_BYTES
+        self._room_of_all -= size_bytes + OFFSET_BYTES
+        if room[0] <= 0 or room[1] <= 0 or self._room_of_all <= 0:
+            self._hand_over_and_pause()
+
+    def _hand_over(self) -> None:
+        """Put the polled records into the buffers. Done before each rebalance and rewind, too."""
+        batch, self._batch = self._batch, []
+        if not batch:
+            return
+        with self._offsets_lock:
+            for work in batch:
+                self._offsets[work.place].take(work.offset)
+            self._uncommitted += len(batch)
+        self._count("polled", len(batch))
+        self._queues.put(batch)
+        self._room.clear()
+
+    def _hand_over_and_pause(self) -> None:
+        """Put the polled records into the buffers, and pause the partitions whose buffers stay full."""
+        places = {work.place for work in self._batch}
+        self._hand_over()
+        if not places:
+            return
+        self._wait_for_room(places)
         if self._load_of_all() >= 1:
-            self._pause([other for other in self._offsets if other not in self._paused])
-        elif self._load(place) >= 1:
-            self._pause([place])
+            self._pause([place for place in self._offsets if place not in self._paused])
+        else:
+            self._pause([place for place in places if self._load(place) >= 1])
+
+    def _wait_for_room(self, places: Collection[Place]) -> None:
+        """If a buffer is full, let the workers empty it, unless they are slow."""
+        full = [place for place in places if self._load(place) >= 1]
+        until = time.monotonic() + PAUSE_AFTER_S
+        while (full or self._load_of_all() >= 1) and not self._stop.is_set():
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return
+            self._queues.wait_until_finished(left_s)
+            full = [place for place in full if self._load(place) > RESUME_AT]
+
+    def _room_of(self, place: Place) -> list[int]:
+        """Records and bytes that fit into the buffer of a partition before it must be paused."""
+        with self._offsets_lock:
+            waiting, partitions = self._offsets[place].waiting, len(self._offsets)
+        size, size_bytes = self._queues.fill(place)
+        return [
+            min(self._buffer_records - size, self._max_uncommitted - waiting),
+            min(
+                self._buffer_bytes - size_bytes,
+                self._buffers_bytes // partitions - size_bytes - waiting * OFFSET_BYTES,
+            ),
+        ]
 
     def _rewind(self, place: Place, offset: int) -> None:
         """The log was truncated or the position was reset: restart the partition there, as after an assignment."""
@@ -247,6 +315,7 @@ class ParallelConsumer:
             self._uncommitted -= self._offsets[place].waiting
             self._offsets[place] = OffsetManager()
         self._queues.assign([place])
+        self._last.pop(place, None)
         self._consumer.seek(self._kafka.TopicPartition(*place, offset))
 
     def _load(self, place: Place) -> float:
@@ -263,7 +332,10 @@ class ParallelConsumer:
 
     def _load_of_all(self) -> float:
         """The fill level of all buffers together; at 1 all partitions are paused."""
-        return (self._queues.total_bytes + self._uncommitted * OFFSET_BYTES) / self._buffers_bytes
+        return self._bytes_of_all() / self._buffers_bytes
+
+    def _bytes_of_all(self) -> int:
+        return self._queues.total_bytes + self._uncommitted * OFFSET_BYTES
 
     def _pause_and_resume(self) -> None:
         if not self._paused or (load := self._load_of_all()) >= 1:
@@ -276,8 +348,9 @@ class ParallelConsumer:
             self._paused.difference_update(free)
 
     def _pause(self, places: Sequence[Place]) -> None:
-        if places:
-            self._consumer.pause(self._partitions(places))
+        if not places:
+            return
+        self._consumer.pause(self._partitions(places))
         self._paused.update(places)
         self._count("pauses", len(places))
 
@@ -289,6 +362,8 @@ class ParallelConsumer:
         return [self._kafka.TopicPartition(topic, partition) for topic, partition in places]
 
     def _commit(self, places: Sequence[Place], wait: bool) -> None:
+        for hand in self._hands:
+            self._report(hand)
         with self._offsets_lock:
             positions = {place: offset for place in places if (offset := self._offsets[place].to_commit) is not None}
         if not positions:
@@ -322,8 +397,10 @@ class ParallelConsumer:
     def _assigned(self, _: Any, partitions: Sequence[Any]) -> None:
         places = [(partition.topic, partition.partition) for partition in partitions]
         self._count("rebalances")
+        self._hand_over()
         with self._offsets_lock:
             for place in places:
+                self._last.pop(place, None)
                 self._uncommitted -= self._offsets[place].waiting if place in self._offsets else 0
                 self._offsets[place] = OffsetManager()
         self._queues.assign(places)
@@ -336,10 +413,12 @@ class ParallelConsumer:
         """Another member has the partitions already: the records in flight are processed twice."""
         self._count("lost_partitions", len(partitions))
         places = [(partition.topic, partition.partition) for partition in partitions]
+        self._hand_over()
         self._hold(places)
         self._forget(places)
 
     def _release(self, places: Sequence[Place]) -> None:
+        self._hand_over()
         known = [place for place in places if place in self._offsets]
         self._hold(known)
         if not self._queues.wait_until_idle(known, self._drain_s):
@@ -366,31 +445,58 @@ class ParallelConsumer:
 
     # -- workers --------------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        while (work := self._queues.take()) is not None:
-            try:
-                self._handler(work.message)
-            except (
-                BaseException
-            ) as error:  # the application's handler may raise anything; each exception fails this record
-                processed = self._failed(work, error)
-            else:
-                processed = True
-            if processed is not None:
-                self._finish(work, processed)
+    def _work(self, hand: Hand) -> None:
+        most = 1
+        while self._queues.take(hand, most):
+            began = reported = now = time.monotonic()
+            count = 0
+            while (work := hand.next()) is not None:
+                try:
+                    self._handler(work.message)
+                except (
+                    BaseException
+                ) as error:  # the application's handler may raise anything; each exception fails this record
+                    self._fail_record(hand, work, error)
+                else:
+                    hand.done.append(work)
+                count += 1
+                now = time.monotonic()
+                if now - reported > BRIEF_S:
+                    self._report(hand)
+                    reported = now
+            self._report(hand)
+            enough = int(count * BRIEF_S / max(now - began, 1e-6))
+            most = max(1, min(MOST_TAKEN, 2 * most, enough))
 
-    def _finish(self, work: Work, processed: bool) -> None:
+    def _report(self, hand: Hand) -> None:
+        """Finish the records that a worker has processed. Its thread calls this, and the poll thread before it commits."""
+        works = drained(hand.done)
+        if works:
+            self._finish(works, True)
+
+    def _fail_record(self, hand: Hand, work: Work, error: BaseException) -> None:
+        """Retry a record, or finish it. The records behind it in its lane must not pass it."""
+        self._queues.give_back(hand)
+        self._report(hand)
+        processed = self._failed(work, error)
+        if processed is not None:
+            self._finish([work], processed)
+
+    def _finish(self, works: Sequence[Work], processed: bool) -> None:
         with self._offsets_lock:
-            current = self._queues.finished(work, open_lane=processed or self._failure is None)
-            if current and processed:
-                offsets = self._offsets[work.place]
-                self._uncommitted -= offsets.waiting
-                offsets.done(work.offset)
-                self._uncommitted += offsets.waiting
-        if not current:
-            self._count("late")
-        elif processed:
-            self._count("processed")
+            current = self._queues.finished(works, open_lane=processed or self._failure is None)
+            if processed:
+                for work, is_current in zip(works, current, strict=True):
+                    if is_current:
+                        offsets = self._offsets[work.place]
+                        self._uncommitted -= offsets.waiting
+                        offsets.done(work.offset)
+                        self._uncommitted += offsets.waiting
+        late = current.count(False)
+        if late:
+            self._count("late", late)
+        if processed and late < len(works):
+            self._count("processed", len(works) - late)
 
     def _failed(self, work: Work, failure: BaseException) -> bool | None:
         """Handle a failure: None if the record is retried, True if it counts as processed, False if it must not be

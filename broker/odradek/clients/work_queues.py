@@ -2,14 +2,18 @@
 
 Each partition has a buffer; partitions take turns, so that a busy one does not starve the others. A lane is a sequence of
 records that are processed in order: a partition, a key within a partition, or a single record. A lane is closed while its
-record is processed or waits for a retry, also if the partition is revoked and assigned again meanwhile. One lock protects
-all state; workers wait on its condition.
+record is processed or waits for a retry, also if the partition is revoked and assigned again meanwhile.
+
+A worker takes several records at once into its `Hand` and processes them one after the other, because to take each by itself
+costs more than a short handler. What it has not begun, other workers take back when they have nothing to do, and the poll
+thread when partitions are revoked. One lock protects all state but the hands; workers wait on its conditions.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import threading
 import time
 from collections import deque
@@ -20,6 +24,10 @@ from typing import Any
 
 Place = tuple[str, int]
 """Topic and partition."""
+LONGEST_RUN = 16
+"""Records of a lane that a worker takes one after the other before those of other lanes."""
+UNBEGUN_S = 0.002
+"""A worker without work takes records back that another one took before this time and has not begun."""
 
 
 class Order(Enum):
@@ -84,11 +92,44 @@ class _Lane:
         return work
 
 
+class Hand:
+    """The records of a worker: those that it has not begun, and those that it has processed and not reported.
+
+    Several threads use both queues without the lock: each operation of a deque is atomic, so only one of them gets a record.
+    """
+
+    __slots__ = ("done", "taken_at", "unbegun")
+
+    def __init__(self) -> None:
+        self.unbegun: deque[Work] = deque()
+        self.done: deque[Work] = deque()
+        self.taken_at = 0.0
+
+    def next(self) -> Work | None:
+        """The next record to process; None if there is none: call `WorkQueues.take`."""
+        try:
+            return self.unbegun.popleft()
+        except IndexError:
+            return None
+
+
+def drained(queue: deque[Work]) -> list[Work]:
+    """Empty a queue of a hand, which another thread may empty too; return what this thread got."""
+    works = []
+    while queue:
+        try:
+            works.append(queue.popleft())
+        except IndexError:
+            break
+    return works
+
+
 @dataclass
 class _Buffer:
     generation: int
     lanes: dict[Hashable, _Lane] = field(default_factory=dict)
     ready: deque[Hashable] = field(default_factory=deque)
+    delayed: set[Hashable] = field(default_factory=set)  # lanes with a record that waits for a retry
     in_flight: int = 0
     size: int = 0  # records that wait or are in flight
     size_bytes: int = 0
@@ -101,10 +142,17 @@ class WorkQueues:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._idle = threading.Condition(self._lock)
+        self._watch = threading.Condition(self._lock)
+        self._hands: list[Hand] = []
+        self._waiting_workers = 0  # without the watching one
+        self._watched = False  # a waiting worker looks for due retries, and for records that others do not begin
+        self._watch_until = math.inf
         self._buffers: dict[Place, _Buffer] = {}
         self._turns: deque[Place] = deque()
-        self._busy: set[tuple[Place, Hashable]] = set()  # lanes with a record in flight, of any generation
+        self._busy: dict[tuple[Place, Hashable], int] = {}  # the records in flight of closed lanes, of any generation
         self._delayed: list[tuple[float, int, Work]] = []
         self._numbers = itertools.count()
         self._generation = 0
@@ -115,7 +163,7 @@ class WorkQueues:
 
     def assign(self, places: Iterable[Place]) -> None:
         """Create empty buffers for partitions."""
-        with self._changed:
+        with self._lock:
             for place in places:
                 self._drop(place)
                 self._generation += 1
@@ -124,10 +172,10 @@ class WorkQueues:
 
     def revoke(self, places: Iterable[Place]) -> None:
         """Drop the buffers of partitions. Workers finish the records in flight; `finished` returns False for these."""
-        with self._changed:
+        with self._lock:
             for place in places:
                 self._drop(place)
-            self._changed.notify_all()
+            self._idle.notify_all()
 
     def hold(self, places: Iterable[Place]) -> int:
         """Drop the waiting records of partitions, including those that wait for a retry; return their number.
@@ -135,7 +183,9 @@ class WorkQueues:
         Records in flight go on, see `wait_until_idle`.
         """
         dropped = 0
-        with self._changed:
+        with self._lock:
+            for hand in self._hands:
+                self._take_back(hand)
             for place in places:
                 buffer = self._buffers.get(place)
                 if buffer is not None:
@@ -146,37 +196,42 @@ class WorkQueues:
                     buffer.size_bytes = buffer.in_flight_bytes
                     buffer.lanes.clear()
                     buffer.ready.clear()
+                    buffer.delayed.clear()
         return dropped
 
     def wait_until_idle(self, places: Iterable[Place], timeout_s: float) -> bool:
         """Wait until no record of these partitions is in flight; return False after `timeout_s`."""
         awaited = list(places)
-        with self._changed:
-            return self._changed.wait_for(
+        with self._lock:
+            return self._idle.wait_for(
                 lambda: all(self._buffers[place].in_flight == 0 for place in awaited if place in self._buffers),
                 timeout_s,
             )
 
-    def put(self, work: Work) -> None:
-        """Buffer a record; ignore it if its partition is not assigned or is held."""
-        with self._changed:
-            buffer = self._buffers.get(work.place)
-            if buffer is None or buffer.held:
-                return
-            work.generation = buffer.generation
-            work.lane = self._lane_of(work)
-            lane = buffer.lanes.get(work.lane)
-            buffer.size += 1
-            buffer.size_bytes += work.size_bytes
-            self._total_bytes += work.size_bytes
-            if lane is not None:
+    def wait_until_finished(self, timeout_s: float) -> None:
+        """Wait until a worker finishes records, at most `timeout_s`."""
+        with self._lock:
+            self._idle.wait(timeout_s)
+
+    def put(self, works: Iterable[Work]) -> None:
+        """Buffer records; ignore those whose partitions are not assigned or are held."""
+        with self._lock:
+            for work in works:
+                buffer = self._buffers.get(work.place)
+                if buffer is None or buffer.held:
+                    continue
+                work.generation = buffer.generation
+                name = work.lane = self._lane_of(work)
+                buffer.size += 1
+                buffer.size_bytes += work.size_bytes
+                self._total_bytes += work.size_bytes
+                lane = buffer.lanes.get(name)
+                if lane is None:
+                    lane = buffer.lanes[name] = _Lane()
+                    if (work.place, name) not in self._busy:
+                        buffer.ready.append(name)
                 lane.append(work)
-                return
-            lane = buffer.lanes[work.lane] = _Lane()
-            lane.append(work)
-            if (work.place, work.lane) not in self._busy:
-                buffer.ready.append(work.lane)
-                self._changed.notify()
+            self._wake()
 
     def _lane_of(self, work: Work) -> Hashable:
         if self._order is Order.PARTITION:
@@ -187,61 +242,103 @@ class WorkQueues:
 
     def fill(self, place: Place) -> tuple[int, int]:
         """The number and the bytes of the records of a partition that wait or are in flight."""
-        with self._changed:
+        with self._lock:
             buffer = self._buffers.get(place)
             return (buffer.size, buffer.size_bytes) if buffer is not None else (0, 0)
 
     @property
     def total_bytes(self) -> int:
         """The bytes of all records that wait or are in flight, including records in flight of revoked partitions."""
-        with self._changed:
+        with self._lock:
             return self._total_bytes
 
     def close(self) -> None:
         """Make `take` return None from now on."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
+            self._watch.notify_all()
 
     # -- workers --------------------------------------------------------------------------------------------------
 
-    def take(self) -> Work | None:
-        """Wait for the next record to process; None after `close`."""
-        with self._changed:
+    def hand(self) -> Hand:
+        """The hand of a new worker."""
+        hand = Hand()
+        with self._lock:
+            self._hands.append(hand)
+        return hand
+
+    def take(self, hand: Hand, most: int = 1) -> bool:
+        """Wait for records to process, and put up to `most` of them into an empty hand; False after `close`."""
+        with self._lock:
             while not self._closed:
-                self._release(time.monotonic())
-                for _ in range(len(self._turns)):
-                    place = self._turns[0]
-                    self._turns.rotate(-1)
-                    buffer = self._buffers[place]
-                    if buffer.ready:
-                        work = buffer.lanes[buffer.ready.popleft()].popleft()
-                        buffer.in_flight += 1
-                        buffer.in_flight_bytes += work.size_bytes
-                        self._busy.add((place, work.lane))
-                        return work
-                due = self._delayed[0][0] if self._delayed else None
-                self._changed.wait(None if due is None else max(0.0, due - time.monotonic()))
-            return None
+                if self._delayed:
+                    self._release(time.monotonic())
+                self._fill(hand, most)
+                if hand.unbegun:
+                    hand.taken_at = time.monotonic()
+                    if self._has_ready():
+                        self._wake()
+                    elif self._delayed or len(hand.unbegun) > 1:
+                        self._let_watch(hand.taken_at + UNBEGUN_S)
+                    return True
+                self._wait()
+            return False
 
-    def finished(self, work: Work, *, open_lane: bool = True) -> bool:
-        """Note that a worker finished a record; return False if the partition was revoked meanwhile.
+    def _wake(self) -> None:
+        """Wake a waiting worker; the last to be woken is the one that watches."""
+        (self._changed if self._waiting_workers else self._watch).notify()
 
-        :param open_lane: False if the following records of the lane must not be started.
+    def _let_watch(self, until: float) -> None:
+        """Let a waiting worker, if there is one, look again at `until`."""
+        if not self._watched:
+            self._changed.notify()
+        elif self._watch_until > until:
+            self._watch.notify()
+
+    def _wait(self) -> None:
+        """Wait for a change. One of the waiting workers also watches for what changes by time alone."""
+        if self._watched:
+            self._waiting_workers += 1
+            self._changed.wait()
+            self._waiting_workers -= 1
+            return
+        due = [self._delayed[0][0]] if self._delayed else []
+        due += [hand.taken_at + UNBEGUN_S for hand in self._hands if hand.unbegun]
+        self._watched, self._watch_until = True, min(due, default=math.inf)
+        self._watch.wait(max(0.0, self._watch_until - time.monotonic()) if due else None)
+        self._watched = False
+        now = time.monotonic()
+        for hand in self._hands:
+            if hand.unbegun and now >= hand.taken_at + UNBEGUN_S:
+                self._take_back(hand)
+
+    def give_back(self, hand: Hand) -> None:
+        """Put what the worker has not begun back to the beginnings of its lanes."""
+        with self._lock:
+            self._take_back(hand)
+
+    def finished(self, works: Iterable[Work], *, open_lane: bool = True) -> list[bool]:
+        """Note that a worker finished records; for each False if its partition was revoked meanwhile.
+
+        :param open_lane: False if the following records of the lanes must not be started.
         """
-        with self._changed:
-            buffer = self._buffers.get(work.place)
-            current = buffer is not None and buffer.generation == work.generation
-            self._total_bytes -= work.size_bytes
-            if buffer is not None and current:
-                buffer.in_flight -= 1
-                buffer.in_flight_bytes -= work.size_bytes
-                buffer.size -= 1
-                buffer.size_bytes -= work.size_bytes
-            if open_lane:
-                self._open(work.place, work.lane)
-            self._changed.notify_all()
-            return current
+        results = []
+        with self._lock:
+            for work in works:
+                buffer = self._buffers.get(work.place)
+                current = buffer is not None and buffer.generation == work.generation
+                self._total_bytes -= work.size_bytes
+                if buffer is not None and current:
+                    buffer.in_flight -= 1
+                    buffer.in_flight_bytes -= work.size_bytes
+                    buffer.size -= 1
+                    buffer.size_bytes -= work.size_bytes
+                if open_lane:
+                    self._open(work.place, work.lane)
+                results.append(current)
+            self._idle.notify_all()
+        return results
 
     def retry(self, work: Work, delay_s: float) -> bool:
         """Process a failed record again after `delay_s`, before all others of its lane; no worker waits meanwhile.
@@ -249,17 +346,20 @@ class WorkQueues:
         Return False if its partition was revoked or is held: the next owner of the partition processes the record, and the
         worker must call `finished`.
         """
-        with self._changed:
+        with self._lock:
             buffer = self._buffers.get(work.place)
             if buffer is None or buffer.generation != work.generation or buffer.held:
                 return False
             buffer.in_flight -= 1
             buffer.in_flight_bytes -= work.size_bytes
-            self._busy.discard((work.place, work.lane))
+            self._leave(work.place, work.lane)
+            buffer.delayed.add(work.lane)
             if work.lane not in buffer.lanes:
-                buffer.lanes[work.lane] = _Lane()  # not in `ready`: the lane is closed
-            heapq.heappush(self._delayed, (time.monotonic() + delay_s, next(self._numbers), work))
-            self._changed.notify_all()
+                buffer.lanes[work.lane] = _Lane()
+            due = time.monotonic() + delay_s
+            heapq.heappush(self._delayed, (due, next(self._numbers), work))
+            self._let_watch(due)
+            self._idle.notify_all()
             return True
 
     # -- the caller holds the lock --------------------------------------------------------------------------------------------
@@ -276,18 +376,73 @@ class WorkQueues:
             buffer = self._buffers.get(work.place)
             if buffer is not None and buffer.generation == work.generation and not buffer.held:
                 buffer.lanes[work.lane].appendleft(work)
-                buffer.ready.append(work.lane)
-                self._changed.notify()
+                buffer.delayed.discard(work.lane)
+                if (work.place, work.lane) not in self._busy:
+                    self._admit(buffer, work.lane)
 
-    def _open(self, place: Place, lane: Hashable) -> None:
-        if (place, lane) not in self._busy:
-            return
-        self._busy.remove((place, lane))
-        buffer = self._buffers.get(place)
-        waiting = buffer.lanes.get(lane) if buffer is not None else None
-        if buffer is None or waiting is None:
+    def _leave(self, place: Place, lane: Hashable) -> bool:
+        """A record of a lane is not in flight any more; whether it was the last one."""
+        count = self._busy[place, lane] - 1
+        if count:
+            self._busy[place, lane] = count
+            return False
+        del self._busy[place, lane]
+        return True
+
+    def _open(self, place: Place, lane: Hashable, first: bool = False) -> None:
+        if self._leave(place, lane) and (buffer := self._buffers.get(place)) is not None:
+            self._admit(buffer, lane, first)
+
+    def _admit(self, buffer: _Buffer, lane: Hashable, first: bool = False) -> None:
+        """No record of the lane is in flight: it is open, unless one waits for a retry. :param first: before other lanes."""
+        waiting = buffer.lanes.get(lane)
+        if waiting is None or lane in buffer.delayed:
             return
         if waiting:
-            buffer.ready.append(lane)
+            (buffer.ready.appendleft if first else buffer.ready.append)(lane)
+            self._wake()
         else:
             del buffer.lanes[lane]
+
+    def _has_ready(self) -> bool:
+        return any(buffer.ready for buffer in self._buffers.values())
+
+    def _fill(self, hand: Hand, most: int) -> None:
+        """Take records of lanes that are not closed; the partitions take turns."""
+        turns, unbegun = self._turns, hand.unbegun
+        without, left = 0, most
+        while left and without < len(turns):
+            place = turns[0]
+            turns.rotate(-1)
+            buffer = self._buffers[place]
+            if not buffer.ready:
+                without += 1
+                continue
+            without = 0
+            name = buffer.ready.popleft()
+            lane = buffer.lanes[name]
+            count = 0
+            while lane and count < left and count < LONGEST_RUN:
+                work = lane.popleft()
+                buffer.in_flight_bytes += work.size_bytes
+                unbegun.append(work)
+                count += 1
+            buffer.in_flight += count
+            self._busy[place, name] = count
+            left -= count
+
+    def _take_back(self, hand: Hand) -> None:
+        """Put records that a worker has not begun back. It may begin the first ones meanwhile, so the last are taken first."""
+        while hand.unbegun:
+            try:
+                work = hand.unbegun.pop()
+            except IndexError:
+                break
+            buffer = self._buffers.get(work.place)
+            if buffer is not None and buffer.generation == work.generation:
+                buffer.in_flight -= 1
+                buffer.in_flight_bytes -= work.size_bytes
+                buffer.lanes.setdefault(work.lane, _Lane()).appendleft(work)
+            else:
+                self._total_bytes -= work.size_bytes
+            self._open(work.place, work.lane, first=True)

@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 from odradek.clients import groups
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import ClientError
+from odradek.clients.errors import ClientError, RefusedError
 from odradek.mirror import checkpoints, heartbeats
 from odradek.mirror.checkpoints import Checkpoints
 from odradek.mirror.heartbeats import Heartbeats
 from odradek.mirror.internal_topic import InternalTopic
 from odradek.mirror.offset_syncs import OffsetSyncs
-from odradek.mirror.records import MirrorRecordError, read_offset_sync
+from odradek.mirror.records import Checkpoint, MirrorRecordError, read_offset_sync
 from odradek.mirror.settings import FlowSettings
 
 SOURCE, TARGET = "source", "target"
@@ -268,19 +268,40 @@ class Bookkeeping:
     def _write_checkpoints(self, job: _Job) -> None:
         name = checkpoints_topic(self._source, self._options.internal_separator)
         topic = job.topic(TARGET, name, self._options.checkpoints_replication_factor)
-        for group_id in self._followed(job):
+
+        changed: list[Checkpoint] = []
+
+        def collect(group_id: str) -> None:
             offsets = groups.fetch_offsets(job.cluster(SOURCE), group_id)
-            changed = self._checkpoints.changed(self._checkpoints.translated(group_id, offsets))
-            if changed:
-                self._count(checkpoints=topic.write(checkpoint.encoded() for checkpoint in changed))
-                self._checkpoints.written(changed)
+            changed.extend(self._checkpoints.changed(self._checkpoints.translated(group_id, offsets)))
+
+        refusal = self._for_each_group(job, collect)
+        if changed:
+            self._count(checkpoints=topic.write(checkpoint.encoded() for checkpoint in changed))
+            self._checkpoints.written(changed)
+        if refusal is not None:
+            raise refusal
 
     def _commit_offsets(self, job: _Job) -> None:
-        for group_id in self._followed(job):
+        def commit(group_id: str) -> None:
             offsets = groups.fetch_offsets(job.cluster(SOURCE), group_id)
             translated = self._checkpoints.translated(group_id, offsets)
             if translated:
                 self._count(group_offsets=checkpoints.commit(job.cluster(TARGET), group_id, translated))
+
+        refusal = self._for_each_group(job, commit)
+        if refusal is not None:
+            raise refusal
+
+    def _for_each_group(self, job: _Job, work: Callable[[str], None]) -> RefusedError | None:
+        """Do something for each followed group. Return the first refusal: it does not keep the groups behind it waiting."""
+        refusal = None
+        for group_id in self._followed(job):
+            try:
+                work(group_id)
+            except RefusedError as error:
+                refusal = refusal or error
+        return refusal
 
     def _followed(self, job: _Job) -> list[str]:
         """The followed groups, read again after `refresh_groups_interval_s`."""

@@ -245,7 +245,7 @@ _ROWS = (
         100,
         1,
         60_000,
-        "The longest time in ms for which a transaction stays open.",
+        "The longest time in ms for which a lane sends into a transaction; then it waits for acknowledgements, and commits.",
     ),
     _int(
         "odradek.mirror.commit.bytes",

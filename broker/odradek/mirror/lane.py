@@ -22,7 +22,7 @@ from odradek.clients.wire import Readable, which_readable
 from odradek.mirror.commits import NO_PRODUCER, Commits, LaneFencedError, Position, PositionRefusedError
 from odradek.mirror.epochs import Asked, Compared, Epochs, compare
 from odradek.mirror.leaders import Limits, limits
-from odradek.mirror.positions import changed_source, cut_noted, noted, notes, truncated
+from odradek.mirror.positions import LONGEST_REASON, changed_source, cut_noted, noted, notes, stop_noted, truncated
 from odradek.mirror.reencode import InvalidBatchError, reencode
 from odradek.mirror.routes import EARLIEST, LaneOptions, Observer, Place, Route
 from odradek.mirror.source import Answered, Fetched, Rewound, SourceReader, Stopped
@@ -33,6 +33,8 @@ from odradek.protocol.errors import ErrorCode
 __all__ = ["Lane", "LaneFencedError"]
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 10.0
+SEND_PART = 4
+"""The part of the time that a transaction may be open for which a lane sends at most: then it waits, and commits."""
 ABSENT_S = 10.0
 """A partition of the target that is unknown or cannot be written for this time is stopped, so that the others continue."""
 LOST_IN_A_ROW = 4
@@ -59,6 +61,7 @@ class _Session:
     :param records: whether records were passed since the last commit. :param opened_at: monotonic time of the first change
         since then. :param foreign: those whose committed position is one of another topic or cluster.
     :param cuts: the offsets at which the source of stopped partitions was truncated.
+    :param stopped: the partitions that have reached the offset at which they stop.
     """
 
     reader: SourceReader
@@ -72,6 +75,7 @@ class _Session:
     dirty: set[Place] = field(default_factory=set)
     foreign: set[Place] = field(default_factory=set)
     cuts: dict[Place, int] = field(default_factory=dict)
+    stopped: dict[Place, Route] = field(default_factory=dict)
     records: bool = False
     opened_at: float = 0.0
     refresh_at: float = 0.0
@@ -110,7 +114,11 @@ class Lane:
         self._waker.setblocking(False)
         self._former = NO_PRODUCER
         self._halts: dict[Place, _Halt] = {}
-        self._reported: set[Place] = set()
+        self._reported: dict[Place, str] = {}  # the reasons of stopped partitions that the observer knows
+        self._noted: dict[Place, str] = {}  # those that are committed with positions
+        self._unnoted: set[Place] = set()  # the target refuses their positions
+        self._caught_up: dict[Place, Route] = {}  # those of `_reported` and `_noted` that have nothing more to move
+        self._recompressed: set[Place] = set()  # the target refused a batch, perhaps because of how it is compressed
         self._absent_since: dict[Place, float] = {}
         self._suspects: dict[Place, tuple[int, int]] = {}  # the first offset of a lost batch, and how often it was lost
         self._retry_s = FIRST_RETRY_S
@@ -158,13 +166,12 @@ class Lane:
             self._waker.close()
 
     def _run_session(self) -> None:
+        self._caught_up.clear()
         with self._source() as source, self._target() as data, self._target() as control:
             commits = Commits(control, self._transactional_id, self._group_id, self._options, self._former)
             self._former = commits.producer
             writer = TargetWriter(data, commits, self._transactional_id, self._options, alone=bool(self._suspects))
-            reader = SourceReader(
-                source, self._options, self._limits, self._compare, self._observer.progress, self._warn
-            )
+            reader = SourceReader(source, self._options, self._limits, self._compare, self._progress, self._warn)
             session = _Session(
                 reader, writer, commits, control, source.view().cluster_id, refresh_at=time.monotonic() + REFRESH_S
             )
@@ -173,6 +180,8 @@ class Lane:
             while not (self._stopping and not session.dirty):
                 if not session.dirty:
                     self._take_routes(session)
+                if not session.dirty:
+                    self._report(session)
                 self._step(session)
 
     def _failed(self, reason: str) -> None:
@@ -189,9 +198,15 @@ class Lane:
     def _refused(self, error: PartitionRefusedError) -> None:
         """The target refuses a batch: the partition is moved up to it, and stops there."""
         place, now = error.route.target, time.monotonic()
+        if error.of_content and place not in self._recompressed:
+            self._recompressed.add(place)
+            self._warn(f"{error.reason}; the compressed batches of the partition are compressed again from now on")
+            return
         if error.soon and now - self._absent_since.setdefault(place, now) < ABSENT_S:
             self._failed(error.reason)
             return
+        if not error.of_batch:
+            self._unnoted.add(place)
         self._halt(place, error.first_offset, error.reason, error.may_pass)
 
     def _batch_lost(self, error: BatchLostError) -> None:
@@ -214,14 +229,42 @@ class Lane:
         retry_at = time.monotonic() + self._options.retry_stopped_s if may_pass else None
         self._halts[place] = _Halt(first_offset, reason, retry_at)
         self._suspects.pop(place, None)
-        self._reported.discard(place)
 
     def _stop_at(self, session: _Session, route: Route) -> None:
-        """The partition has reached the offset at which it stops."""
+        """The partition has reached the offset at which it stops; it is reported when all before it is committed."""
+        place = route.target
         session.reader.drop(route)
-        if route.target not in self._reported:
-            self._reported.add(route.target)
-            self._observer.stopped(route, self._halts[route.target].reason)
+        session.stopped[place] = route
+        if place in session.positions and place not in session.foreign:
+            self._mark_note(session, place, self._halts[place].reason)
+
+    def _mark_note(self, session: _Session, place: Place, reason: str) -> None:
+        """Commit the position of a partition again if another reason is noted with it. :param reason: "": it is moved."""
+        if self._noted.get(place, "") != reason[:LONGEST_REASON] and place not in self._unnoted:
+            self._mark(session, place)
+
+    def _report(self, session: _Session) -> None:
+        """Report the partitions that have stopped, and those that are moved again. All that was moved is committed."""
+        for place, route in session.stopped.items():
+            reason = self._halts[place].reason
+            if self._reported.get(place) != reason:
+                self._reported[place] = reason
+                self._observer.stopped(route, reason)
+        caught_up, self._caught_up = self._caught_up, {}
+        for place, route in caught_up.items():
+            if place in session.routes and place not in self._halts:
+                self._resumed(route)
+                self._mark_note(session, place, "")
+
+    def _resumed(self, route: Route) -> None:
+        if route.target not in self._halts and self._reported.pop(route.target, None) is not None:
+            self._observer.resumed(route)
+
+    def _progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
+        place = route.target
+        if position >= high_watermark and (place in self._reported or place in self._noted):
+            self._caught_up[place] = route
+        self._observer.progress(route, position, high_watermark, log_start)
 
     # -- routes and positions ---------------------------------------------------------------------------------------
 
@@ -235,15 +278,20 @@ class Lane:
             wanted, self._changed = self._wanted, False
         for place in again:
             del self._halts[place]
-            self._reported.discard(place)
         for place, route in list(session.routes.items()):
             if wanted.get(place) != route or place in again:
                 session.reader.drop(route)
                 del session.routes[place], session.positions[place], session.epochs[place]
                 session.foreign.discard(place)
                 session.cuts.pop(place, None)
+        session.stopped = {
+            place: route for place, route in session.stopped.items() if place in wanted and place not in again
+        }
         self._halts = {place: halt for place, halt in self._halts.items() if place in wanted}
+        self._reported = {place: reason for place, reason in self._reported.items() if place in wanted}
+        self._noted = {place: reason for place, reason in self._noted.items() if place in wanted}
         self._absent_since = {place: since for place, since in self._absent_since.items() if place in wanted}
+        self._recompressed &= wanted.keys()
         self._suspects = {place: suspect for place, suspect in self._suspects.items() if place in wanted}
         added = [route for place, route in wanted.items() if place not in session.routes]
         if added:
@@ -268,6 +316,9 @@ class Lane:
                 self._mark(session, place)
             else:
                 session.positions[place] = position.offset
+                self._noted.pop(place, None)
+                if stop := stop_noted(position.metadata):
+                    self._noted[place] = stop
                 reason = self._changed_topic(session, route, position)
                 if reason is not None:
                     self._halt(place, position.offset, reason, may_pass=False)
@@ -376,10 +427,16 @@ class Lane:
         return changed_source(route.source, route.target, position.metadata, route.source_topic_id, session.cluster_id)
 
     def _position(self, session: _Session, place: Place) -> Position:
-        position, topic_id = session.positions[place], session.routes[place].source_topic_id
+        """What to commit: the first offset that the writer has not sent, and what is noted with it."""
+        unsent, topic_id = session.writer.unsent(place), session.routes[place].source_topic_id
+        position = session.positions[place] if unsent is None else unsent
         known = session.epochs[place].before(position)
         writer = self._transactional_id if self._options.exactly_once else None
-        return Position(position, notes(known, session.cluster_id, topic_id, writer, session.cuts.get(place)))
+        cut, stop = session.cuts.get(place), self._stop_to_note(session, place)
+        return Position(position, notes(known, session.cluster_id, topic_id, writer, cut, stop))
+
+    def _stop_to_note(self, session: _Session, place: Place) -> str:
+        return self._halts[place].reason if place in session.stopped and place not in self._unnoted else ""
 
     # -- moving -----------------------------------------------------------------------------------------------------
 
@@ -403,13 +460,29 @@ class Lane:
                 elif isinstance(event, Rewound):
                     self._rewind(session, event.route.target, event.position, event.reason)
                 elif isinstance(event, Answered):
-                    writer.flush()  # the batches of all partitions of the answer, so that requests can have several
+                    if not self._flush(session):
+                        return
                 else:
                     self._take(session, event)
         if session.dirty and self._time_to_commit(session):
             self._commit(session)
         elif not session.dirty and time.monotonic() >= session.refresh_at:
             self._refresh(session)
+
+    def _flush(self, session: _Session) -> bool:
+        """Send the batches of all partitions of an answer, in several transactions if the target is slow.
+
+        False: the lane is to stop, and nothing behind what was committed may be written in this session.
+        """
+        most_s = min(self._options.commit_interval_ms, self._options.transaction_timeout_ms / SEND_PART) / 1000
+        while not session.writer.flush(session.opened_at + most_s):
+            self._commit(session)
+            if self._stopping:
+                session.dirty.clear()
+                return False
+        if session.dirty and time.monotonic() >= session.opened_at + most_s:
+            self._commit(session)  # the answers of other leaders may take long to arrive
+        return True
 
     def _timeout_s(self, session: _Session) -> float:
         """The longest time to wait for the next event."""
@@ -443,7 +516,7 @@ class Lane:
                 self._stop_at(session, route)
                 break
             try:
-                outgoing = _outgoing(route, data, batch)
+                outgoing = _outgoing(route, data, batch, place in self._recompressed)
             except InvalidBatchError as error:
                 self._halt(
                     place, batch.first_offset, f"{route.source[0]}-{route.source[1]} of the source: {error}", True
@@ -485,19 +558,30 @@ class Lane:
         try:
             written = session.writer.commit(positions)
         except PositionRefusedError as error:
+            if error.place in session.stopped:  # the reason is known already; the observer gets it
+                self._unnoted.add(error.place)
+                raise
             # Nothing of the partition can be written, wherever its position is: it stops before its first offset.
             raise PartitionRefusedError(
                 session.routes[error.place], 0, str(error), True, error.code in ABSENT, of_batch=False
             ) from error
         self.commits += 1
-        session.dirty.clear()
-        session.records = False
+        self._unnoted -= positions.keys()
+        for place, position in positions.items():
+            self._noted.pop(place, None)
+            if stop := stop_noted(position.metadata):
+                self._noted[place] = stop
+        session.dirty = {place for place in session.dirty if session.writer.unsent(place) is not None}
+        session.records = bool(session.dirty)
+        session.opened_at = time.monotonic()
         self._retry_s = FIRST_RETRY_S
         if self._suspects:
             self._suspects = {it: at for it, at in self._suspects.items() if session.positions.get(it, 0) <= at[0]}
             session.writer.alone = bool(self._suspects)
         for batch in written:
             self._absent_since.pop(batch.route.target, None)
+            if batch.route.target in self._reported:
+                self._resumed(batch.route)
             self._observer.moved(
                 batch.route,
                 batch.source_offset,
@@ -509,10 +593,13 @@ class Lane:
             )
 
 
-def _outgoing(route: Route, data: memoryview, batch: FetchedBatch) -> Outgoing | None:
-    """A fetched batch as the target takes it; None if none of its records is wanted. Raises InvalidBatchError."""
+def _outgoing(route: Route, data: memoryview, batch: FetchedBatch, recompress: bool) -> Outgoing | None:
+    """A fetched batch as the target takes it; None if none of its records is wanted. Raises InvalidBatchError.
+
+    :param recompress: encode a compressed batch again, although it could be copied.
+    """
     next_offset = batch.last_offset + 1
-    if batch.kind == MOVE:
+    if batch.kind == MOVE and not (recompress and batch.codec):
         piece = data[batch.start : batch.start + batch.size]
         return Outgoing(route, piece, batch.records, batch.first_offset, next_offset, batch.max_timestamp)
     again = reencode(data, batch, route.convert_append_time)

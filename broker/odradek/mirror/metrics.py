@@ -100,7 +100,6 @@ class FlowMetrics:
         counts.records += records
         counts.size_bytes += size_bytes
         counts.newest_timestamp_ms = max(counts.newest_timestamp_ms, timestamp_ms)
-        counts.stopped = ""
         self.last_commit = self.clock()
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
@@ -115,6 +114,10 @@ class FlowMetrics:
     def stopped(self, route: Route, reason: str) -> None:
         """Note that a partition is not mirrored; see `Observer`."""
         self._of(route).stopped = reason
+
+    def resumed(self, route: Route) -> None:
+        """Note that a partition is mirrored again; see `Observer`."""
+        self._of(route).stopped = ""
 
     def failed(self, lane: int, reason: str, retry_s: float) -> None:
         """Count a failure of a lane; see `Observer`."""

@@ -38,6 +38,11 @@ class Observers:
         for observer in self._observers:
             observer.stopped(route, reason)
 
+    def resumed(self, route: Route) -> None:
+        """See `Observer`."""
+        for observer in self._observers:
+            observer.resumed(route)
+
     def failed(self, lane: int, reason: str, retry_s: float) -> None:
         """See `Observer`."""
         for observer in self._observers:
@@ -64,11 +69,7 @@ class LogObserver:
         size_bytes: int,
         timestamp_ms: int,
     ) -> None:
-        """A stopped partition goes on; other batches are counted, not logged."""
-        if self._stopped and self._stopped.pop(route.target, None) is not None:
-            log.info(
-                "%s: partition %s-%d of the source is mirrored to %s-%d again", self._flow, *route.source, *route.target
-            )
+        """Batches are counted, not logged."""
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
         """Positions are counted, not logged."""
@@ -82,6 +83,13 @@ class LogObserver:
             "%s: partition %s-%d of the source is not mirrored to %s-%d any more: %s",
             self._flow, *route.source, *route.target, reason,
         )  # fmt: skip
+
+    def resumed(self, route: Route) -> None:
+        """Nobody needs to act any more."""
+        self._stopped.pop(route.target, None)
+        log.info(
+            "%s: partition %s-%d of the source is mirrored to %s-%d again", self._flow, *route.source, *route.target
+        )
 
     def failed(self, lane: int, reason: str, retry_s: float) -> None:
         """The lane continues by itself."""

@@ -94,6 +94,9 @@ class OffsetSyncs:
     def stopped(self, route: Route, reason: str) -> None:
         """See `routes.Observer`; has no effect."""
 
+    def resumed(self, route: Route) -> None:
+        """See `routes.Observer`; has no effect."""
+
     def failed(self, lane: int, reason: str, retry_s: float) -> None:
         """See `routes.Observer`; has no effect."""
 

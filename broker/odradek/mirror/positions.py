@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 from odradek.mirror.routes import UNKNOWN_TOPIC_ID, Place
 
+LONGEST_REASON = 500
+"""Characters of a reason that are noted: brokers limit the metadata of a position to 4096 bytes by default."""
+
 
 def noted(metadata: str) -> dict[str, object]:
     """The metadata that a lane noted with a position; empty if somebody else committed it."""
@@ -19,12 +22,17 @@ def noted(metadata: str) -> dict[str, object]:
 
 
 def notes(
-    epochs: Sequence[tuple[int, int]], cluster_id: str | None, topic_id: bytes, writer: str | None, cut: int | None
+    epochs: Sequence[tuple[int, int]],
+    cluster_id: str | None,
+    topic_id: bytes,
+    writer: str | None,
+    cut: int | None,
+    stop: str = "",
 ) -> str:
     """The metadata of a position. :param epochs: (leader epoch, first offset).
 
     :param cluster_id: and `topic_id`: of the source. :param writer: the transactional id that commits it.
-    :param cut: see `cut_noted`.
+    :param cut: see `cut_noted`. :param stop: see `stop_noted`.
     """
     found: dict[str, object] = {"epochs": epochs}
     if cluster_id is not None:
@@ -35,6 +43,8 @@ def notes(
         found["by"] = writer
     if cut is not None:
         found["truncated"] = cut
+    if stop:
+        found["stopped"] = stop[:LONGEST_REASON]
     return json.dumps(found, separators=(",", ":"))
 
 
@@ -45,6 +55,15 @@ def cut_noted(metadata: str, position: int) -> int | None:
     """
     cut = noted(metadata).get("truncated")
     return cut if type(cut) is int and 0 <= cut < position else None
+
+
+def stop_noted(metadata: str) -> str:
+    """Why a partition has stopped at its position, from the metadata; "" if it has not.
+
+    It is noted for `odradek mirror status`, which finds it also if no worker runs.
+    """
+    reason = noted(metadata).get("stopped")
+    return reason if isinstance(reason, str) else ""
 
 
 def truncated(

@@ -89,10 +89,16 @@ class Observer(Protocol):
         """After each Fetch response. The lag in records is `high_watermark - position`."""
 
     def stopped(self, route: Route, reason: str) -> None:
-        """A partition is not moved until the next start, or until it is tried again. :param reason: a sentence."""
+        """A partition is not moved until the next start, or until it is tried again. :param reason: a sentence.
+
+        Called after `moved` for all batches before the one at which it stopped.
+        """
+
+    def resumed(self, route: Route) -> None:
+        """A partition that had stopped is moved again, or has nothing more to move."""
 
     def failed(self, lane: int, reason: str, retry_s: float) -> None:
         """A transaction was aborted; the lane continues at the committed positions after `retry_s` seconds.
 
-        :param retry_s: 0: no transaction was aborted; the lane cannot reach a broker of the source, and retries.
+        :param retry_s: 0: the lane does not wait: it cannot reach a broker of the source, or continues in another way.
         """

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from odradek._ext.records.moved_batches import Walk, walk
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, ResponseTooLargeError, UnreachableError, code_of, describe_code
+from odradek.clients.fetch_share import FetchShares
 from odradek.clients.partition_leaders import STALE_LEADER, MissingTopic, PartitionLeaders
-from odradek.clients.wire import MAX_RESPONSE_BYTES, Connection
+from odradek.clients.wire import MAX_RESPONSE_BYTES, Connection, which_readable
 from odradek.mirror.epochs import Asked, Compared, Diverged, Epochs
 from odradek.mirror.leaders import Limits, look_up
 from odradek.mirror.positions import made_again, truncated
@@ -91,12 +92,16 @@ class _Followed:
 
 
 class _PendingFetch(NamedTuple):
-    """:param turns: of the partitions when the request was sent. :param rest_until: the leader waits so long for records."""
+    """:param turns: of the partitions when the request was sent. :param rest_until: the leader waits so long for records.
+
+    :param share: the bytes that the response may have.
+    """
 
     node_id: int
     deadline: float
     turns: dict[Place, int]
     rest_until: float
+    share: int
 
 
 class SourceReader:
@@ -126,6 +131,7 @@ class SourceReader:
         self._rests: dict[int, float] = {}  # until when leaders are not asked, because they did not wait for records
         self._turns = 0
         self._largest_bytes = options.fetch_memory_bytes // 2
+        self._shares = FetchShares(options.request_timeout_s)
         self._alone: dict[
             int, int
         ] = {}  # leaders that get this many requests with one partition, to find a batch that is too large
@@ -283,16 +289,22 @@ class SourceReader:
         """Treat a leader that does not answer in time as unreachable: other brokers may lead its partitions by now."""
         now = time.monotonic()
         for connection, pending in list(self._pending.items()):
-            if now >= pending.deadline:
+            # The lane may have been busy with the target for long: then the answer waits here.
+            if now >= pending.deadline and not connection.buffered and not which_readable([connection], 0):
                 del self._pending[connection]
+                self._shares.lost(pending.node_id, now - pending.rest_until, pending.share)
                 self._lose(
                     pending.node_id, UnreachableError(f"{connection.address} did not answer a Fetch request in time")
                 )
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def _share(self) -> int:
-        """How many bytes of batches a leader should send at once: half of the lane's memory is shared by the leaders."""
+    def _share(self, node_id: int) -> int:
+        """How many bytes of batches a leader should send at once: less if it was late."""
+        return self._shares.of(node_id, self._most_share())
+
+    def _most_share(self) -> int:
+        """Half of the lane's memory is shared by the leaders."""
         leaders = sum(bool(places) for places in self._leaders.led.values())
         return max(LEAST_SHARE_BYTES, min(self._options.fetch_max_bytes, self._largest_bytes // max(1, leaders)))
 
@@ -305,12 +317,12 @@ class SourceReader:
         grown = [place for place in places if version < WITH_LIMIT and self._followed[place].fetch_bytes > usual]
         return grown[:1] or list(places)
 
-    def _fetch_request(self, places: list[Place], version: int) -> Any:
-        make, share = fetch.Request, self._share()
+    def _fetch_request(self, places: list[Place], version: int, share: int) -> Any:
+        make = fetch.Request
         topics: dict[str, list[Any]] = {}
         for name, number in places:
             followed = self._followed[name, number]
-            most = followed.fetch_bytes
+            most = followed.fetch_bytes if version < WITH_LIMIT else min(followed.fetch_bytes, share)
             if version < WITH_LIMIT and len(places) > 1:
                 most = min(most, max(LEAST_SHARE_BYTES, share // len(places)))
             topics.setdefault(name, []).append(
@@ -343,14 +355,15 @@ class SourceReader:
             places = self._chosen(node_id, version)
             connection.streams = True
             connection.most_response_bytes = min(MAX_RESPONSE_BYTES, self._largest_bytes + HEAD_BYTES)
-            connection.send(fetch.SCHEMA, self._fetch_request(places, version), version=version)
+            share = self._share(node_id)
+            connection.send(fetch.SCHEMA, self._fetch_request(places, version, share), version=version)
         except UnreachableError as error:
             self._lose(node_id, error)
         else:
             rest_until = time.monotonic() + self._options.fetch_wait_ms / 1000
             deadline = rest_until + self._options.request_timeout_s
             turns = {place: self._followed[place].turn for place in places}
-            self._pending[connection] = _PendingFetch(node_id, deadline, turns, rest_until)
+            self._pending[connection] = _PendingFetch(node_id, deadline, turns, rest_until, share)
 
     def _too_large(self, node_id: int, places: list[Place], error: ResponseTooLargeError) -> Iterator[Stopped]:
         """A batch does not fit into the memory: find its partition with requests for one at a time, and stop it."""
@@ -371,15 +384,17 @@ class SourceReader:
         )
 
     def _receive(self, connection: Connection) -> Iterator[Event]:
-        node_id, _, turns, rest_until = self._pending.pop(connection)
+        node_id, _, turns, rest_until, share = self._pending.pop(connection)
         try:
             response = connection.receive()
         except ResponseTooLargeError as error:
             yield from self._too_large(node_id, list(turns), error)
             return
         except UnreachableError as error:
+            self._shares.lost(node_id, time.monotonic() - rest_until, share)
             self._lose(node_id, error)
             return
+        self._shares.arrived(node_id, time.monotonic() - rest_until, self._most_share())
         if response.error_code:
             self._lose(node_id, UnreachableError(f"{connection.address}: {describe_code(response.error_code)}"))
             return
@@ -402,7 +417,7 @@ class SourceReader:
             if self._alone[node_id] <= 0:
                 del self._alone[node_id]
         yield Answered(node_id)
-        connection.release(self._share())
+        connection.release(self._share(node_id))
 
     def _take(self, node_id: int, followed: _Followed, part: Any) -> Iterator[Fetched | Stopped]:
         """Walk over the records of a partition, and advance its position behind them."""

@@ -14,7 +14,7 @@ from odradek.clients.errors import ClientError, RefusedError, only
 from odradek.mirror.assignment import assigned_by, lane_of, lanes_in, worker_in
 from odradek.mirror.following import Following
 from odradek.mirror.names import Edge
-from odradek.mirror.positions import changed_source, cut_noted, truncated
+from odradek.mirror.positions import changed_source, cut_noted, stop_noted, truncated
 from odradek.mirror.routes import Place
 from odradek.mirror.settings import PROTOCOL_TYPE, FlowSettings
 from odradek.protocol.errors import ErrorCode
@@ -38,7 +38,8 @@ class PartitionRow(NamedTuple):
 
     :param position: the next offset of the source that will be mirrored; None if nothing was committed. :param end:
         the end offset of the source; None if it has no leader. :param lag: in records. :param stopped: the reason,
-        from the metrics of workers or because the source does not have the position any more; "" if none is known.
+        from the metrics of workers or noted with the position, or because the source does not have the position any
+        more; "" if none is known.
     """
 
     source: Place
@@ -89,6 +90,7 @@ def read(flow: FlowSettings, edges: Sequence[Edge], source: Cluster, target: Clu
             lag = None if end is None or begins is None else max(0, end - begins)
             reason = stopped.reasons.get((flow.source.alias, flow.target.alias, *theirs), "")
             reason = reason or changed or _truncated(ours, theirs, position) or _deleted(ours, position, first)
+            reason = reason or ("" if position is None else stop_noted(position.metadata))
             lane = lane_of(theirs, lanes or flow.lanes)
             at = None if position is None else position.offset
             rows.append(PartitionRow(ours, theirs, lane, at, end, lag, reason))

@@ -2,11 +2,13 @@
 
 Used in the thread of one lane. A writer lives for one session: after its first error it is not used again, so that no batch
 is sent twice and no broker has to find duplicates. Requests are pipelined; each request has one batch of a partition, as the
-protocol demands. Up to IN_FLIGHT batches wait for their responses; if there are more, responses are received before more
-batches are sent, because a broker that cannot send its responses reads no requests either.
+protocol demands. A `SendWindow` limits how many batches wait for their responses; if there are more, responses are received
+before more batches are sent, because a broker that cannot send its responses reads no requests either.
 """
 
+import math
 import struct
+import sys
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -20,15 +22,14 @@ from odradek.clients.wire import Buffer, Connection
 from odradek.mirror.commits import FENCED, Commits, Position
 from odradek.mirror.leaders import LookedUp, look_up
 from odradek.mirror.routes import LaneOptions, Place, Route
+from odradek.mirror.send_window import MOST_REQUEST_BYTES, SendWindow
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import produce
 
 OLDEST, NEWEST = 3, 8
 """Versions of Produce: 3 is the first with batches of format v2, 8 the last that is not flexible."""
-REQUEST_BYTES = 4 << 20
-IN_FLIGHT = 256
-"""Batches without a response on a connection. Their responses (some 60 bytes, at most 300 each) fit into the buffers of the two
-sockets, so that sending cannot block for ever."""
+LATE_PART = 4
+"""An acknowledgement is late after this part of the time that a transaction may be open."""
 LAST_SEQUENCE = (1 << 31) - 1
 REFUSALS = {
     ErrorCode.MESSAGE_TOO_LARGE: True,
@@ -59,6 +60,8 @@ ABSENT = frozenset(
 )
 """Errors that stop a partition if they last: a topic that a broker does not know yet, or not any more; no leader, too few
 replicas, a full disk."""
+OF_CONTENT = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.UNKNOWN_SERVER_ERROR})
+"""Errors for records that a broker cannot decompress, such as lz4 frames with linked blocks. Kafka returns the second one."""
 _PARTITION = struct.Struct(">ii")
 _COUNT = struct.Struct(">i")
 _ACKS = struct.Struct(">hii")
@@ -70,12 +73,21 @@ class PartitionRefusedError(ClientError):
 
     :param may_pass: whether it makes sense to try again later. :param soon: it will probably pass within seconds.
     :param of_batch: False: `reason` is the whole sentence, and no batch is concerned.
+    :param of_content: whether the target may take the records if they are compressed again.
     """
 
     def __init__(
-        self, route: Route, first_offset: int, reason: str, may_pass: bool, soon: bool, of_batch: bool = True
+        self,
+        route: Route,
+        first_offset: int,
+        reason: str,
+        may_pass: bool,
+        soon: bool,
+        of_batch: bool = True,
+        of_content: bool = False,
     ) -> None:
         self.route, self.first_offset, self.may_pass, self.soon = route, first_offset, may_pass, soon
+        self.of_batch, self.of_content = of_batch, of_content
         if of_batch:
             place = route.target
             reason = f"the target refuses {place[0]}-{place[1]} at the source's offset {first_offset}: {reason}"
@@ -149,7 +161,10 @@ class TargetWriter:
         self._sequences: dict[Place, int] = {}
         self._queues: dict[Place, deque[Outgoing]] = {}
         self._in_flight: dict[Connection, deque[list[_Batch]]] = {}
+        self._windows: dict[Connection, SendWindow] = {}
         self._since: dict[Connection, float] = {}
+        self._late_s = options.transaction_timeout_ms / 1000 / LATE_PART
+        self._late_at = 0.0
         self._written: list[Written] = []
         self.unacknowledged = 0
         self.bytes_sent = 0
@@ -196,10 +211,22 @@ class TargetWriter:
             queue = self._queues[place] = deque()
         queue.append(batch)
 
-    def flush(self) -> None:
-        """Send all queued batches; the memory of their data is free afterwards."""
+    def unsent(self, place: Place) -> int | None:
+        """The source's offset of the first batch of a partition that is queued; None if there is none."""
+        queue = self._queues.get(place)
+        return queue[0].first_offset if queue else None
+
+    def flush(self, due_at: float = math.inf) -> bool:
+        """Send queued batches until `due_at`, at least one; return whether all were sent.
+
+        If not, call `commit`, then this again. The memory of their data is free when all were sent.
+
+        :param due_at: monotonic: a target that is slow gets no more in this transaction.
+        """
         if not self._queues:
-            return
+            return True
+        if not self.bytes_sent:
+            self._late_at = time.monotonic() + self._late_s
         self._find_leaders()
         for place, code in self._commits.join(self._queues).items():
             self._refuse(self._queues[place][0], code, None)
@@ -207,8 +234,11 @@ class TargetWriter:
         for place in sorted(self._queues):
             by_leader.setdefault(self._leaders[place], []).append(self._queues[place])
         for node_id, queues in by_leader.items():
-            self._send_to(node_id, queues)
-        self._queues.clear()
+            self._send_to(node_id, queues, due_at)
+            if any(queues):
+                break
+        self._queues = {place: queue for place, queue in self._queues.items() if queue}
+        return not self._queues
 
     def _find_leaders(self) -> None:
         unknown = [place for place in self._queues if place not in self._leaders]
@@ -224,28 +254,28 @@ class TargetWriter:
                 self._refuse(self._queues[place][0], ErrorCode.LEADER_NOT_AVAILABLE, None)
             self._leaders[place] = leader
 
-    def _send_to(self, node_id: int, queues: list[deque[Outgoing]]) -> None:
+    def _send_to(self, node_id: int, queues: list[deque[Outgoing]], due_at: float) -> None:
         connection = self._data.broker(node_id)
         connection.streams = True
         version = connection.version_of(produce.SCHEMA, OLDEST, NEWEST)
         requests = self._in_flight.setdefault(connection, deque())
+        window = self._windows.setdefault(connection, SendWindow())
         if not requests:
             self._since[connection] = time.monotonic()
         if self.alone or self._commits.producer.producer_id < 0:
-            self._send_one_by_one(connection, version, queues)
+            self._send_one_by_one(connection, version, queues, due_at)
             return
         if not self._options.exactly_once:
             self._send_first(connection, version, queues)
-        waiting = sum(map(len, requests))
         while any(queues):
-            while waiting > IN_FLIGHT // 2:
-                waiting -= len(requests[0])
+            while window.crowded:
                 self.receive(connection)
+                if time.monotonic() >= due_at:
+                    return
             bodies = []
-            while waiting < IN_FLIGHT and (chosen := _next_request(queues)):
-                waiting += len(chosen)
+            while window.room and (chosen := _next_request(queues, window.request_bytes, window.room)):
                 bodies.append(self._body(chosen))
-                self._note(requests, chosen)
+                self._note(connection, chosen)
             self._send(connection, version, bodies)
 
     def _send_first(self, connection: Connection, version: int, queues: list[deque[Outgoing]]) -> None:
@@ -255,16 +285,20 @@ class TargetWriter:
         """
         new = [queue for queue in queues if queue and queue[0].route.target not in self._acknowledged]
         self._acknowledged.update(queue[0].route.target for queue in new)
-        self._send_one_by_one(connection, version, [deque([queue.popleft()]) for queue in new])
+        self._send_one_by_one(connection, version, [deque([queue.popleft()]) for queue in new], math.inf)
 
-    def _send_one_by_one(self, connection: Connection, version: int, queues: list[deque[Outgoing]]) -> None:
+    def _send_one_by_one(
+        self, connection: Connection, version: int, queues: list[deque[Outgoing]], due_at: float
+    ) -> None:
         """Have one request at a time in flight, because a batch behind a refused one would be appended."""
         requests = self._in_flight[connection]
-        while chosen := _next_request(queues, 0 if self.alone else REQUEST_BYTES):
-            self._note(requests, chosen)
+        while chosen := _next_request(queues, 0 if self.alone else MOST_REQUEST_BYTES):
+            self._note(connection, chosen)
             self._send(connection, version, [self._body(chosen)])
             while requests:
                 self.receive(connection)
+            if time.monotonic() >= due_at:
+                return
 
     def _send(self, connection: Connection, version: int, bodies: list[list[Buffer]]) -> None:
         try:
@@ -275,14 +309,15 @@ class TargetWriter:
     def _lost(self, connection: Connection, error: UnreachableError) -> BatchLostError:
         return BatchLostError(self._in_flight[connection][0][0], str(error))
 
-    def _note(self, requests: deque[list[_Batch]], chosen: list[Outgoing]) -> None:
-        sent = []
+    def _note(self, connection: Connection, chosen: list[Outgoing]) -> None:
+        sent, window = [], self._windows[connection]
         for route, data, records, first_offset, next_offset, max_timestamp in chosen:
             size = len(data)
             sent.append(_Batch(route, records, first_offset, next_offset, max_timestamp, size))
+            window.sent(size)
             self.bytes_sent += size
             self.unacknowledged += 1
-        requests.append(sent)
+        self._in_flight[connection].append(sent)
 
     def _body(self, chosen: list[Outgoing]) -> list[Buffer]:
         """A Produce request, versions 3 to 8; the batches of one topic follow each other in `chosen`."""
@@ -313,7 +348,8 @@ class TargetWriter:
             response = connection.receive()
         except UnreachableError as error:
             raise self._lost(connection, error) from error
-        self._since[connection] = time.monotonic()
+        self._since[connection] = now = time.monotonic()
+        window = self._windows[connection]
         batches = {batch.route.target: batch for batch in self._in_flight[connection].popleft()}
         for topic in response.responses:
             for part in topic.partition_responses:
@@ -324,6 +360,7 @@ class TargetWriter:
                     )
                 if part.error_code:
                     self._refuse(batch, code_of(part.error_code), part.error_message)
+                window.acknowledged(batch.size, now >= self._late_at)
                 self.unacknowledged -= 1
                 self._written.append(
                     Written(
@@ -347,7 +384,12 @@ class TargetWriter:
             raise self._commits.fenced(reason)
         if code in REFUSALS or code in ABSENT:
             raise PartitionRefusedError(
-                batch.route, batch.first_offset, reason, REFUSALS.get(code, True), code in ABSENT
+                batch.route,
+                batch.first_offset,
+                reason,
+                REFUSALS.get(code, True),
+                code in ABSENT,
+                of_content=code in OF_CONTENT,
             )
         name, number = batch.route.target
         raise RefusedError(code, reason, f"{name}-{number} of the target")
@@ -370,15 +412,15 @@ class TargetWriter:
                 self.receive(connection)
 
 
-def _next_request(queues: list[deque[Outgoing]], limit: int = REQUEST_BYTES) -> list[Outgoing]:
-    """One batch of each partition, up to `limit` bytes; at least one, if there is any."""
+def _next_request(queues: list[deque[Outgoing]], limit: int, most: int = sys.maxsize) -> list[Outgoing]:
+    """One batch of each partition, up to `limit` bytes and `most` batches; at least one, if there is any."""
     chosen: list[Outgoing] = []
     size = 0
     for queue in queues:
         if not queue:
             continue
         size += len(queue[0].data)
-        if chosen and size > limit:
+        if chosen and (size > limit or len(chosen) == most):
             break
         chosen.append(queue.popleft())
     return chosen
