@@ -50,7 +50,7 @@ def test_errors_about_topics_are_one_line(odradek, name):
     odradek.refused("topic", "create", f"{name}-x", "-c", "retention.ms=soon", words=["retention.ms", "soon", "7d"])
     odradek.refused("topic", "create", f"{name}-x", "-c", "retension.ms=1", words=["did you mean 'retention.ms'"])
     odradek.refused("topic", "create", f"{name}-x", "-r", 3, words=["was not created"])
-    odradek.refused("topic", "describe", f"{name}-x", words=[f"{name}-x", "odradek topic list"])
+    odradek.refused("topic", "describe", f"{name}-x", words=[f"{name}-x", f"did you mean '{name}'?"])
     odradek.refused("topic", "alter", name, "-p", 2, words=["has 2 partitions"])
     odradek.refused("topic", "alter", name, code=2, words=["nothing to change"])
     odradek.refused("topic", "truncate", name, "-p", 7, words=["no partition 7", "0 to 1"])
@@ -85,12 +85,47 @@ def test_an_empty_list_of_groups_says_what_it_looked_for(odradek, cli_broker):
     assert f"({others} group" in odradek.run("group", "list", "--state", "dead").stderr
 
 
-def test_produce_says_that_the_broker_created_the_topic():
-    with Broker({"num.partitions": 3}) as broker:
+def test_produce_creates_a_topic_only_with_create():
+    with Broker({"num.partitions": 3, "auto.create.topics.enable": "true"}) as broker:
         odradek = Command(broker.bootstrap_servers)
-        first, second = (odradek.run("produce", "fresh", stdin="a\n") for _ in range(2))
-    assert "warning: topic 'fresh' did not exist; the broker created it with 3 partitions" in first.stderr
-    assert first.returncode == second.returncode == 0 and "did not exist" not in second.stderr
+        new = "topic 'orders' does not exist; `odradek topic list` shows all topics; --create creates 'orders'\n"
+        assert odradek.refused("produce", "orders", stdin="a\n") == f"odradek: {new}"
+        first, second = (odradek.run("produce", "orders", "--create", stdin="a\n") for _ in range(2))
+        assert (first.stderr, second.stderr) == (
+            "created topic orders\nsent 1 record to orders\n",
+            "sent 1 record to orders\n",
+        )
+        typo = "topic 'ordrs' does not exist; did you mean 'orders'? --create creates 'ordrs'\n"
+        assert odradek.refused("produce", "ordrs", stdin="a\n") == f"odradek: {typo}"
+        assert [(row["topic"], row["partitions"]) for row in odradek.json("topic", "list")] == [("orders", 3)]
+
+
+NAMING_A_TOPIC = (
+    "topic describe ordrs",
+    "topic alter ordrs -p 9",
+    "topic delete ordrs",
+    "topic truncate ordrs -y",
+    "partition explain ordrs-0",
+    "partition elect -t ordrs",
+    "partition move -t ordrs --balance",
+    "produce ordrs",
+    "consume ordrs",
+    "consume ordrs -g g",
+    "config get --topic ordrs",
+    "config set --topic ordrs retention.ms=1",
+    "config explain --topic ordrs retention.ms=1",
+    "group reset-offsets g -t ordrs --to latest",
+    "transaction hanging -t ordrs",
+    "transaction abort --topic ordrs --partition 0 --start-offset 0",
+)
+
+
+def test_every_command_that_names_a_topic_says_which_one_may_be_meant(odradek, name):
+    """A command creates nothing because of a typo, and shows the topic with a similar name."""
+    odradek("topic", "create", "orders")
+    for command in NAMING_A_TOPIC:
+        odradek.refused(*command.split(), words=["topic 'ordrs' does not exist; did you mean 'orders'?"])
+    odradek("topic", "delete", "orders", "--yes")
 
 
 def test_an_unreachable_broker_is_an_error_of_one_line():
@@ -186,7 +221,7 @@ def test_reading_starts_and_ends_at_the_given_positions(odradek, name):
     assert odradek("consume", f"{name[:-1]}{name[-1]}*", "-e", "--from", 9).split() == ["v9"]
     odradek.refused(*read, "--from", "soon", code=2, words=["soon", "beginning"])
     odradek.refused(*read, "-f", "{keys}", code=2, words=["{keys}", "{key}"])
-    odradek.refused("consume", f"{name}-x", words=[f"{name}-x", "odradek topic list"])
+    odradek.refused("consume", f"{name}-x", words=[f"{name}-x", f"did you mean '{name}'?"])
     odradek.refused("consume", name, "--grep", "(", code=2, words=["regular expression"])
     odradek.refused("produce", f"{name}-x", stdin="x\n", words=[f"odradek topic create {name}-x"])
 
@@ -371,7 +406,7 @@ def test_settings_are_shown_with_their_source_and_explained(odradek, name):
     done = odradek.run("config", "explain", "-t", name, "retention.ms=1d")
     assert "retention deletes nothing" in done.stdout and not done.stderr
     odradek.refused(
-        "config", "get", "-t", f"{name}-x", words=[f"topic '{name}-x' does not exist", "odradek topic list"]
+        "config", "get", "-t", f"{name}-x", words=[f"topic '{name}-x' does not exist", f"did you mean '{name}'?"]
     )
     odradek.refused("config", "get", code=2, words=["--topic TOPIC"])
     odradek.refused("config", "get", "--broker", 77, words=["no broker 77"])

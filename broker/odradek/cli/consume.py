@@ -237,7 +237,7 @@ def _read_with_library(
         "isolation.level": READ_COMMITTED if options.committed_only else READ_UNCOMMITTED,
         "fetch.wait.max.ms": 100,
         "enable.partition.eof": True,
-        "group.id": options.group_id or "odradek",
+        "group.id": options.group_id or extra.get("group.id", "odradek"),
         "auto.offset.reset": "earliest" if options.group_id is not None else "error",
     }
     try:

@@ -116,6 +116,8 @@ class GroupConsumer:
         if error.code() == self._confluent.KafkaError._PARTITION_EOF:
             if self._ends is not None:
                 self._ends.reached({place: message.offset()})
+        elif not self._commits and error.code() == self._confluent.KafkaError.GROUP_AUTHORIZATION_FAILED:
+            pass  # librdkafka looks for the coordinator of its group.id also if partitions are assigned without a group
         elif error.code() != self._confluent.KafkaError._ALL_BROKERS_DOWN and not error.retriable():
             self.failure = error_text(error)
 

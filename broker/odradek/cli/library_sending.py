@@ -39,7 +39,7 @@ def send(
     settings = client_config(servers, extra) | {"compression.type": options.compression, "acks": options.acks}
     settings.setdefault("linger.ms", 5)
     if "transactional.id" in settings:
-        _check_transaction(settings, int(timeout * 1000), servers, timeout)
+        _check_transaction(settings, int(timeout * 1000))
     settings.setdefault("message.timeout.ms", int(timeout * 1000))
     settings.setdefault("queue.buffering.max.messages", 200_000)
     try:
@@ -63,15 +63,11 @@ def _listed(extra: dict[str, str]) -> str:
     return ", ".join(key if "password" in key or "secret" in key else f"{key}={value}" for key, value in extra.items())
 
 
-def _check_transaction(settings: dict[str, Any], wait_ms: int, servers: str, timeout: float) -> None:
+def _check_transaction(settings: dict[str, Any], wait_ms: int) -> None:
     """Check the settings of a transaction, and set the defaults that depend on its timeout. Ends the command if one is wrong.
 
-    :param wait_ms: how long records may remain without an acknowledgement. Raises ClientError.
+    :param wait_ms: how long records may remain without an acknowledgement.
     """
-    from odradek.cli.options import connection_to
-    from odradek.clients import configs, transactions
-    from odradek.clients.errors import RefusedError
-
     if settings["acks"] not in ("all", "-1"):
         fail(f"a transaction needs --acks all, not --acks {settings['acks']}")
     value = settings.setdefault("transaction.timeout.ms", str(DEFAULT_TRANSACTION_TIMEOUT_MS))
@@ -79,16 +75,6 @@ def _check_transaction(settings: dict[str, Any], wait_ms: int, servers: str, tim
         fail(
             f"transaction.timeout.ms={value} is not valid: give a number of milliseconds,"
             f" {SHORTEST_TRANSACTION_TIMEOUT_MS} or more"
-        )
-    key, limit = transactions.MAX_TIMEOUT_KEY, None
-    with connection_to(servers, timeout) as cluster:
-        broker = configs.Resource("broker", str(min(cluster.view().brokers)))
-        with suppress(RefusedError):  # the coordinator checks the timeout, too
-            entry = configs.describe(cluster, broker, [key]).get(key)
-            limit = int(entry.value) if entry is not None and entry.value else None
-    if limit is not None and int(value) > limit:
-        fail(
-            f"transaction.timeout.ms={value} is longer than {key} of the broker, {limit}: add -X transaction.timeout.ms={limit}"
         )
     message = settings.setdefault("message.timeout.ms", str(min(wait_ms, int(value))))
     if message.isdecimal() and int(message) > int(value):
@@ -99,6 +85,13 @@ def _check_transaction(settings: dict[str, Any], wait_ms: int, servers: str, tim
 
 def _transaction_error(error: Any, settings: dict[str, Any]) -> str:
     """A failure of a transaction. A producer whose transaction timed out receives the error of a fenced producer."""
+    if error.name() == "INVALID_TRANSACTION_TIMEOUT":
+        from odradek.clients import transactions
+
+        return (
+            f"transaction.timeout.ms={settings['transaction.timeout.ms']} is longer than {transactions.MAX_TIMEOUT_KEY} of the"
+            f" broker, by default {transactions.DEFAULT_MAX_TIMEOUT_MS}: add -X transaction.timeout.ms=... with a shorter time"
+        )
     if error.name() in FENCED:
         return (
             f"another producer has used transactional.id={settings['transactional.id']}, or the transaction took longer than"

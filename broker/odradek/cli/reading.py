@@ -9,7 +9,7 @@ from typing import NamedTuple
 from odradek.cli.values import duration_ms, time_ms
 from odradek.clients import topics
 from odradek.clients.cluster import Cluster, Partition
-from odradek.clients.errors import RefusedError
+from odradek.clients.errors import RefusedError, no_topic
 from odradek.protocol.errors import ErrorCode
 
 Place = tuple[str, int]
@@ -62,10 +62,7 @@ def matching(cluster: Cluster, names: Sequence[str], chosen: Sequence[int]) -> l
             else [name for name in sorted(existing) if fnmatchcase(name, word) and not existing[name].internal]
         )
         if not matching:
-            raise RefusedError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic '{word}' does not exist; `odradek topic list` shows the topics",
-            )
+            raise no_topic(word, existing)
         matches.update(dict.fromkeys(matching))
     partitions = [part for name in matches for part in existing[name].partitions if not chosen or part.number in chosen]
     missing = set(chosen) - {part.number for part in partitions}
