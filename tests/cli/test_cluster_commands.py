@@ -50,7 +50,7 @@ def test_errors_about_topics_are_one_line(odradek, name):
     odradek.refused("topic", "create", f"{name}-x", "-c", "retention.ms=soon", words=["retention.ms", "soon", "7d"])
     odradek.refused("topic", "create", f"{name}-x", "-c", "retension.ms=1", words=["did you mean 'retention.ms'"])
     odradek.refused("topic", "create", f"{name}-x", "-r", 3, words=["was not created"])
-    odradek.refused("topic", "describe", f"{name}-x", words=[f"{name}-x", f"did you mean '{name}'?"])
+    odradek.refused("topic", "describe", f"{name}-x", words=[f"{name}-x", "did you mean 'cli-"])
     odradek.refused("topic", "alter", name, "-p", 2, words=["has 2 partitions"])
     odradek.refused("topic", "alter", name, code=2, words=["nothing to change"])
     odradek.refused("topic", "truncate", name, "-p", 7, words=["no partition 7", "0 to 1"])
@@ -221,7 +221,7 @@ def test_reading_starts_and_ends_at_the_given_positions(odradek, name):
     assert odradek("consume", f"{name[:-1]}{name[-1]}*", "-e", "--from", 9).split() == ["v9"]
     odradek.refused(*read, "--from", "soon", code=2, words=["soon", "beginning"])
     odradek.refused(*read, "-f", "{keys}", code=2, words=["{keys}", "{key}"])
-    odradek.refused("consume", f"{name}-x", words=[f"{name}-x", f"did you mean '{name}'?"])
+    odradek.refused("consume", f"{name}-x", words=[f"{name}-x", "did you mean 'cli-"])
     odradek.refused("consume", name, "--grep", "(", code=2, words=["regular expression"])
     odradek.refused("produce", f"{name}-x", stdin="x\n", words=[f"odradek topic create {name}-x"])
 
@@ -406,7 +406,7 @@ def test_settings_are_shown_with_their_source_and_explained(odradek, name):
     done = odradek.run("config", "explain", "-t", name, "retention.ms=1d")
     assert "retention deletes nothing" in done.stdout and not done.stderr
     odradek.refused(
-        "config", "get", "-t", f"{name}-x", words=[f"topic '{name}-x' does not exist", f"did you mean '{name}'?"]
+        "config", "get", "-t", f"{name}-x", words=[f"topic '{name}-x' does not exist", "did you mean 'cli-"]
     )
     odradek.refused("config", "get", code=2, words=["--topic TOPIC"])
     odradek.refused("config", "get", "--broker", 77, words=["no broker 77"])

@@ -11,7 +11,7 @@ from odradek._ext.records.line_batches import RecordBatches
 from odradek.cli import sending
 from odradek.cli.direct_reading import DirectConsumer, record_reader
 from odradek.cli.interrupt import Interruption
-from odradek.cli.reading import Ends, Start, assignment, matching
+from odradek.cli.reading import Ends, Selection, Start, assignment, matching
 from odradek.cli.record_format import printer
 from odradek.cli.sending import InputSender
 from odradek.clients import fetching, partition_leaders, producing, topics
@@ -72,7 +72,7 @@ def read_all(gate, topic, warnings, cuts):
     """Every record, as key:value. Responses are lost once it is known what to read."""
     written = bytearray()
     with cluster_of(gate) as cluster, Interruption() as interruption:
-        partitions = matching(cluster, [topic], ())
+        partitions = matching(cluster, Selection([topic]))
         ends = Ends.of(cluster, partitions, True)
         positions = assignment(cluster, partitions, Start(end="beginning"))
         gate.cuts, gate.cut_at = cuts, 6
