@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
-from odradek.clients import tree_offsets
+from odradek.clients import group_lags, groups, tree_offsets
 from odradek.clients.cluster import Cluster
+from odradek.clients.wire import Connection
 from odradek.testing import Broker
 from tests.cli.command import Command
 from tests.clients.kafka_peer import Peer
@@ -266,6 +267,7 @@ def test_a_group_is_listed_described_explained_reset_and_deleted(odradek, name):
     assert len(odradek("consume", name, "-g", name, "-n", 6, "-e").split()) == 6
     (row,) = [row for row in odradek.json("group", "list", "--state", "Empty") if row["group"] == name]
     assert (row["state"], row["type"], row["protocol"]) == ("Empty", "Classic", "consumer")
+    assert (row["members"], row["lag"]) == (0, 4)
     output = odradek.json("group", "describe", name)
     assert output["lag"] == 4 and output["offsets"][0]["committed"] == 6 and output["members"] == []
     assert "lag 4" in odradek("group", "describe", name)
@@ -281,6 +283,35 @@ def test_a_group_is_listed_described_explained_reset_and_deleted(odradek, name):
     assert odradek.json("group", "describe", name)["lag"] == 10
     odradek.refused("group", "delete", name, words=["1 committed offset", "--yes"])
     assert odradek.json("group", "delete", name, "--yes") == [{"group": name, "deleted": True, "offsets": 1}]
+
+
+def test_groups_are_listed_with_few_requests_and_sorted_by_lag(odradek, cli_broker, name, monkeypatch):
+    fill(odradek, name, 10, partitions=2)
+    ids = [f"{name}-{number}" for number in range(5)]
+    for number, group_id in enumerate(ids):
+        odradek("group", "reset-offsets", group_id, "-t", f"{name}:0", "--to", number, "--yes")
+    asked = []
+    ask = Connection.ask
+
+    def noting(connection, api, *rest, **options):
+        asked.append(api.name)
+        return ask(connection, api, *rest, **options)
+
+    monkeypatch.setattr(Connection, "ask", noting)
+    monkeypatch.setattr(group_lags, "GROUPS_AT_ONCE", 3)
+    with Cluster(cli_broker.bootstrap_servers) as cluster:
+        listed = [group for group in groups.list_groups(cluster) if group.group_id in ids]
+        asked.clear()
+        assert group_lags.members(cluster, listed) == dict.fromkeys(ids, 0)
+        lags = group_lags.lags(cluster, group_lags.committed(cluster, listed))
+    assert asked == ["DescribeGroups"] * 2 + ["OffsetFetch"] * 2 + ["Metadata", "ListOffsets"]
+    first = lags[ids[0]]
+    assert [lags[group_id] for group_id in ids] == [first - number for number in range(5)]
+    rows = [row for row in odradek.json("group", "list", "--sort", "lag") if row["group"] in ids]
+    assert [(row["group"], row["lag"]) for row in rows] == [(group_id, lags[group_id]) for group_id in ids]
+    assert [row["group"] for row in odradek.json("group", "list") if row["group"] in ids] == ids
+    plain = [row for row in odradek.json("group", "list", "--no-lag") if row["group"] in ids]
+    assert all(row["lag"] is None and row["members"] is None for row in plain)
 
 
 def test_errors_about_groups_are_one_line(odradek, name):
@@ -324,7 +355,8 @@ def test_groups_in_the_tree_are_listed_described_migrated_and_deleted(odradek, c
         return [row["type"] for row in odradek.json("group", "list") if row["group"] == name]
 
     assert types() == ["Tree"]
-    assert [row["group"] for row in odradek.json("group", "list", "--type", "tree")].count(name) == 1
+    (listed,) = [row for row in odradek.json("group", "list", "--type", "tree") if row["group"] == name]
+    assert (listed["members"], listed["lag"]) == (None, 6)
     described = odradek.json("group", "describe", name)
     assert (described["type"], described["offsets"], described["members"]) == ("Tree", [], [])
     assert [(row["partition"], row["committed"], row["lag"]) for row in described["tree"]] == [(0, 4, 6), (1, 0, 0)]

@@ -140,6 +140,7 @@ FOLLOWING = {
     "consume -g": ("consume", "t", "--from", "beginning", "-g", "closed"),
     "consume -X": ("consume", "t", "--from", "beginning", "-X", "fetch.min.bytes=1"),
     "usage top": ("usage", "top", "--json", "--interval", "0.2"),
+    "group list": ("group", "list", "--watch", "0.2", "--json"),
     "offsets migrate": ("offsets", "migrate", "closed", "--to", "log", "--every", "0.2", "--json"),
 }
 
