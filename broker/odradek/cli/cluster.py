@@ -25,8 +25,8 @@ def describe(cluster: "Cluster", as_json: bool) -> None:
     each broker.
 
     A broker that is not registered, but has replicas, has a row, too. The version is derived from the broker's ApiVersions
-    response: the release for Kafka with KRaft, "Odradek" for Odradek, "-" for others. --json also prints the APIs of each broker,
-    and the features with the levels that it supports.
+    response: the release for Kafka with KRaft, "Odradek" for Odradek, "-" for others. --json also prints the APIs of each
+    broker, and the features with the levels that it supports.
     """
     from odradek.cli.failure import warn
     from odradek.cli.output import count, echo_json, print_table
