@@ -282,6 +282,20 @@ def test_a_partition_that_answers_nothing_in_time_needs_a_larger_timeout():
         sender.send()
 
 
+def test_a_partition_without_a_leader_and_one_whose_leader_is_away_say_so():
+    sender = sender_to(Leader(), timeout_s=0.05)
+    sender.put(0, batch(b"a"))
+    sender._leaders = {}
+    sender._cluster.metadata = lambda topics: SimpleNamespace(topics={})
+    sender._look_up_leaders()
+    assert "the partition has no leader; `odradek doctor`" in sender._queues[0].refusal
+    leader = Leader(*[UnreachableError] * 1000)
+    sender = sender_to(leader, timeout_s=0.05)
+    sender.put(0, batch(b"a"))
+    with pytest.raises(ClientError, match=r"no batch for 0.05 s; the last error is: the connection to leader:1 broke"):
+        drive(sender, leader)
+
+
 def test_an_error_before_the_last_acknowledgement_is_not_shown():
     leader = Leader(NOT_LEADER)
     sender = sender_to(leader)

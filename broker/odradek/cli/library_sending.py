@@ -24,6 +24,7 @@ DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 """librdkafka's default."""
 SHORTEST_TRANSACTION_TIMEOUT_MS = 1000
 """librdkafka refuses shorter ones."""
+NO_REASON = "librdkafka does not say why: without -X, this command shows the broker's last error"
 FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
@@ -116,9 +117,12 @@ def _send_all(
         fail(f"record {sender.read + 1} was not sent: {error_text(error.args[0])}; {sender.so_far()}")
     interruption.check()
     if sender.failures:
-        fail(f"sending failed for {count(len(sender.failures), 'record')}: {sender.failures[0]}; {sender.so_far()}")
+        why = sender.failures[0]
+        if "MSG_TIMED_OUT" in why:
+            why += f"; {NO_REASON}"
+        fail(f"sending failed for {count(len(sender.failures), 'record')}: {why}; {sender.so_far()}")
     if len(producer):
-        fail(f"some records were not acknowledged within {sender.timeout:g} s (see --timeout); {sender.so_far()}")
+        fail(f"some records were not acknowledged within {sender.timeout:g} s; {NO_REASON}; {sender.so_far()}")
 
 
 @contextmanager

@@ -105,7 +105,9 @@ def _condition(directory: Mapping[str, Any]) -> str:
         return " (offline)"
     if directory["total_bytes"] < 0:
         return ""
-    words = {"low": "nearly full, ", "full": "full: writes are refused, "}.get(directory["disk"], "")
+    until, below = size(directory["full_until_bytes"]), size(directory["full_below_bytes"])
+    words = {"low": f"nearly full: below {below} free, producers are refused; ",
+             "full": f"full: producers are refused until {until} are free; "}.get(directory["disk"], "")  # fmt: skip
     return f" ({words}{size(directory['free_bytes'])} of {size(directory['total_bytes'])} free)"
 
 
