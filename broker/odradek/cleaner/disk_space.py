@@ -96,11 +96,10 @@ class Refusal(NamedTuple):
 
     @classmethod
     def after(cls, before: "Refusal | None", at: float, free: int) -> "Refusal":
-        """A refusal after an earlier one."""
-        hold_ms = HOLD_MS
-        if before is not None and not before.forgotten(at):
-            hold_ms = min(2 * before.hold_s * 1000, LONGEST_HOLD_MS)
-        return cls(at, free, hold_ms / 1000)
+        """A refusal after an earlier one. One while the directory is full anyway, such as of a commit, does not count twice."""
+        if before is None or before.forgotten(at):
+            return cls(at, free, HOLD_MS / 1000)
+        return cls(at, free, before.hold_s if before.holds(at) else min(2 * before.hold_s, LONGEST_HOLD_MS / 1000))
 
     def holds(self, now: float) -> bool:
         """Whether it keeps the directory full."""

@@ -17,6 +17,7 @@ from odradek.cli.output_pipe import check_output, output_pipes
 from odradek.cli.reading import Ends, Place
 from odradek.clients.errors import ClientError
 from odradek.clients.fetching import FetchedRecords, Fetcher
+from odradek.clients.wire import Readable
 from odradek.printable import several_lines
 from odradek.storage import compression, old_messages
 
@@ -125,7 +126,7 @@ class DirectConsumer:
         :param timeout_s: with `ends`, the longest time without records before the ends are reached, in seconds.
         """
         heard = time.monotonic()
-        wake = [interruption, *output_pipes()]
+        wake: list[Readable] = [interruption, *output_pipes()]
         while not self._over() and not interruption.signalled:
             self._add_new(interruption)
             try:
