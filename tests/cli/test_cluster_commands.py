@@ -219,7 +219,7 @@ def test_reading_starts_and_ends_at_the_given_positions(odradek, name):
     assert odradek(*read, "--from", "2100-01-01") == ""
     assert odradek(*read, "--from", "beginning", "--until", "1h ago") == ""
     assert odradek(*read, "--from", "beginning", "--grep", "v[35]").split() == ["v3", "v5"]
-    assert odradek("consume", f"{name[:-1]}{name[-1]}*", "-e", "--from", 9).split() == ["v9"]
+    assert odradek("consume", f"{name[:-1]}{name[-1]}*", "-e", "--from", 9).split() == [name, "v9"]
     odradek.refused(*read, "--from", "soon", code=2, words=["soon", "beginning"])
     odradek.refused(*read, "-f", "{keys}", code=2, words=["{keys}", "{key}"])
     odradek.refused("consume", f"{name}-x", words=[f"{name}-x", "did you mean 'cli-"])

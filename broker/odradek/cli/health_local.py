@@ -180,7 +180,7 @@ def _log_dir(directory: Mapping[str, Any]) -> Iterator[Finding]:
             "error",
             f"log directory {path}",
             f"the disk is full: {_free(directory)}",
-            f"producers are refused until {size(directory['full_until_bytes'])} are free",
+            f"producers are refused until {_limit(directory, 'full_until_bytes')} are free",
             "shorten the retention of the largest topics (`odradek topic list --sizes`); while the disk is full, expired "
             "segments are deleted within seconds. Or delete a topic, or enlarge the disk",
         )
@@ -189,9 +189,13 @@ def _log_dir(directory: Mapping[str, Any]) -> Iterator[Finding]:
             "warning",
             f"log directory {path}",
             f"the disk is nearly full: {_free(directory)}",
-            f"producers are refused when less than {size(directory['full_below_bytes'])} are free",
+            f"producers are refused when less than {_limit(directory, 'full_below_bytes')} are free",
             "shorten the retention of the largest topics (`odradek topic list --sizes`), or enlarge the disk",
         )
+
+
+def _limit(directory: Mapping[str, Any], name: str) -> str:
+    return size(directory[name]) if name in directory else "enough bytes"  # a broker that was started before an upgrade
 
 
 def _free(directory: Mapping[str, Any]) -> str:
