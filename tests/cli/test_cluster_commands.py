@@ -224,7 +224,7 @@ def test_reading_starts_and_ends_at_the_given_positions(odradek, name):
     odradek.refused(*read, "-f", "{keys}", code=2, words=["{keys}", "{key}"])
     odradek.refused("consume", f"{name}-x", words=[f"{name}-x", "did you mean 'cli-"])
     odradek.refused("consume", name, "--grep", "(", code=2, words=["regular expression"])
-    odradek.refused("produce", f"{name}-x", stdin="x\n", words=[f"odradek topic create {name}-x"])
+    odradek.refused("produce", f"{name}-x", stdin="x\n", words=[f"--create creates '{name}-x'"])
 
 
 def test_truncating_deletes_and_reports_the_oldest_records(odradek, name):
