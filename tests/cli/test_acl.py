@@ -250,7 +250,7 @@ def test_what_a_client_may_not_see_is_not_reported_as_empty_or_as_a_failure_of_t
         rules = [acl(TOPIC, "*", Operation.DESCRIBE_CONFIGS, **deny)]
         rules += [acl(*cluster, operation, **deny) for operation in (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)]
         assert admin.create_acls([*ACLS_OF_ADMIN, *rules]) == [0] * (len(ACLS_OF_ADMIN) + 3)
-        created = command.run("produce", "new", stdin="v\n")
+        created = command.run("produce", "new", "--create", stdin="v\n")
         assert created.returncode == 0 and "sent 1 record" in created.stderr, created
         assert command.json("topic", "list", "--sizes")[0]["bytes"] is None
         (finding,) = [row for row in command.json("doctor")["findings"] if row["subject"] == "settings"]

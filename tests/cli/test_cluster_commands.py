@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
-from odradek.clients import tree_offsets
+from odradek.clients import group_lags, groups, tree_offsets
 from odradek.clients.cluster import Cluster
+from odradek.clients.wire import Connection
 from odradek.testing import Broker
 from tests.cli.command import Command
 from tests.clients.kafka_peer import Peer
@@ -50,7 +51,7 @@ def test_errors_about_topics_are_one_line(odradek, name):
     odradek.refused("topic", "create", f"{name}-x", "-c", "retention.ms=soon", words=["retention.ms", "soon", "7d"])
     odradek.refused("topic", "create", f"{name}-x", "-c", "retension.ms=1", words=["did you mean 'retention.ms'"])
     odradek.refused("topic", "create", f"{name}-x", "-r", 3, words=["was not created"])
-    odradek.refused("topic", "describe", f"{name}-x", words=[f"{name}-x", "odradek topic list"])
+    odradek.refused("topic", "describe", f"{name}-x", words=[f"{name}-x", "did you mean 'cli-"])
     odradek.refused("topic", "alter", name, "-p", 2, words=["has 2 partitions"])
     odradek.refused("topic", "alter", name, code=2, words=["nothing to change"])
     odradek.refused("topic", "truncate", name, "-p", 7, words=["no partition 7", "0 to 1"])
@@ -85,12 +86,47 @@ def test_an_empty_list_of_groups_says_what_it_looked_for(odradek, cli_broker):
     assert f"({others} group" in odradek.run("group", "list", "--state", "dead").stderr
 
 
-def test_produce_says_that_the_broker_created_the_topic():
-    with Broker({"num.partitions": 3}) as broker:
+def test_produce_creates_a_topic_only_with_create():
+    with Broker({"num.partitions": 3, "auto.create.topics.enable": "true"}) as broker:
         odradek = Command(broker.bootstrap_servers)
-        first, second = (odradek.run("produce", "fresh", stdin="a\n") for _ in range(2))
-    assert "warning: topic 'fresh' did not exist; the broker created it with 3 partitions" in first.stderr
-    assert first.returncode == second.returncode == 0 and "did not exist" not in second.stderr
+        new = "topic 'orders' does not exist; `odradek topic list` shows all topics; --create creates 'orders'\n"
+        assert odradek.refused("produce", "orders", stdin="a\n") == f"odradek: {new}"
+        first, second = (odradek.run("produce", "orders", "--create", stdin="a\n") for _ in range(2))
+        assert (first.stderr, second.stderr) == (
+            "created topic orders\nsent 1 record to orders\n",
+            "sent 1 record to orders\n",
+        )
+        typo = "topic 'ordrs' does not exist; did you mean 'orders'? --create creates 'ordrs'\n"
+        assert odradek.refused("produce", "ordrs", stdin="a\n") == f"odradek: {typo}"
+        assert [(row["topic"], row["partitions"]) for row in odradek.json("topic", "list")] == [("orders", 3)]
+
+
+NAMING_A_TOPIC = (
+    "topic describe ordrs",
+    "topic alter ordrs -p 9",
+    "topic delete ordrs",
+    "topic truncate ordrs -y",
+    "partition explain ordrs-0",
+    "partition elect -t ordrs",
+    "partition move -t ordrs --balance",
+    "produce ordrs",
+    "consume ordrs",
+    "consume ordrs -g g",
+    "config get --topic ordrs",
+    "config set --topic ordrs retention.ms=1",
+    "config explain --topic ordrs retention.ms=1",
+    "group reset-offsets g -t ordrs --to latest",
+    "transaction hanging -t ordrs",
+    "transaction abort --topic ordrs --partition 0 --start-offset 0",
+)
+
+
+def test_every_command_that_names_a_topic_says_which_one_may_be_meant(odradek, name):
+    """A command creates nothing because of a typo, and shows the topic with a similar name."""
+    odradek("topic", "create", "orders")
+    for command in NAMING_A_TOPIC:
+        odradek.refused(*command.split(), words=["topic 'ordrs' does not exist; did you mean 'orders'?"])
+    odradek("topic", "delete", "orders", "--yes")
 
 
 def test_an_unreachable_broker_is_an_error_of_one_line():
@@ -183,12 +219,12 @@ def test_reading_starts_and_ends_at_the_given_positions(odradek, name):
     assert odradek(*read, "--from", "2100-01-01") == ""
     assert odradek(*read, "--from", "beginning", "--until", "1h ago") == ""
     assert odradek(*read, "--from", "beginning", "--grep", "v[35]").split() == ["v3", "v5"]
-    assert odradek("consume", f"{name[:-1]}{name[-1]}*", "-e", "--from", 9).split() == ["v9"]
+    assert odradek("consume", f"{name[:-1]}{name[-1]}*", "-e", "--from", 9).split() == [name, "v9"]
     odradek.refused(*read, "--from", "soon", code=2, words=["soon", "beginning"])
     odradek.refused(*read, "-f", "{keys}", code=2, words=["{keys}", "{key}"])
-    odradek.refused("consume", f"{name}-x", words=[f"{name}-x", "odradek topic list"])
+    odradek.refused("consume", f"{name}-x", words=[f"{name}-x", "did you mean 'cli-"])
     odradek.refused("consume", name, "--grep", "(", code=2, words=["regular expression"])
-    odradek.refused("produce", f"{name}-x", stdin="x\n", words=[f"odradek topic create {name}-x"])
+    odradek.refused("produce", f"{name}-x", stdin="x\n", words=[f"--create creates '{name}-x'"])
 
 
 def test_truncating_deletes_and_reports_the_oldest_records(odradek, name):
@@ -231,6 +267,7 @@ def test_a_group_is_listed_described_explained_reset_and_deleted(odradek, name):
     assert len(odradek("consume", name, "-g", name, "-n", 6, "-e").split()) == 6
     (row,) = [row for row in odradek.json("group", "list", "--state", "Empty") if row["group"] == name]
     assert (row["state"], row["type"], row["protocol"]) == ("Empty", "Classic", "consumer")
+    assert (row["members"], row["lag"]) == (0, 4)
     output = odradek.json("group", "describe", name)
     assert output["lag"] == 4 and output["offsets"][0]["committed"] == 6 and output["members"] == []
     assert "lag 4" in odradek("group", "describe", name)
@@ -246,6 +283,35 @@ def test_a_group_is_listed_described_explained_reset_and_deleted(odradek, name):
     assert odradek.json("group", "describe", name)["lag"] == 10
     odradek.refused("group", "delete", name, words=["1 committed offset", "--yes"])
     assert odradek.json("group", "delete", name, "--yes") == [{"group": name, "deleted": True, "offsets": 1}]
+
+
+def test_groups_are_listed_with_few_requests_and_sorted_by_lag(odradek, cli_broker, name, monkeypatch):
+    fill(odradek, name, 10, partitions=2)
+    ids = [f"{name}-{number}" for number in range(5)]
+    for number, group_id in enumerate(ids):
+        odradek("group", "reset-offsets", group_id, "-t", f"{name}:0", "--to", number, "--yes")
+    asked = []
+    ask = Connection.ask
+
+    def noting(connection, api, *rest, **options):
+        asked.append(api.name)
+        return ask(connection, api, *rest, **options)
+
+    monkeypatch.setattr(Connection, "ask", noting)
+    monkeypatch.setattr(group_lags, "GROUPS_AT_ONCE", 3)
+    with Cluster(cli_broker.bootstrap_servers) as cluster:
+        listed = [group for group in groups.list_groups(cluster) if group.group_id in ids]
+        asked.clear()
+        assert group_lags.members(cluster, listed) == dict.fromkeys(ids, 0)
+        lags = group_lags.lags(cluster, group_lags.committed(cluster, listed))
+    assert asked == ["DescribeGroups"] * 2 + ["OffsetFetch"] * 2 + ["Metadata", "ListOffsets"]
+    first = lags[ids[0]]
+    assert [lags[group_id] for group_id in ids] == [first - number for number in range(5)]
+    rows = [row for row in odradek.json("group", "list", "--sort", "lag") if row["group"] in ids]
+    assert [(row["group"], row["lag"]) for row in rows] == [(group_id, lags[group_id]) for group_id in ids]
+    assert [row["group"] for row in odradek.json("group", "list") if row["group"] in ids] == ids
+    plain = [row for row in odradek.json("group", "list", "--no-lag") if row["group"] in ids]
+    assert all(row["lag"] is None and row["members"] is None for row in plain)
 
 
 def test_errors_about_groups_are_one_line(odradek, name):
@@ -289,7 +355,8 @@ def test_groups_in_the_tree_are_listed_described_migrated_and_deleted(odradek, c
         return [row["type"] for row in odradek.json("group", "list") if row["group"] == name]
 
     assert types() == ["Tree"]
-    assert [row["group"] for row in odradek.json("group", "list", "--type", "tree")].count(name) == 1
+    (listed,) = [row for row in odradek.json("group", "list", "--type", "tree") if row["group"] == name]
+    assert (listed["members"], listed["lag"]) == (None, 6)
     described = odradek.json("group", "describe", name)
     assert (described["type"], described["offsets"], described["members"]) == ("Tree", [], [])
     assert [(row["partition"], row["committed"], row["lag"]) for row in described["tree"]] == [(0, 4, 6), (1, 0, 0)]
@@ -371,7 +438,7 @@ def test_settings_are_shown_with_their_source_and_explained(odradek, name):
     done = odradek.run("config", "explain", "-t", name, "retention.ms=1d")
     assert "retention deletes nothing" in done.stdout and not done.stderr
     odradek.refused(
-        "config", "get", "-t", f"{name}-x", words=[f"topic '{name}-x' does not exist", "odradek topic list"]
+        "config", "get", "-t", f"{name}-x", words=[f"topic '{name}-x' does not exist", "did you mean 'cli-"]
     )
     odradek.refused("config", "get", code=2, words=["--topic TOPIC"])
     odradek.refused("config", "get", "--broker", 77, words=["no broker 77"])

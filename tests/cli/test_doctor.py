@@ -112,7 +112,7 @@ def test_topics_with_fewer_replicas_than_min_in_sync_are_a_warning_with_the_comm
             lambda status: status["log_dirs"][0].update(disk="full", free_bytes=7_000_000),
             "error",
             "log directory /",
-            "the disk is full: 7 MB are free",
+            "the disk is full: 7.0 MB of ",
             "topic list --sizes",
         ),
         (
@@ -156,7 +156,7 @@ def test_topics_with_fewer_replicas_than_min_in_sync_are_a_warning_with_the_comm
             lambda status: status["log_dirs"][0].update(disk="low", free_bytes=9_000_000),
             "warning",
             "log directory /",
-            "the disk is nearly full: 9 MB are free",
+            "the disk is nearly full: 9.0 MB of ",
             "enlarge the disk",
         ),
     ],

@@ -271,7 +271,14 @@ REPORT = {
     "connections_refused": 0,
     "kept_bytes": 3_400_000,
     "log_dirs": [
-        {"path": "/data/a", "online": True, "disk": "full", "free_bytes": 5_000_000, "total_bytes": 80_000_000},
+        {
+            "path": "/data/a",
+            "online": True,
+            "disk": "full",
+            "free_bytes": 5_000_000,
+            "total_bytes": 80_000_000,
+            "full_until_bytes": 10_000_000,
+        },
         {"path": "/data/b", "online": False, "disk": "roomy", "free_bytes": -1, "total_bytes": -1},
     ],
     "pss_bytes": 43_210_000,
@@ -327,7 +334,10 @@ def test_status_as_text_shows_everything(short_directory):
         "1.0 of 3.0 MB recovered, 12 bytes cut off in 1 logs, about 4 s left",
         "12",
     ]
-    words += ["/data/a (full: writes are refused, 5.0 MB of 80.0 MB free)", "/data/b (offline)"]
+    words += [
+        "/data/a (full: producers are refused until 10.0 MB are free; 5.0 MB of 80.0 MB free)",
+        "/data/b (offline)",
+    ]
     words += [
         "1234 accepted",
         "idle ones hold 3.4 MB",

@@ -44,6 +44,8 @@ def test_a_group_with_members_is_shown_and_not_changed(odradek, name, cli_broker
         assert (group["state"], group["type"].lower(), member["client"]) == ("Stable", protocol, "worker-7")
         assert member["assigned"] == [f"{name}-0", f"{name}-1"] and member["wants"] is None
         assert group["offsets"][0]["lag"] == 6 and group["offsets"][0]["client"] == "worker-7"
+        (listed,) = [row for row in odradek.json("group", "list") if row["group"] == name]
+        assert (listed["type"], listed["members"], listed["lag"]) == (group["type"], 1, group["lag"])
         odradek.refused("group", "delete", name, "--yes", words=["1 member", "odradek group describe"])
         odradek.refused("group", "reset-offsets", name, "--to", "latest", "--yes", words=["1 member", "--dry-run"])
         odradek("offsets", "migrate", name, "--to", "tree")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from odradek.cli.health import brokers_that_are_down
 from odradek.clients import brokers
 from odradek.clients.cluster import Address, Cluster, Partition, TopicInfo, View
 from odradek.clients.errors import UnreachableError
@@ -15,7 +16,7 @@ VIEW = View(
     {1: "r1", 2: None},
     {
         "t": TopicInfo(
-            "t", b"", False, tuple(Partition("t", n, 1, 0, (1, 2), (1,), (), ErrorCode.NONE) for n in range(3))
+            "t", b"", False, tuple(Partition("t", n, 1, 0, (1, 2, 4), (1,), (), ErrorCode.NONE) for n in range(3))
         )
     },
 )
@@ -40,7 +41,7 @@ class Site(Cluster):
     def __init__(self):
         super().__init__("a:1")
 
-    def metadata(self, topics=None, create=False):
+    def metadata(self, topics=None):
         return VIEW
 
     def any_broker(self):
@@ -85,6 +86,16 @@ def test_brokers_that_cannot_be_asked_are_listed_with_the_reason():
         (1, "Kafka 3.9", False, 3, 3),
         (2, None, False, 0, 3),
         (3, None, True, 0, 0),
+        (4, None, False, 0, 3),
     ]
     assert [broker.problem for broker in described.brokers[:2]] == [None, "no broker answers at b:2"]
     assert "fenced" in described.brokers[2].problem and described.brokers[2].apis is None
+    away = described.brokers[3]
+    assert away.address is None and "is not registered, and has 3 replicas" in away.problem
+
+
+def test_a_broker_that_has_replicas_and_is_not_registered_is_a_finding():
+    (finding,) = brokers_that_are_down(VIEW)
+    assert (finding.severity, finding.subject) == ("error", "broker 4")
+    assert finding.what == "the broker is down: it is not registered, and has 3 replicas (t-0, t-1, t-2)"
+    assert "odradek partition move --off 4" in finding.remedy

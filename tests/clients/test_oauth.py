@@ -204,7 +204,7 @@ def test_our_commands_log_in_and_report_a_refusal_as_one_line(
     granted = properties(
         tmp_path / "granted.properties", provider.url("token"), f'clientId="{CLIENT}" clientSecret="{SECRET}"'
     )
-    run("produce", "ours", "--command-config", granted, stdin="one\n")
+    run("produce", "ours", "--create", "--command-config", granted, stdin="one\n")
     (tmp_path / "token").write_text(token())
     of_file = properties(tmp_path / "file.properties", f"file://{tmp_path}/token")
     assert "one" in run("consume", "ours", "--from", "start", "--max", "1", "--command-config", of_file)

@@ -35,7 +35,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setattr(module, "Connection", StandIn)
     brokers = MappingProxyType({node_id: Address("127.0.0.1", node_id) for node_id in IDS})
     view = View("id", 1, brokers, {}, {})
-    monkeypatch.setattr(Cluster, "metadata", lambda self, topics=None, create=False: view)
+    monkeypatch.setattr(Cluster, "metadata", lambda self, topics=None: view)
     with Cluster("127.0.0.1:1") as made:
         yield made
 

@@ -11,7 +11,7 @@ from odradek._ext.records.line_batches import RecordBatches
 from odradek.cli import sending
 from odradek.cli.direct_reading import DirectConsumer, record_reader
 from odradek.cli.interrupt import Interruption
-from odradek.cli.reading import Ends, Start, assignment, matching
+from odradek.cli.reading import Ends, Selection, Start, assignment, matching
 from odradek.cli.record_format import printer
 from odradek.cli.sending import InputSender
 from odradek.clients import fetching, partition_leaders, producing, topics
@@ -72,7 +72,7 @@ def read_all(gate, topic, warnings, cuts):
     """Every record, as key:value. Responses are lost once it is known what to read."""
     written = bytearray()
     with cluster_of(gate) as cluster, Interruption() as interruption:
-        partitions = matching(cluster, [topic], ())
+        partitions = matching(cluster, Selection([topic]))
         ends = Ends.of(cluster, partitions, True)
         positions = assignment(cluster, partitions, Start(end="beginning"))
         gate.cuts, gate.cut_at = cuts, 6
@@ -280,6 +280,20 @@ def test_a_partition_that_answers_nothing_in_time_needs_a_larger_timeout():
     sender._queues[0].since -= 1
     with pytest.raises(ClientError, match=r"t-0 acknowledged no batch for 0.05 s; use a larger --timeout"):
         sender.send()
+
+
+def test_a_partition_without_a_leader_and_one_whose_leader_is_away_say_so():
+    sender = sender_to(Leader(), timeout_s=0.05)
+    sender.put(0, batch(b"a"))
+    sender._leaders = {}
+    sender._cluster.metadata = lambda topics: SimpleNamespace(topics={})
+    sender._look_up_leaders()
+    assert "the partition has no leader; `odradek doctor`" in sender._queues[0].refusal
+    leader = Leader(*[UnreachableError] * 1000)
+    sender = sender_to(leader, timeout_s=0.05)
+    sender.put(0, batch(b"a"))
+    with pytest.raises(ClientError, match=r"no batch for 0.05 s; the last error is: the connection to leader:1 broke"):
+        drive(sender, leader)
 
 
 def test_an_error_before_the_last_acknowledgement_is_not_shown():

@@ -51,7 +51,8 @@ class Site:
 
     def replicas(self) -> dict[int, int]:
         """How many replicas each registered broker has."""
-        return {row["id"]: row["replicas"] for row in self.odradek.json("cluster", "describe")["brokers"]}
+        rows = self.odradek.json("cluster", "describe")["brokers"]
+        return {row["id"]: row["replicas"] for row in rows if row["registered"]}
 
     def directories(self, broker_id: int) -> list[str]:
         """The directories of partitions in the log directory of a broker, without those that it deletes later."""

@@ -53,7 +53,7 @@ def configure(server: Machine, options: str) -> None:
 
 
 def produce(server: Machine, count: int) -> None:
-    odradek(server, "produce", "orders", text="".join(f"{number}\n" for number in range(count)))
+    odradek(server, "produce", "orders", "--create", text="".join(f"{number}\n" for number in range(count)))
 
 
 def summary(server: Machine) -> dict:

@@ -12,8 +12,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
+from odradek.cli.output import size
 from odradek.storage.file_names import RESERVE
 from odradek.testing import Broker
+from tests.cli.command import Command
 from tests.faults.small_disk import SmallDisk
 from tests.waiting import until
 from tests.wire import Wire, batch
@@ -115,6 +117,28 @@ def read_all(broker: Broker, topic: str, expected: int) -> dict[bytes, tuple[int
     finally:
         consumer.close()
     return found
+
+
+def test_the_commands_name_the_full_disk(broker: Broker) -> None:
+    fill_with_records(broker, "ballast")
+    until(lambda: disk_of(broker) == "full", "the disk is full")
+    odradek = Command(broker.bootstrap_servers)
+    odradek.refused(
+        "produce", "t", "--timeout", "1", stdin="a\n", words=["t-", "for 1 s", "disk", "is full", "1 more not"]
+    )
+    words = ["not acknowledged", "without -X"]
+    odradek.refused("produce", "t", "--timeout", "1", "-X", "linger.ms=1", stdin="a\n", words=words)
+    directory = broker.status()["log_dirs"][0]
+    assert 0 < directory["free_bytes"] < directory["full_until_bytes"] and directory["full_below_bytes"] > 0
+    limit = size(directory["full_until_bytes"])
+    assert f"(full: producers are refused until {limit} are free; " in odradek("status", "--data-dir", broker.data_dir)
+    doctor = odradek.run("doctor", "--data-dir", broker.data_dir, "--json")
+    (finding,) = [row for row in json.loads(doctor.stdout)["findings"] if row["subject"].startswith("log directory")]
+    assert doctor.returncode == 1 and finding["severity"] == "error"
+    assert (
+        finding["what"].startswith("the disk is full: ")
+        and finding["reason"] == f"producers are refused until {limit} are free"
+    )
 
 
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])

@@ -37,7 +37,7 @@ def change(debian: Machine, old: str, new: str) -> None:
 
 
 def produced(debian: Machine, text: str) -> None:
-    debian.run("odradek", "produce", "orders", text=text)
+    debian.run("odradek", "produce", "orders", "--create", text=text)
 
 
 def consumed(debian: Machine) -> str:

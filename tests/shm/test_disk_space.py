@@ -167,6 +167,38 @@ def test_a_write_without_room_is_the_state_at_once_and_holds_it_for_a_while(disk
     assert broker.shm.disk(0)[3] == 1
 
 
+def test_a_disk_with_less_space_than_a_batch_needs_stays_full_longer_each_time(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Free space is above the hard limit, so that only the writes of producers find out that it is not enough."""
+    caplog.set_level("INFO", "odradek.disks")
+    free = HARD * 3 // 2 // BLOCK * BLOCK
+    holds = []
+    disk.look(free)
+    for _ in range(5):
+        for _ in range(3):  # of a batch, and of commits while the disk is full
+            note_error(0, errno.ENOSPC)
+            assert disk.look() == FULL
+        began = disk.now
+        while disk.look() == FULL:
+            disk.now += 1.0
+        holds.append(disk.now - began)
+        disk.now += 1.0  # a producer tries again, a little later
+    assert holds == [5, 10, 20, 30, 30]
+    assert caplog.text.count("is full (") == 1 and caplog.text.count("is low on space") == 1  # before and once
+    disk.now += disk_space.LONGEST_HOLD_MS / 1000
+    assert disk.look() == LOW
+    assert caplog.text.count("is low on space") == 2
+    note_error(0, errno.ENOSPC)
+    assert disk.look() == FULL
+    assert disk.look(free + HARD) == FULL
+    assert disk.look(free + HARD + BLOCK) == LOW  # at once: space was freed
+    note_error(0, errno.ENOSPC)
+    assert disk.look() == FULL
+    disk.now += disk_space.HOLD_MS / 1000
+    assert disk.look() == LOW  # the first wait is short again
+
+
 def test_a_full_disk_refuses_new_batches_but_not_what_it_has_nor_the_brokers_own(disk: Disk, broker: OneBroker) -> None:
     slot = broker.create()
     first = batch(producer_id=5, producer_epoch=0, base_sequence=0)

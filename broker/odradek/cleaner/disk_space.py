@@ -18,6 +18,7 @@ from typing import NamedTuple
 import odradek._ext.partition.slot_life as slot_life
 from odradek._ext.shm.layout import DiskState
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.cleaner.disk_marks import LEAVE_FULL, Marks
 from odradek.config.broker_config import BrokerConfig
 from odradek.storage.atomic_file import NO_ROOM
 from odradek.storage.file_names import RESERVE
@@ -26,46 +27,13 @@ log = logging.getLogger("odradek.disks")
 
 LOOK_EVERY_MS = 1000
 HASTEN_LOW_EVERY_MS, HASTEN_FULL_EVERY_MS = 10_000, 2_000
-HOLD_MS = 5000
-"""How long a directory stays full after a write found no space although the file system reports free space (a quota)."""
+HOLD_MS, LONGEST_HOLD_MS = 5000, 30_000
+"""How long a directory stays full after a write found no space although the file system reports free space (a quota, or less
+space than a batch needs). Twice as long if a write finds none again within `LONGEST_HOLD_MS` later; until space is freed."""
 FEWEST_FILES = 64
 """With fewer free inodes, segments cannot be rolled, so the directory counts as full."""
-LEAVE_FULL, LEAVE_LOW = 1.25, 1.1
-"""A state ends only when the free space exceeds its limit by this factor."""
-
-
-class Marks(NamedTuple):
-    """The configured limits of free space: each is the smaller one of a number of bytes and a percentage of the file system."""
-
-    soft_bytes: int
-    soft_percent: float
-    hard_bytes: int
-    hard_percent: float
-    reserve_bytes: int
-
-    @classmethod
-    def of(cls, config: BrokerConfig) -> "Marks":
-        """The limits of the broker's configuration."""
-        return cls(
-            config.integer("odradek.log.dir.soft.free.bytes"),
-            float(str(config["odradek.log.dir.soft.free.percent"])),
-            config.integer("odradek.log.dir.hard.free.bytes"),
-            float(str(config["odradek.log.dir.hard.free.percent"])),
-            config.integer("odradek.log.dir.reserve.bytes"),
-        )
-
-    def soft(self, total: int) -> int:
-        """The free bytes below which a file system of `total` bytes is low on space."""
-        return max(self.hard(total), min(self.soft_bytes, int(total * self.soft_percent / 100)))
-
-    def hard(self, total: int) -> int:
-        """The free bytes below which a file system of `total` bytes is full."""
-        return min(self.hard_bytes, int(total * self.hard_percent / 100))
-
-    def reserve(self, total: int) -> int:
-        """The bytes reserved for work that must continue on a full disk: at most the hard limit, so that the reserve does not
-        fill a small disk."""
-        return min(self.reserve_bytes, self.hard(total))
+LEAVE_LOW = 1.1
+"""DISK_LOW ends only when the free space exceeds its limit by this factor, DISK_FULL by `LEAVE_FULL`."""
 
 
 def judge(before: DiskState, free: int, soft: int, hard: int) -> DiskState:
@@ -116,6 +84,36 @@ class Reserve:
         self.path.unlink(missing_ok=True)
 
 
+class Refusal(NamedTuple):
+    """A write that found no space, when a look noticed it.
+
+    :param free: the free bytes then, without the reserve. :param hold_s: how long it keeps the directory full.
+    """
+
+    at: float
+    free: int
+    hold_s: float
+
+    @classmethod
+    def after(cls, before: "Refusal | None", at: float, free: int) -> "Refusal":
+        """A refusal after an earlier one. One while the directory is full anyway, such as of a commit, does not count twice."""
+        if before is None or before.forgotten(at):
+            return cls(at, free, HOLD_MS / 1000)
+        return cls(at, free, before.hold_s if before.holds(at) else min(2 * before.hold_s, LONGEST_HOLD_MS / 1000))
+
+    def holds(self, now: float) -> bool:
+        """Whether it keeps the directory full."""
+        return now < self.at + self.hold_s
+
+    def forgotten(self, now: float) -> bool:
+        """Whether writes have had time to find no space again, and did not."""
+        return now >= self.at + self.hold_s + LONGEST_HOLD_MS / 1000
+
+    def over(self, free: int, hard: int) -> bool:
+        """Whether space was freed since. :param free: now, without the reserve. :param hard: the limit of a full disk."""
+        return free > self.free + max(hard, self.free // 4)
+
+
 class DiskSpace:
     """The disk space of all log directories, as the cleaner sees it.
 
@@ -143,7 +141,7 @@ class DiskSpace:
         self._logged_offline: set[int] = set()
         self._hasten_from = 0.0
         self._worse = False
-        self._hold_until = [0.0] * len(self._paths)
+        self._refusals: list[Refusal | None] = [None] * len(self._paths)
         self._logged_state = [DiskState.DISK_ROOMY] * len(self._paths)
 
     def urgent(self) -> bool:
@@ -193,23 +191,29 @@ class DiskSpace:
         reserve = self._reserves[number]
         kept = reserve.present(size)
         before = self._shm.disk(number)[0]
+        without_reserve, now = free if kept else free - size, self._clock()
+        refusal = self._refusals[number]
         if refused:
-            self._hold_until[number] = self._clock() + HOLD_MS / 1000
-        state = judge(before, free if kept else free - size, soft, hard)
-        if self._clock() < self._hold_until[number] or (space.f_files and space.f_favail < FEWEST_FILES):
+            refusal = Refusal.after(refusal, now, without_reserve)
+        elif refusal is not None and (refusal.forgotten(now) or refusal.over(without_reserve, hard)):
+            refusal = None
+        self._refusals[number] = refusal
+        state = judge(before, without_reserve, soft, hard)
+        if (refusal is not None and refusal.holds(now)) or (space.f_files and space.f_favail < FEWEST_FILES):
             state = DiskState.DISK_FULL
         if state == DiskState.DISK_FULL:
             reserve.release()
         elif not kept and not reserve.make(size):
             state = DiskState.DISK_FULL
         self._shm.set_disk(number, state, free, total)
-        if state != self._logged_state[number]:
-            self._worse |= state > self._logged_state[number]
-            self._logged_state[number] = state
-            self._log_state(number, state, free, total, soft, hard + size)
+        logged = state if refusal is None else DiskState.DISK_FULL  # it is not over while producers may find none again
+        if logged != self._logged_state[number]:
+            self._worse |= logged > self._logged_state[number]
+            self._logged_state[number] = logged
+            self._log_state(number, logged, free, total, soft)
         return state
 
-    def _log_state(self, number: int, state: DiskState, free: int, total: int, soft: int, hard: int) -> None:
+    def _log_state(self, number: int, state: DiskState, free: int, total: int, soft: int) -> None:
         path, room = self._paths[number], f"{free:,} of {total:,} bytes are free"
         if state == DiskState.DISK_FULL:
             log.error(
@@ -217,7 +221,7 @@ class DiskSpace:
                 "offset commits continue",
                 path,
                 room,
-                f"{int(hard * LEAVE_FULL):,}",
+                f"{self._marks.leaves_full(total):,}",
             )
         elif state == DiskState.DISK_LOW:
             log.warning(

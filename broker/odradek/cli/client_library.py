@@ -1,5 +1,6 @@
 """Imports and configures confluent-kafka for `produce`, `consume` and `demo`, and formats its errors as one line."""
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from odradek.clients.errors import INSTALL_LIBRARY
 
 LONGEST_POLL_S = 0.1
 """Seconds. A signal does not interrupt a poll of librdkafka, so this is the longest delay of Ctrl-C."""
+_QUIET = logging.Logger("librdkafka", logging.CRITICAL + 1)
 
 
 def library() -> Any:
@@ -28,6 +30,8 @@ def client_config(servers: str, extra: Mapping[str, str]) -> dict[str, Any]:
     :param extra: librdkafka's settings; they override the others. Raises ClientError.
     """
     settings = {"bootstrap.servers": servers, "client.id": "odradek", "log_level": 0}
+    if not extra.keys() & {"debug", "log_level"}:
+        settings["logger"] = _QUIET  # what is left is a fatal error, which the command reports itself
     return settings | command_security().librdkafka() | dict(extra)
 
 

@@ -24,8 +24,9 @@ def describe(cluster: "Cluster", as_json: bool) -> None:
     """Show the cluster's id, its controller and the levels of its features, and the address, rack, version and partitions of
     each broker.
 
-    The version is derived from the broker's ApiVersions response: the release for Kafka with KRaft, "Odradek" for Odradek,
-    "-" for others. --json also prints the APIs of each broker, and the features with the levels that it supports.
+    A broker that is not registered, but has replicas, has a row, too. The version is derived from the broker's ApiVersions
+    response: the release for Kafka with KRaft, "Odradek" for Odradek, "-" for others. --json also prints the APIs of each
+    broker, and the features with the levels that it supports.
     """
     from odradek.cli.failure import warn
     from odradek.cli.output import count, echo_json, print_table
@@ -54,7 +55,7 @@ def describe(cluster: "Cluster", as_json: bool) -> None:
             broker.node_id,
             _address(broker),
             broker.rack,
-            broker.software or ("fenced" if broker.fenced else None),
+            broker.software or ("not registered" if broker.address is None else "fenced" if broker.fenced else None),
             broker.leads,
             broker.replicas,
         ]
@@ -162,6 +163,8 @@ def wait(servers: str, in_sync: bool, count: int | None, ids: tuple[int, ...], t
 
 
 def _address(broker: "BrokerInfo") -> str:
+    if broker.address is None:
+        return "-"
     host, port = broker.address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -181,8 +184,9 @@ def _as_dict(info: "ClusterInfo") -> dict[str, Any]:
         "brokers": [
             {
                 "id": broker.node_id,
-                "host": broker.address.host,
-                "port": broker.address.port,
+                "registered": broker.address is not None,
+                "host": None if broker.address is None else broker.address.host,
+                "port": None if broker.address is None else broker.address.port,
                 "rack": broker.rack,
                 "fenced": broker.fenced,
                 "version": broker.software,

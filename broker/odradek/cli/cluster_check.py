@@ -14,6 +14,7 @@ from odradek.metadata.store import StoreError
 from odradek.metadata.tree import NoTree, read_tree
 from odradek.metadata.zookeeper import ZookeeperStore, zookeeper_options
 from odradek.metadata.zookeeper_connection import ZookeeperOptions
+from odradek.spelling import did_you_mean
 
 CONNECT = "zookeeper.connect"
 
@@ -69,7 +70,8 @@ def _look(cluster: Cluster, store: ZookeeperStore, root: str, topics: Collection
     tree = read_tree(store, root)
     unknown = sorted(set(topics or ()) - tree.topics.keys())
     if unknown:
-        fail(f"topic '{unknown[0]}' does not exist in ZooKeeper; `odradek topic list` shows all topics")
+        hint = did_you_mean(unknown[0], tree.topics) or "`odradek topic list` shows all topics"
+        fail(f"topic '{unknown[0]}' does not exist in ZooKeeper; {hint}")
     cluster.view(fresh=True)
     return look(cluster, tree, topics, roles)
 

@@ -25,7 +25,7 @@ from odradek.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from odradek.cli.reading import Ends, Place, Start
+    from odradek.cli.reading import Ends, Place, Selection, Start
     from odradek.clients.cluster import Cluster, Partition
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -35,8 +35,7 @@ READ_COMMITTED, READ_UNCOMMITTED = ISOLATION = ("read_committed", "read_uncommit
 class ConsumeOptions(NamedTuple):
     """The options about the records to read."""
 
-    topics: tuple[str, ...]
-    chosen: tuple[int, ...]
+    selection: "Selection"
     start: "Start"
     start_is_given: bool
     group_id: str | None
@@ -48,6 +47,19 @@ class ConsumeOptions(NamedTuple):
 
 
 READ_OPTIONS = (
+    click.option(
+        "-r",
+        "--regex",
+        is_flag=True,
+        help="Read each TOPIC and each --exclude as a regular expression that matches whole names: -r 'orders\\.(eu|us)'.",
+    ),
+    click.option(
+        "--exclude",
+        "excluded",
+        metavar="PATTERN",
+        multiple=True,
+        help="Do not read topics that match this pattern, such as 'orders-tmp-*'; repeatable.",
+    ),
     click.option(
         "--from",
         "start",
@@ -102,6 +114,8 @@ def read_options(function: Command) -> Command:
     @wraps(function)
     def run(
         topics: tuple[str, ...],
+        regex: bool,
+        excluded: tuple[str, ...],
         start: str | None,
         until: str | None,
         group_id: str | None,
@@ -119,8 +133,7 @@ def read_options(function: Command) -> Command:
             )
         where, until_ms = _period(start, until)
         options = ConsumeOptions(
-            topics,
-            chosen,
+            _selection(topics, regex, excluded, chosen),
             where,
             start is not None,
             group_id,
@@ -136,6 +149,15 @@ def read_options(function: Command) -> Command:
     for option in reversed(READ_OPTIONS):
         command = option(command)
     return command
+
+
+def _selection(topics: tuple[str, ...], regex: bool, excluded: tuple[str, ...], chosen: tuple[int, ...]) -> "Selection":
+    """The topics to read. Raises UsageError for an invalid regular expression."""
+    from odradek.cli.reading import Selection
+
+    for word in (*topics, *excluded) if regex else ():
+        _compiled("--regex", word)
+    return Selection(topics, regex, excluded, chosen)
 
 
 def _period(start: str | None, until: str | None) -> "tuple[Start, int | None]":
@@ -164,11 +186,10 @@ def _period(start: str | None, until: str | None) -> "tuple[Start, int | None]":
     "-f",
     "--format",
     "form",
-    default="value",
-    show_default=True,
     metavar="FORMAT",
-    help="Output format: value, key-value or json (one line per record), raw (values without line ends), or a template"
-    " such as '{topic}-{partition}@{offset} {time} {key} {value} {headers}\\n'.",
+    help="Output format: value, key-value, topic-value or json (one line per record), raw (values without line ends), or a"
+    " template such as '{topic}-{partition}@{offset} {time} {key} {value} {headers}\\n'. Default: value; topic-value if several"
+    " topics can match.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Write each record as one line of JSON (short for --format json)."
@@ -182,31 +203,34 @@ def _period(start: str | None, until: str | None) -> "tuple[Start, int | None]":
     help="Read with librdkafka, with this setting; repeatable (needs confluent-kafka; slower).",
 )
 def consume(
-    servers: str, timeout: float, options: ConsumeOptions, form: str, as_json: bool, extra: dict[str, str]
+    servers: str, timeout: float, options: ConsumeOptions, form: str | None, as_json: bool, extra: dict[str, str]
 ) -> None:
-    """Read records from TOPICs. A TOPIC may be a pattern such as 'orders-*'.
+    """Read records from TOPICs. A TOPIC may be a pattern such as 'orders-*', or with --regex a regular expression. Neither of
+    them matches internal topics.
 
-    Without --exit, --until and --max, the command reads until Ctrl-C. With --exit or --until, it fails if no records arrive
-    for --timeout seconds.
+    Without --exit, --until and --max, the command reads until Ctrl-C, or until the reader of its output ends; at most 5 s after
+    they were created, it also reads new partitions, and new topics that match, from the beginning. With --exit or --until, it
+    fails if no records arrive for --timeout seconds.
     """
     from odradek.cli.record_format import printer
 
     with_library = options.group_id is not None or bool(extra)
     read = _read_with_library if with_library else _read_directly
-    read(servers, timeout, options, printer("json" if as_json else form), extra)
+    default = "topic-value" if options.selection.may_be_several else "value"
+    read(servers, timeout, options, printer("json" if as_json else form or default), extra)
 
 
 def _read_directly(servers: str, timeout: float, options: ConsumeOptions, printer: Any, _: Any) -> None:
     from odradek.cli.direct_reading import DirectConsumer, output_to, record_reader
     from odradek.cli.output import count
-    from odradek.cli.reading import assignment, matching
+    from odradek.cli.reading import NewPartitions, assignment, matching
     from odradek.clients.errors import ClientError
     from odradek.clients.fetching import Fetcher
 
     try:
         with connection_to(servers, timeout) as cluster, Interruption() as interruption:
             with interruption.at_once():
-                partitions = matching(cluster, options.topics, options.chosen)
+                partitions = matching(cluster, options.selection)
                 ends = _ends(cluster, partitions, options)
                 positions = assignment(cluster, partitions, options.start)
             write = output_to(sys.stdout.fileno(), interruption)
@@ -214,7 +238,8 @@ def _read_directly(servers: str, timeout: float, options: ConsumeOptions, printe
                 printer, write, options.pattern, options.limit, options.until_ms, options.committed_only
             )
             fetcher = Fetcher(cluster, positions, options.committed_only, warn)
-            consumer = DirectConsumer(fetcher, reader, positions, ends)
+            created = NewPartitions(cluster, options.selection, partitions)
+            consumer = DirectConsumer(fetcher, reader, positions, ends, created.look if ends is None else dict)
             with interrupt_note(lambda: f"{count(consumer.records, 'record')} read"):
                 consumer.run(interruption, timeout)
                 interruption.check()
@@ -229,6 +254,8 @@ def _read_with_library(
     from odradek.cli.direct_reading import output_to
     from odradek.cli.group_reading import GroupConsumer
     from odradek.cli.output import count
+    from odradek.cli.reading import NewPartitions
+    from odradek.clients.errors import ClientError
 
     confluent = library()
     partitions, assigned, ends = _start(servers, timeout, options)
@@ -237,31 +264,55 @@ def _read_with_library(
         "isolation.level": READ_COMMITTED if options.committed_only else READ_UNCOMMITTED,
         "fetch.wait.max.ms": 100,
         "enable.partition.eof": True,
-        "group.id": options.group_id or "odradek",
+        "group.id": options.group_id or extra.get("group.id", "odradek"),
         "auto.offset.reset": "earliest" if options.group_id is not None else "error",
     }
     try:
         consumer = without_interruption(lambda: confluent.Consumer(settings))
     except (confluent.KafkaException, ValueError, TypeError) as error:
         fail(f"librdkafka rejected the settings: {error}")
-    if options.group_id is None:
-        consumer.assign([confluent.TopicPartition(name, number, offset) for (name, number), offset in assigned.items()])
-    else:
-        consumer.subscribe(sorted({part.topic for part in partitions}))
     in_group = options.group_id is not None
+    subscribed = {part.topic for part in partitions}
+
+    def read(places: "dict[Place, int]") -> None:
+        """Read these partitions, too; in a group, their topics."""
+        if not in_group:
+            consumer.incremental_assign([confluent.TopicPartition(*place, offset) for place, offset in places.items()])
+        elif new := {name for name, _ in places} - subscribed:
+            subscribed.update(new)
+            consumer.subscribe(sorted(subscribed))
+
+    if in_group:
+        consumer.subscribe(sorted(subscribed))
+    else:
+        read(assigned)
     group_consumer = GroupConsumer(
         confluent, consumer, printer, options.pattern, options.limit, options.until_ms, ends, commits=in_group
     )
-    with (
-        interrupt_note(lambda: f"{count(group_consumer.records, 'record')} read{' and committed' if in_group else ''}"),
-        Interruption() as interruption,
-    ):
-        try:
-            group_consumer.run(output_to(sys.stdout.fileno(), interruption), interruption, timeout)
-        finally:
-            group_consumer.finish()
-        if group_consumer.failure is None:
-            interruption.check()
+    try:
+        with (
+            interrupt_note(
+                lambda: f"{count(group_consumer.records, 'record')} read{' and committed' if in_group else ''}"
+            ),
+            connection_to(servers, timeout) as cluster,
+            Interruption() as interruption,
+        ):
+            created = NewPartitions(cluster, options.selection, partitions)
+
+            def follow() -> None:
+                with interruption.at_once():
+                    new = created.look() if ends is None else {}
+                if new:
+                    read(new)
+
+            try:
+                group_consumer.run(output_to(sys.stdout.fileno(), interruption), interruption, timeout, follow)
+            finally:
+                group_consumer.finish()
+            if group_consumer.failure is None:
+                interruption.check()
+    except ClientError as error:
+        fail_on_cluster(error, servers)
     if group_consumer.failure is not None:
         fail(group_consumer.failure)
 
@@ -278,7 +329,7 @@ def _start(
 
     try:
         with connection_to(servers, timeout) as cluster:
-            partitions = matching(cluster, options.topics, options.chosen)
+            partitions = matching(cluster, options.selection)
             ends = _ends(cluster, partitions, options)
             assigned: dict[Place, int] = {}
             if options.group_id is None or options.start_is_given:
@@ -311,14 +362,17 @@ def _ends(cluster: "Cluster", partitions: "list[Partition]", options: ConsumeOpt
 
 
 def _pattern(text: str | None) -> Any:
-    if text is None:
-        return None
+    return None if text is None else _compiled("--grep", text)
+
+
+def _compiled(option: str, text: str) -> Any:
+    """The regular expression for bytes. Raises UsageError."""
     import re
 
     try:
         return re.compile(text.encode())
     except re.error as error:
-        raise click.UsageError(f"--grep '{text}' is not a valid regular expression: {error}") from None
+        raise click.UsageError(f"{option} '{text}' is not a valid regular expression: {error}") from None
 
 
 def _move_group(cluster: Any, group_id: str, offsets: dict[tuple[str, int], int]) -> None:

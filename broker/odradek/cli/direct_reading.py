@@ -13,9 +13,11 @@ from odradek._ext.records.fetched_records import CorruptRecordsError, RecordRead
 from odradek._ext.records.record_printing import RecordPrinter
 from odradek.cli.failure import fail
 from odradek.cli.interrupt import Interruption
+from odradek.cli.output_pipe import check_output, output_pipes
 from odradek.cli.reading import Ends, Place
 from odradek.clients.errors import ClientError
 from odradek.clients.fetching import FetchedRecords, Fetcher
+from odradek.clients.wire import Readable
 from odradek.printable import several_lines
 from odradek.storage import compression, old_messages
 
@@ -94,13 +96,22 @@ class DirectConsumer:
 
     :param positions: the start offset of each partition.
     :param ends: the ends to read to; None: read until the limit or a signal.
+    :param new: called often; returns the start offsets of partitions to read from now on. Raises ClientError.
     """
 
-    def __init__(self, fetcher: Fetcher, reader: RecordReader, positions: dict[Place, int], ends: Ends | None) -> None:
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        reader: RecordReader,
+        positions: dict[Place, int],
+        ends: Ends | None,
+        new: Callable[[], dict[Place, int]] = dict,
+    ) -> None:
         self._fetcher = fetcher
         self._reader = reader
         self._positions = dict(positions)
         self._ends = ends
+        self._new = new
         for place, position in positions.items():
             self._reached(place, position)
 
@@ -110,14 +121,16 @@ class DirectConsumer:
         return int(self._reader.records)
 
     def run(self, interruption: Interruption, timeout_s: float) -> None:
-        """Read until the ends, the limit, or a signal. Raises ClientError.
+        """Read until the ends, the limit, or a signal. Raises ClientError; BrokenPipeError if nobody reads the output.
 
         :param timeout_s: with `ends`, the longest time without records before the ends are reached, in seconds.
         """
         heard = time.monotonic()
+        wake: list[Readable] = [interruption, *output_pipes()]
         while not self._over() and not interruption.signalled:
+            self._add_new(interruption)
             try:
-                responses = self._fetcher.poll(POLL_S, [interruption])
+                responses = self._fetcher.poll(POLL_S, wake)
                 while (fetched := _next(responses, interruption)) is not None:
                     heard = time.monotonic()
                     position = self._read(fetched.place, fetched.records, fetched.aborted)
@@ -128,8 +141,16 @@ class DirectConsumer:
                 raise ClientError(str(error)) from None
             finally:
                 self._reader.flush()
+            check_output()
             if self._ends is not None and not self._over() and time.monotonic() - heard > timeout_s:
                 raise ClientError(f"no records arrived for {timeout_s:g} s before the end of the topics was reached")
+
+    def _add_new(self, interruption: Interruption) -> None:
+        with interruption.at_once():
+            new = self._new()
+        if new:
+            self._positions |= new
+            self._fetcher.add(new)
 
     def _over(self) -> bool:
         return bool(self._reader.full) or not self._positions or (self._ends is not None and self._ends.done)

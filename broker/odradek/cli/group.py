@@ -38,29 +38,89 @@ def group() -> None:
     ("Classic", "Consumer", "Tree"),
     "groups of this protocol; repeatable. Tree: groups with offsets in the metadata tree, where clients of Kafka 0.8 commit.",
 )
-def list_(cluster: "Cluster", as_json: bool, states: tuple[str, ...], types: tuple[str, ...]) -> None:
-    """List groups with their states. A group that also has offsets in the metadata tree has a second line of type Tree."""
-    from odradek.cli.output import echo_json, print_table
-    from odradek.clients import tree_offsets
+@click.option("--no-lag", is_flag=True, help="Do not read members and offsets, of which there may be many.")
+@click.option(
+    "--sort",
+    type=click.Choice(("group", "lag")),
+    default="group",
+    show_default=True,
+    help="Order of the groups: by id, or by lag, the largest first.",
+)
+@click.option(
+    "--watch",
+    "every",
+    metavar="SECONDS",
+    type=click.FloatRange(0.1),
+    help="Repeat at this interval until Ctrl-C.",
+)
+def list_(
+    cluster: "Cluster",
+    as_json: bool,
+    states: tuple[str, ...],
+    types: tuple[str, ...],
+    no_lag: bool,
+    sort: str,
+    every: float | None,
+) -> None:
+    """List groups with their states, members and lag: the records that they have not read.
+
+    The lag is "-" for a group that has committed no offset, and for one of a mirror, whose offsets are positions in another
+    cluster. A group that also has offsets in the metadata tree has a second line of type Tree.
+    """
+    import sys
+
+    from odradek.cli.output import GroupedNumber, echo_json, print_table
+    from odradek.cli.output_pipe import pause
+
+    titles = ["group", "state", "type", "protocol", "members", "lag", "coordinator"]
+    while True:
+        rows = _listed(cluster, states, types, not no_lag)
+        if sort == "lag":
+            rows.sort(key=lambda row: -1 if row["lag"] is None else row["lag"], reverse=True)
+        if every is not None and not as_json and sys.stdout.isatty():
+            click.clear()
+        if as_json:
+            echo_json(rows)
+        else:
+            counts = [row | {"lag": None if row["lag"] is None else GroupedNumber(row["lag"])} for row in rows]
+            cells = [[row[title] for title in titles] for row in counts]
+            print_table(titles, cells, "" if rows else _none_listed(cluster, states, types))
+        if every is None:
+            return
+        sys.stdout.flush()
+        pause(every)
+
+
+def _listed(
+    cluster: "Cluster", states: tuple[str, ...], types: tuple[str, ...], with_lag: bool
+) -> list[dict[str, Any]]:
+    """A row for each group, sorted by id; without `with_lag`, members and lag are None. Raises ClientError."""
+    from odradek.clients import group_lags, tree_offsets
     from odradek.clients.groups import list_groups
+    from odradek.mirror.keys import GROUP_PREFIX
 
     coordinated_types = [name for name in types if name != "Tree"]
     groups = list_groups(cluster, states, coordinated_types) if coordinated_types or not types else []
+    in_tree = tree_offsets.groups(cluster) if not states and (not types or "Tree" in types) else []
+    members: dict[str, int] = {}
+    lags: dict[str, int | None] = {}
+    tree_lags: dict[str, int | None] = {}
+    if with_lag:
+        members = group_lags.members(cluster, groups)
+        own = [group for group in groups if not group.group_id.startswith(GROUP_PREFIX)]
+        lags = group_lags.lags(cluster, group_lags.committed(cluster, own))
+        tree_lags = group_lags.lags(cluster, tree_offsets.of_groups(cluster, in_tree))
     rows: list[dict[str, Any]] = [
         {"group": group.group_id, "state": group.state, "type": group.type, "protocol": group.protocol_type,
-         "coordinator": group.coordinator}
+         "members": members.get(group.group_id), "lag": lags.get(group.group_id), "coordinator": group.coordinator}
         for group in groups
     ]  # fmt: skip
-    if not states and (not types or "Tree" in types):
-        empty = {"state": None, "type": "Tree", "protocol": None, "coordinator": None}
-        rows += [{"group": name, **empty} for name in tree_offsets.groups(cluster)]
-        rows.sort(key=lambda row: str(row["group"]))
-    if as_json:
-        echo_json(rows)
-        return
-    titles = ["group", "state", "type", "protocol", "coordinator"]
-    cells = [[row[title] for title in titles] for row in rows]
-    print_table(titles, cells, "" if rows else _none_listed(cluster, states, types))
+    rows += [
+        {"group": name, "state": None, "type": "Tree", "protocol": None, "members": None, "lag": tree_lags.get(name),
+         "coordinator": None}
+        for name in in_tree
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: str(row["group"]))
 
 
 def _none_listed(cluster: "Cluster", states: tuple[str, ...], types: tuple[str, ...]) -> str:

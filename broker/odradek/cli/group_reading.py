@@ -10,6 +10,7 @@ from typing import Any
 from odradek._ext.records.record_printing import RecordPrinter
 from odradek.cli.client_library import error_text
 from odradek.cli.interrupt import Interruption
+from odradek.cli.output_pipe import check_output
 from odradek.cli.reading import Ends, Place
 
 AT_ONCE = 1000
@@ -54,13 +55,24 @@ class GroupConsumer:
         self.records = 0
         self.failure: str | None = None
 
-    def run(self, write: Callable[[bytes], None], interruption: Interruption, timeout_s: float) -> None:
+    def run(
+        self,
+        write: Callable[[bytes], None],
+        interruption: Interruption,
+        timeout_s: float,
+        follow: Callable[[], None],
+    ) -> None:
         """Read until the ends, the limit, a failure (`failure`), or a signal.
 
+        Raises ClientError; BrokenPipeError if nobody reads the output.
+
         :param timeout_s: with `ends`, the longest time without records before the ends are reached, in seconds.
+        :param follow: called often; lets the consumer read topics and partitions that were created meanwhile.
         """
         heard = time.monotonic()
         while not self._over() and not interruption.signalled:
+            check_output()
+            follow()
             messages = self._consumer.consume(AT_ONCE if self._limit is None else min(AT_ONCE, self._limit), POLL_S)
             if messages:
                 heard = time.monotonic()
@@ -116,6 +128,8 @@ class GroupConsumer:
         if error.code() == self._confluent.KafkaError._PARTITION_EOF:
             if self._ends is not None:
                 self._ends.reached({place: message.offset()})
+        elif not self._commits and error.code() == self._confluent.KafkaError.GROUP_AUTHORIZATION_FAILED:
+            pass  # librdkafka looks for the coordinator of its group.id also if partitions are assigned without a group
         elif error.code() != self._confluent.KafkaError._ALL_BROKERS_DOWN and not error.retriable():
             self.failure = error_text(error)
 

@@ -5,7 +5,7 @@ Runs in the process of the command.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odradek.cli.echo import echo
@@ -14,6 +14,7 @@ from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import RefusedError
 from odradek.clients.groups import CommittedOffset, GroupDescription, Member, PendingOffset, Place
+from odradek.mirror.keys import GROUP_PREFIX
 from odradek.protocol.errors import ErrorCode
 
 OFFSET_TITLES = ["topic", "partition", "committed", "end", "lag", "client", "host", "note"]
@@ -36,16 +37,23 @@ class View(NamedTuple):
 
 def read_view(cluster: Cluster, group_id: str, with_offsets: bool) -> View:
     """Read a group from its coordinator and the metadata tree. Raises RefusedError if the group is in neither, ClientError."""
-    in_tree = tree_offsets.of_groups(cluster, [group_id]).get(group_id, {})
-    described = described_or_none(cluster, group_id, bool(in_tree))
+
+    def in_tree() -> dict[Place, CommittedOffset]:
+        offsets = tree_offsets.of_groups(cluster, [group_id]).get(group_id, {})
+        return {place: CommittedOffset(offset) for place, offset in offsets.items()}
+
+    described = described_or_none(cluster, group_id, bool(in_tree()))
     if not with_offsets:
         return View(group_id, described, None, [])
-    tree = _progress(cluster, {place: CommittedOffset(offset) for place, offset in in_tree.items()}, {})
+    tree = _progress(cluster, in_tree, {})
     if described is None:
         return View(group_id, None, None, tree)
     owners = {place: member for member in described.members for place in member.assigned or ()}
-    committed, pending = groups.fetch_offsets(cluster, group_id), groups.pending_offsets(cluster, group_id)
-    return View(group_id, described, _progress(cluster, committed, owners, pending), tree)
+    pending = groups.pending_offsets(cluster, group_id)
+    rows = _progress(cluster, lambda: groups.fetch_offsets(cluster, group_id), owners, pending)
+    if group_id.startswith(GROUP_PREFIX):
+        rows = [row | {"lag": None, "note": "a position in the source of a mirror"} for row in rows]
+    return View(group_id, described, rows, tree)
 
 
 def described_or_none(cluster: Cluster, group_id: str, in_tree: bool) -> GroupDescription | None:
@@ -122,18 +130,23 @@ def _members(described: GroupDescription | None) -> list[dict[str, Any]]:
 
 def _progress(
     cluster: Cluster,
-    committed: Mapping[Place, CommittedOffset],
+    read_committed: Callable[[], Mapping[Place, CommittedOffset]],
     owners: Mapping[Place, Member],
     pending: Mapping[Place, Sequence[PendingOffset]] | None = None,
 ) -> list[dict[str, Any]]:
-    """A row for each partition that has a committed offset, an offset in an open transaction, or an owner."""
+    """A row for each partition that has a committed offset, an offset in an open transaction, or an owner.
+
+    The committed offsets are read again between the starts and the ends of the logs: a group that goes on, while retention
+    deletes what it has read, has lost nothing.
+    """
     pending = pending or {}
-    places = sorted({*committed, *owners, *pending})
+    places = sorted({*read_committed(), *owners, *pending})
     existing = cluster.metadata({name for name, _ in places}).topics
     partitions = [
         part for info in existing.values() for part in info.partitions if (part.topic, part.number) in set(places)
     ]
     starts = topics.list_offsets(cluster, partitions, topics.EARLIEST)
+    committed = read_committed()
     ends = topics.list_offsets(cluster, partitions, topics.LATEST)
     rows = []
     for place in places:

@@ -22,7 +22,13 @@ DEFAULT_REPLICAS = "default.replication.factor"
 def examine_cluster(cluster: Cluster) -> list[Finding]:
     """All findings. Raises ClientError if the cluster does not return its metadata."""
     view = cluster.metadata()
-    findings = [*_brokers(cluster, view), *_certificates(cluster, view), *_partitions(view), *_offsets_topic(view)]
+    findings = [
+        *brokers_that_are_down(view),
+        *_brokers(cluster, view),
+        *_certificates(cluster, view),
+        *_partitions(view),
+        *_offsets_topic(view),
+    ]
     findings += _default_replicas(cluster, view)
     try:
         findings += _settings(cluster, view)
@@ -86,6 +92,22 @@ def _transactions(cluster: Cluster, view: View) -> list[Finding]:
                 "check that all brokers run; `odradek transaction hanging` repeats the check",
             )
         ]
+
+
+def brokers_that_are_down(view: View) -> Iterator[Finding]:
+    """The findings on brokers that have replicas, and are not registered."""
+    replicas: dict[int, list[Partition]] = {}
+    for part in _all_partitions(view):
+        for node_id in set(part.replicas) - view.brokers.keys():
+            replicas.setdefault(node_id, []).append(part)
+    for node_id, parts in sorted(replicas.items()):
+        yield Finding(
+            "error",
+            f"broker {node_id}",
+            f"the broker is down: it is not registered, and has {count(len(parts), 'replica')} ({_names(parts)})",
+            "these partitions have a replica less, and those without another one in sync cannot be read or written",
+            f"start the broker; if it will not come back, `odradek partition move --off {node_id}` moves its replicas",
+        )
 
 
 def _brokers(cluster: Cluster, view: View) -> Iterator[Finding]:

@@ -24,7 +24,11 @@ class GroupOffsets(NamedTuple):
 
 
 def examine_groups(cluster: Cluster, view: View) -> list[Finding]:
-    """All findings. Raises ClientError if the groups cannot be listed."""
+    """All findings. Raises ClientError if the groups cannot be listed.
+
+    Logs and groups go on meanwhile. The starts of logs are read before the committed offsets, and the ends after them: what is
+    below a start, or beyond an end, has been so at one moment.
+    """
     listed = groups.list_groups(cluster)
     findings = []
     rebalancing = [group.group_id for group in listed if group.state in REBALANCING]
@@ -42,6 +46,9 @@ def examine_groups(cluster: Cluster, view: View) -> list[Finding]:
         described = _described(cluster, group.group_id) if group.state == "Stable" else None
         if described is not None:
             findings += judge_members(described)
+    starts = topics.list_offsets(
+        cluster, [part for info in view.topics.values() for part in info.partitions], topics.EARLIEST
+    )
     with_offsets = [
         GroupOffsets(group.group_id, group.state, groups.fetch_offsets(cluster, group.group_id)) for group in listed
     ]
@@ -49,7 +56,6 @@ def examine_groups(cluster: Cluster, view: View) -> list[Finding]:
     partitions = [
         part for info in view.topics.values() for part in info.partitions if (info.name, part.number) in places
     ]
-    starts = topics.list_offsets(cluster, partitions, topics.EARLIEST)
     ends = topics.list_offsets(cluster, partitions, topics.LATEST)
     for group_offsets in with_offsets:
         findings += judge_group(

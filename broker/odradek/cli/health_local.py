@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.cli.finding import Finding
+from odradek.cli.output import size
 from odradek.cli.running_broker import FindError, NotRunningError, address_of, find, status_of
 
 MANY_RESTARTS = 3
@@ -178,8 +179,8 @@ def _log_dir(directory: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             "error",
             f"log directory {path}",
-            f"the disk is full: {directory['free_bytes'] / 1e6:.0f} MB are free",
-            "writes to its partitions are refused until space is free",
+            f"the disk is full: {_free(directory)}",
+            f"producers are refused until {_limit(directory, 'full_until_bytes')} are free",
             "shorten the retention of the largest topics (`odradek topic list --sizes`); while the disk is full, expired "
             "segments are deleted within seconds. Or delete a topic, or enlarge the disk",
         )
@@ -187,10 +188,18 @@ def _log_dir(directory: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"log directory {path}",
-            f"the disk is nearly full: {directory['free_bytes'] / 1e6:.0f} MB are free",
-            "writes are refused when the disk is full",
+            f"the disk is nearly full: {_free(directory)}",
+            f"producers are refused when less than {_limit(directory, 'full_below_bytes')} are free",
             "shorten the retention of the largest topics (`odradek topic list --sizes`), or enlarge the disk",
         )
+
+
+def _limit(directory: Mapping[str, Any], name: str) -> str:
+    return size(directory[name]) if name in directory else "enough bytes"  # a broker that was started before an upgrade
+
+
+def _free(directory: Mapping[str, Any]) -> str:
+    return f"{size(directory['free_bytes'])} of {size(directory['total_bytes'])} are free"
 
 
 def _open_files(report: Mapping[str, Any]) -> Iterator[Finding]:

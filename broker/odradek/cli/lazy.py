@@ -1,7 +1,7 @@
 """A group of commands whose modules are imported on use, so that the command starts fast; it also prints their errors."""
 
-import errno
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -14,6 +14,8 @@ from odradek.cli.failure import fail
 from odradek.spelling import did_you_mean
 
 WRONG_USAGE = 2
+CLOSED_PIPE = 128 + signal.SIGPIPE
+"""The exit code if the reader of the output ended before the command, as a shell shows it for other programs."""
 
 
 class LazyGroup(click.Group):
@@ -67,9 +69,15 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
     def invoke(self, context: click.Context) -> Any:
-        """Like click's, but a signal ends the command here, before click prints an empty line for it."""
+        """Like click's, but a signal ends the command here, before click prints an empty line for it, and so does a reader of
+        the output that has ended."""
         try:
             return super().invoke(context)
+        except BrokenPipeError:
+            if context.parent is not None:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+            sys.exit(CLOSED_PIPE)
         except KeyboardInterrupt as error:
             if context.parent is not None:
                 raise
@@ -100,11 +108,6 @@ class LazyGroup(click.Group):
             _stopped(error.__cause__ or error.__context__)
         except KeyboardInterrupt as error:  # arrived after the command's end
             _stopped(error)
-        except OSError as error:
-            if error.errno != errno.EPIPE:
-                raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
         sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -24,6 +24,7 @@ DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 """librdkafka's default."""
 SHORTEST_TRANSACTION_TIMEOUT_MS = 1000
 """librdkafka refuses shorter ones."""
+NO_REASON = "librdkafka does not say why: without -X, this command shows the broker's last error"
 FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
@@ -39,7 +40,7 @@ def send(
     settings = client_config(servers, extra) | {"compression.type": options.compression, "acks": options.acks}
     settings.setdefault("linger.ms", 5)
     if "transactional.id" in settings:
-        _check_transaction(settings, int(timeout * 1000), servers, timeout)
+        _check_transaction(settings, int(timeout * 1000))
     settings.setdefault("message.timeout.ms", int(timeout * 1000))
     settings.setdefault("queue.buffering.max.messages", 200_000)
     try:
@@ -63,15 +64,11 @@ def _listed(extra: dict[str, str]) -> str:
     return ", ".join(key if "password" in key or "secret" in key else f"{key}={value}" for key, value in extra.items())
 
 
-def _check_transaction(settings: dict[str, Any], wait_ms: int, servers: str, timeout: float) -> None:
+def _check_transaction(settings: dict[str, Any], wait_ms: int) -> None:
     """Check the settings of a transaction, and set the defaults that depend on its timeout. Ends the command if one is wrong.
 
-    :param wait_ms: how long records may remain without an acknowledgement. Raises ClientError.
+    :param wait_ms: how long records may remain without an acknowledgement.
     """
-    from odradek.cli.options import connection_to
-    from odradek.clients import configs, transactions
-    from odradek.clients.errors import RefusedError
-
     if settings["acks"] not in ("all", "-1"):
         fail(f"a transaction needs --acks all, not --acks {settings['acks']}")
     value = settings.setdefault("transaction.timeout.ms", str(DEFAULT_TRANSACTION_TIMEOUT_MS))
@@ -79,16 +76,6 @@ def _check_transaction(settings: dict[str, Any], wait_ms: int, servers: str, tim
         fail(
             f"transaction.timeout.ms={value} is not valid: give a number of milliseconds,"
             f" {SHORTEST_TRANSACTION_TIMEOUT_MS} or more"
-        )
-    key, limit = transactions.MAX_TIMEOUT_KEY, None
-    with connection_to(servers, timeout) as cluster:
-        broker = configs.Resource("broker", str(min(cluster.view().brokers)))
-        with suppress(RefusedError):  # the coordinator checks the timeout, too
-            entry = configs.describe(cluster, broker, [key]).get(key)
-            limit = int(entry.value) if entry is not None and entry.value else None
-    if limit is not None and int(value) > limit:
-        fail(
-            f"transaction.timeout.ms={value} is longer than {key} of the broker, {limit}: add -X transaction.timeout.ms={limit}"
         )
     message = settings.setdefault("message.timeout.ms", str(min(wait_ms, int(value))))
     if message.isdecimal() and int(message) > int(value):
@@ -99,6 +86,13 @@ def _check_transaction(settings: dict[str, Any], wait_ms: int, servers: str, tim
 
 def _transaction_error(error: Any, settings: dict[str, Any]) -> str:
     """A failure of a transaction. A producer whose transaction timed out receives the error of a fenced producer."""
+    if error.name() == "INVALID_TRANSACTION_TIMEOUT":
+        from odradek.clients import transactions
+
+        return (
+            f"transaction.timeout.ms={settings['transaction.timeout.ms']} is longer than {transactions.MAX_TIMEOUT_KEY} of the"
+            f" broker, by default {transactions.DEFAULT_MAX_TIMEOUT_MS}: add -X transaction.timeout.ms=... with a shorter time"
+        )
     if error.name() in FENCED:
         return (
             f"another producer has used transactional.id={settings['transactional.id']}, or the transaction took longer than"
@@ -123,9 +117,12 @@ def _send_all(
         fail(f"record {sender.read + 1} was not sent: {error_text(error.args[0])}; {sender.so_far()}")
     interruption.check()
     if sender.failures:
-        fail(f"sending failed for {count(len(sender.failures), 'record')}: {sender.failures[0]}; {sender.so_far()}")
+        why = sender.failures[0]
+        if "MSG_TIMED_OUT" in why:
+            why += f"; {NO_REASON}"
+        fail(f"sending failed for {count(len(sender.failures), 'record')}: {why}; {sender.so_far()}")
     if len(producer):
-        fail(f"some records were not acknowledged within {sender.timeout:g} s (see --timeout); {sender.so_far()}")
+        fail(f"some records were not acknowledged within {sender.timeout:g} s; {NO_REASON}; {sender.so_far()}")
 
 
 @contextmanager

@@ -6,7 +6,6 @@ of a partition is taken as the newer one, as old consumers with `dual.commit.ena
 by a smaller one, except with --overwrite.
 """
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -64,6 +63,7 @@ def migrate(
     An offset is not replaced by a smaller one, except with --overwrite.
     """
     from odradek.cli.output import count, echo_json, progress
+    from odradek.cli.output_pipe import pause
 
     if overwrite and target == "both":
         raise click.UsageError("--overwrite needs one direction: --to log or --to tree")
@@ -90,7 +90,7 @@ def migrate(
                 if refused:
                     fail(f"{count(len(refused), 'offset')} could not be copied: {refused[0]['outcome']}")
                 return
-            time.sleep(every or 0)
+            pause(every or 0)
 
 
 def _print(rows: list[dict[str, Any]]) -> None:

@@ -10,7 +10,7 @@ from odradek.clients import elections
 from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster, Partition
 from odradek.clients.elections import PREFERRED, UNCLEAN
-from odradek.clients.errors import ClientError
+from odradek.clients.errors import no_topic
 from odradek.clients.move_plan import Place
 
 SETTLE_S = 10.0
@@ -23,7 +23,7 @@ def run(cluster: Cluster, as_json: bool, topics: Collection[str], unclean: bool,
     view = cluster.metadata()
     unknown = sorted(set(topics) - view.topics.keys())
     if unknown:
-        raise ClientError(f"topic '{unknown[0]}' does not exist; `odradek topic list` shows all topics")
+        raise no_topic(unknown[0], view.topics)
     election_type = UNCLEAN if unclean else PREFERRED
     wanted = [
         partition for partition in elections.candidates(view, election_type) if not topics or partition.topic in topics

@@ -19,7 +19,7 @@ from odradek.cli.output import cell, count, echo_json, print_table, progress, si
 from odradek.clients import elections, move_plan, moves, replication_throttles, topics
 from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster, View
-from odradek.clients.errors import ClientError
+from odradek.clients.errors import ClientError, no_topic
 from odradek.clients.move_plan import Assigned, Move, Place, ids_text
 from odradek.clients.replication_throttles import Throttle
 
@@ -104,7 +104,7 @@ def plan(cluster: Cluster, options: Options) -> Work:
     view = cluster.metadata()
     unknown = sorted(options.topics - view.topics.keys())
     if unknown:
-        raise ClientError(f"topic '{unknown[0]}' does not exist; `odradek topic list` shows all topics")
+        raise no_topic(unknown[0], view.topics)
     partitions = moves.assigned(view, in_progress)
     if options.balance:
         work = Work(view, move_plan.plan_balance(view.racks, partitions, options.to, options.topics))

@@ -141,6 +141,7 @@ def record_options(function: Command) -> Command:
 @TOPIC_ARGUMENT
 @click.argument("source", metavar="[FILE]", type=click.File("rb"), default="-")
 @record_options
+@click.option("--create", is_flag=True, help="Create the topic, with the brokers' defaults, if it does not exist.")
 @click.option(
     "-X",
     "extra",
@@ -156,10 +157,12 @@ def produce(
     topic: str,
     source: IO[bytes],
     options: ProduceOptions,
+    create: bool,
     extra: dict[str, str],
 ) -> None:
     """Send records to TOPIC from FILE, by default from standard input.
 
+    A TOPIC that does not exist is an error, also if the brokers' auto.create.topics.enable is true; --create creates it.
     --timeout limits the seconds without an acknowledgement; with -X, the seconds until each record is acknowledged.
     """
     from odradek.cli.output import count, echo_json
@@ -167,7 +170,7 @@ def produce(
 
     try:
         with connection_to(servers, timeout) as cluster:
-            info = _topic(cluster, topic)
+            info = _topic(cluster, topic, create)
             if options.partition is not None and options.partition >= len(info.partitions):
                 fail(f"topic '{topic}' has no partition {options.partition}; it has 0 to {len(info.partitions) - 1}")
             if extra:
@@ -185,49 +188,42 @@ def produce(
         echo(f"sent {count(records, 'record')} to {topic}{committed}", err=True)
 
 
-def _topic(cluster: "Cluster", name: str) -> "TopicInfo":
-    """Return the topic; the broker creates it if auto.create.topics.enable is set, and a warning says so.
+def _topic(cluster: "Cluster", name: str, create: bool) -> "TopicInfo":
+    """Return the topic. Ends the command if the topic has no leader. Raises ClientError, also if the topic does not exist.
 
-    Ends the command if the topic does not exist, or has no leader. Raises ClientError.
+    :param create: create the topic if it does not exist.
     """
-    import time
-
-    from odradek.cli.output import count
-
-    deadline = time.monotonic() + min(cluster.timeout_s, LONGEST_WAIT_FOR_TOPIC_S)
-    is_new = name not in cluster.metadata([name]).topics
-    if is_new and not _creates_topics_automatically(cluster):
-        fail(f"topic '{name}' does not exist; `odradek topic create {name}` creates it")
-    while True:
-        info = cluster.metadata([name], create=True).topics.get(name)
-        if info is not None and any(part.leader >= 0 for part in info.partitions):
-            if is_new:
-                warn(
-                    f"topic '{name}' did not exist; the broker created it with {count(len(info.partitions), 'partition')},"
-                    " because its auto.create.topics.enable is true"
-                )
-            return info
-        if time.monotonic() > deadline:
-            if info is None:
-                fail(
-                    f"topic '{name}' does not exist, and the broker does not create it; see `odradek topic create {name}`"
-                )
-            fail(f"no partition of topic '{name}' has a leader; `odradek doctor` looks for the cause")
-        time.sleep(RETRY_INTERVAL_S)
-
-
-def _creates_topics_automatically(cluster: "Cluster") -> bool:
-    from odradek.clients import configs
+    from odradek.clients.backoff import Backoff
     from odradek.clients.errors import RefusedError
 
-    key = "auto.create.topics.enable"
+    if name not in cluster.metadata([name]).topics:
+        if not create:
+            missing = cluster.no_topic(name)
+            mark = "" if missing.reason.endswith("?") else ";"
+            raise RefusedError(missing.code, f"{missing.reason}{mark} --create creates '{name}'")
+        _create(cluster, name)
+    backoff = Backoff(RETRY_INTERVAL_S, RETRY_INTERVAL_S, min(cluster.timeout_s, LONGEST_WAIT_FOR_TOPIC_S))
+    while True:
+        info = cluster.metadata([name]).topics.get(name)
+        if info is not None and any(part.leader >= 0 for part in info.partitions):
+            return info
+        if not backoff.wait():
+            fail(f"no partition of topic '{name}' has a leader; `odradek doctor` looks for the cause")
+
+
+def _create(cluster: "Cluster", name: str) -> None:
+    """Create the topic with the brokers' defaults. Raises ClientError."""
+    from odradek.clients import topics
+    from odradek.clients.errors import RefusedError
+    from odradek.protocol.errors import ErrorCode
+
     try:
-        entries = configs.describe(cluster, configs.Resource("broker", str(min(cluster.view().brokers))), [key])
+        topics.create(cluster, name)
     except RefusedError as error:
-        if error.denied:  # a client that may create a topic need not be allowed to read the configuration
-            return True
-        raise
-    return key in entries and entries[key].value == "true"
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another client was faster
+            raise RefusedError(error.code, f"topic '{name}' was not created: {error.reason}") from None
+    else:
+        echo(f"created topic {name}", err=True)
 
 
 def _largest_batch(cluster: "Cluster", topic: str, compressed: bool) -> int:
@@ -237,9 +233,10 @@ def _largest_batch(cluster: "Cluster", topic: str, compressed: bool) -> int:
     from odradek.clients.errors import ClientError
 
     key = "max.message.bytes"
-    try:
-        entries = configs.describe(cluster, configs.Resource("topic", topic), [key])
-    except ClientError:  # a client that may write need not be allowed to read the configuration
+    try:  # a client that may write need not be allowed to read the configuration
+        may_read = cluster.may_describe_configs(topic)
+        entries = configs.describe(cluster, configs.Resource("topic", topic), [key]) if may_read else {}
+    except ClientError:
         return BATCH_BYTES
     value = entries[key].value if key in entries else None
     limit = int(value) if value else BATCH_BYTES

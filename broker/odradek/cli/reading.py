@@ -2,17 +2,21 @@
 command."""
 
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from odradek.cli.values import duration_ms, time_ms
 from odradek.clients import topics
 from odradek.clients.cluster import Cluster, Partition
-from odradek.clients.errors import RefusedError
+from odradek.clients.errors import RefusedError, UnreachableError, no_topic
 from odradek.protocol.errors import ErrorCode
 
 Place = tuple[str, int]
+LOOK_EVERY_S = 5.0
+"""How often a command that follows topics looks for new ones, and for new partitions."""
+_PATTERN = re.compile(r"[*?\[]")
 _AGO = re.compile(r"(.+?)\s+ago")
 
 
@@ -51,29 +55,109 @@ def parsed_start(text: str | None, now_ms: int) -> Start:
         ) from None
 
 
-def matching(cluster: Cluster, names: Sequence[str], chosen: Sequence[int]) -> list[Partition]:
-    """The partitions of the topics that match names and patterns. Raises RefusedError if one does not exist, ClientError."""
+class Selection(NamedTuple):
+    """The topics and partitions to read.
+
+    :param words: names of topics, or patterns: as of a shell, or regular expressions that match whole names.
+    :param excluded: patterns of the same kind for topics that are not read. :param chosen: numbers of partitions; empty: all.
+    """
+
+    words: Sequence[str]
+    regex: bool = False
+    excluded: Sequence[str] = ()
+    chosen: Sequence[int] = ()
+
+    @property
+    def may_be_several(self) -> bool:
+        """Whether it can select more than one topic, now or when topics are created."""
+        return len(self.words) > 1 or any(map(self.is_pattern, self.words))
+
+    def is_pattern(self, word: str) -> bool:
+        """Whether a word can select several topics."""
+        return self.regex or _PATTERN.search(word) is not None
+
+    def selects(self, word: str, name: str) -> bool:
+        """Whether a word selects a topic."""
+        return re.fullmatch(word, name) is not None if self.regex else fnmatchcase(name, word)
+
+    def excludes(self, name: str) -> bool:
+        """Whether a topic is excluded."""
+        return any(self.selects(word, name) for word in self.excluded)
+
+
+def matching(cluster: Cluster, selection: Selection) -> list[Partition]:
+    """The selected partitions; those of internal topics only if they are named. Raises RefusedError if a word selects nothing,
+    ClientError."""
     existing = cluster.metadata().topics
     matches: dict[str, None] = {}
-    for word in names:
-        matching = (
-            [word]
-            if word in existing
-            else [name for name in sorted(existing) if fnmatchcase(name, word) and not existing[name].internal]
-        )
-        if not matching:
+    for word in selection.words:
+        found = [
+            name
+            for name in sorted(existing)
+            if name == word or (selection.selects(word, name) and not existing[name].internal)
+        ]
+        if not found and selection.is_pattern(word):
             raise RefusedError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic '{word}' does not exist; `odradek topic list` shows the topics",
+                f"no topic matches '{word}'; `odradek topic list` shows all topics",
             )
-        matches.update(dict.fromkeys(matching))
-    partitions = [part for name in matches for part in existing[name].partitions if not chosen or part.number in chosen]
-    missing = set(chosen) - {part.number for part in partitions}
+        if not found:
+            raise no_topic(word, existing)
+        matches.update(dict.fromkeys(name for name in found if not selection.excludes(name)))
+    if not matches:
+        raise RefusedError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"--exclude leaves no topic of {', '.join(selection.words)} to read"
+        )
+    partitions = [
+        part
+        for name in matches
+        for part in existing[name].partitions
+        if not selection.chosen or part.number in selection.chosen
+    ]
+    missing = set(selection.chosen) - {part.number for part in partitions}
     if missing:
         raise RefusedError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {min(missing)} of {', '.join(matches)} does not exist"
         )
     return partitions
+
+
+class NewPartitions:
+    """Finds the selected partitions that were created after the command's start, of new topics and of known ones.
+
+    :param known: the partitions that are read already. :param clock: monotonic time in seconds.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        selection: Selection,
+        known: Iterable[Partition],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._selection = selection
+        self._known = {(part.topic, part.number) for part in known}
+        self._clock = clock
+        self._due = clock() + LOOK_EVERY_S
+
+    def look(self) -> dict[Place, int]:
+        """The log start offsets of new partitions, if a look is due; each partition is returned once.
+
+        One without a leader, and all while a broker is away, are left to a later look. Raises ClientError.
+        """
+        if self._clock() < self._due:
+            return {}
+        self._due = self._clock() + LOOK_EVERY_S
+        try:
+            found = matching(self._cluster, self._selection)
+            new = [part for part in found if (part.topic, part.number) not in self._known]
+            starts = topics.list_offsets(self._cluster, new, topics.EARLIEST)
+        except (UnreachableError, RefusedError):  # the reader itself reports a broker that is away, and a deleted topic
+            return {}
+        offsets = {place: start.offset for place, start in starts.items() if not start.error}
+        self._known |= offsets.keys()
+        return offsets
 
 
 def assignment(cluster: Cluster, partitions: Sequence[Partition], start: Start) -> dict[Place, int]:

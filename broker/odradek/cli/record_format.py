@@ -12,6 +12,7 @@ Steps = list[bytes | str]
 _BY_NAME: dict[str, Steps] = {
     "value": ["value", b"\n"],
     "key-value": ["key", b"\t", "value", b"\n"],
+    "topic-value": ["topic", b"\t", "value", b"\n"],
     "json": ["json", b"\n"],
     "raw": ["value"],
 }

@@ -18,6 +18,12 @@ _COLUMNS = {
     "last_exit": "last exit",
 }
 
+_SHORT = {
+    "low": ("nearly full", ": producers are refused below {}", "full_below_bytes"),
+    "full": ("full: producers are refused", " until {} are free", "full_until_bytes"),
+}
+"""For each state of a short log directory: its name, the words about a limit, and the limit's key in the status."""
+
 
 def duration(seconds: float) -> str:
     """A duration in its two largest units."""
@@ -105,7 +111,12 @@ def _condition(directory: Mapping[str, Any]) -> str:
         return " (offline)"
     if directory["total_bytes"] < 0:
         return ""
-    words = {"low": "nearly full, ", "full": "full: writes are refused, "}.get(directory["disk"], "")
+    words = ""
+    if directory["disk"] in _SHORT:
+        words, with_limit, limit = _SHORT[directory["disk"]]
+        if limit in directory:  # it is unknown to a broker that was started before an upgrade
+            words += with_limit.format(size(directory[limit]))
+        words += "; "
     return f" ({words}{size(directory['free_bytes'])} of {size(directory['total_bytes'])} free)"
 
 

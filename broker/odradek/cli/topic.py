@@ -336,6 +336,7 @@ def delete(
     """Delete topics with all their records. A TOPIC may be a pattern such as 'test-*'."""
     from odradek.cli.output import count, echo_json
     from odradek.clients import topics as topic_requests
+    from odradek.clients.errors import no_topic
 
     existing = cluster.metadata().topics
     names: list[str] = []
@@ -346,7 +347,7 @@ def delete(
             else [name for name in sorted(existing) if fnmatchcase(name, word) and not existing[name].internal]
         )
         if not matching and not if_exists:
-            fail(f"topic '{word}' does not exist; `odradek topic list` shows the topics")
+            raise no_topic(word, existing)
         names += [name for name in matching if name not in names]
     records = _records(cluster, [existing[name] for name in names])
     if dry_run or not names:

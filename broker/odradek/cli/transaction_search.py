@@ -14,7 +14,7 @@ from odradek.cli.finding import abbreviate
 from odradek.cli.output import count, echo_json, print_table, span, when
 from odradek.clients import marker_waits, transactions
 from odradek.clients.cluster import Cluster, Partition, View
-from odradek.clients.errors import ClientError, RefusedError, UnsupportedError
+from odradek.clients.errors import ClientError, RefusedError, UnsupportedError, no_topic
 from odradek.clients.transactions import HangingTransaction, OpenTransaction, Search
 from odradek.clock import now_ms
 
@@ -62,7 +62,7 @@ def _matching(view: View, patterns: Sequence[str]) -> set[str]:
     for pattern in patterns:
         matching = {name for name in view.topics if fnmatchcase(name, pattern)}
         if not matching:
-            fail(f"topic '{pattern}' does not exist; `odradek topic list` shows all topics")
+            raise no_topic(pattern, view.topics)
         names |= matching
     return names
 

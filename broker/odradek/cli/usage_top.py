@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.cli.echo import echo
 from odradek.cli.output import cell, echo_json, print_table, size
+from odradek.cli.output_pipe import pause
 from odradek.cli.usage_view import name_cell
 from odradek.metrics.usage import entries_of
 from odradek.metrics.usage_totals import VALUES, Counts, Filter, UsageKey, grouped, growth, top
@@ -46,7 +47,7 @@ def samples(source: "Source", interval: float, only: Filter) -> Iterator[Sample]
     before = source.usage(query)
     entries = entries_of(before)
     while True:
-        time.sleep(interval)
+        pause(interval)
         after = source.usage(query)
         now = entries_of(after)
         same = after["boot"] == before["boot"]

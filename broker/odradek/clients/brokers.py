@@ -37,7 +37,7 @@ WITH_FENCED = 2
 
 
 class BrokerInfo(NamedTuple):
-    """A broker. :param software: see `software_of`.
+    """A broker. :param address: None if the broker is not registered, but has replicas. :param software: see `software_of`.
 
     :param apis: the oldest and newest version by API key; None if the broker did not answer; `problem` has the reason.
     :param features: the lowest and highest level by name of the feature; None if the broker did not answer.
@@ -45,7 +45,7 @@ class BrokerInfo(NamedTuple):
     """
 
     node_id: int
-    address: Address
+    address: Address | None
     rack: str | None
     fenced: bool
     software: str | None
@@ -86,14 +86,21 @@ def describe(cluster: Cluster) -> ClusterInfo:
     leads = Counter(part.leader for part in partitions)
     replicas = Counter(node for part in partitions for node in part.replicas)
     fenced = _fenced(cluster)
-    places = {**{node: (address, view.racks.get(node)) for node, address in view.brokers.items()}, **fenced}
+    places: dict[int, tuple[Address | None, str | None]] = dict.fromkeys(replicas, (None, None))
+    places |= {node: (address, view.racks.get(node)) for node, address in view.brokers.items()}
+    places |= fenced
     connections = cluster.of_each(view.brokers, lambda _, connection: connection)
     descriptions = []
     levels = []
     for node_id, (address, rack) in sorted(places.items()):
         connection, problem = None, None
         result = connections.get(node_id)
-        if result is None:
+        if address is None:
+            problem = (
+                f"the broker is not registered, and has {replicas[node_id]} replicas: start it, or move its replicas to others"
+                f" (`odradek partition move --off {node_id}`)"
+            )
+        elif result is None:
             problem = "the broker is fenced: the controllers receive no heartbeats from it"
         elif isinstance(result, ClientError):
             problem = str(result)

@@ -19,6 +19,7 @@ from odradek.clients.errors import (
     UnknownHostError,
     UnreachableError,
     code_of,
+    no_topic,
     only,
 )
 from odradek.clients.security import PLAIN, ClientSecurity
@@ -34,6 +35,10 @@ AT_ONCE = 16
 """The maximum number of brokers that are asked at the same time."""
 WITH_CREATION = 4
 """The first version of Metadata in which the client decides whether missing topics are created (Kafka 0.11)."""
+WITH_OPERATIONS = 8
+"""The first version of Metadata in which the broker says what the client may do with a topic (Kafka 2.3)."""
+DESCRIBE_CONFIGS = 10
+"""The code of Kafka's operation DescribeConfigs."""
 GROUP, TRANSACTION = 0, 1
 """What a coordinator coordinates: a consumer group, or the transactions of a transactional id."""
 CHANGES = frozenset(
@@ -271,16 +276,16 @@ class Cluster:
             self._view = self.metadata(())
         return self._view
 
-    def metadata(self, topics: Iterable[str] | None = None, create: bool = False) -> View:
-        """The cluster with all topics, or with the named topics that exist. Raises ClientError.
-
-        :param create: let the broker create missing topics, if its auto.create.topics.enable allows it; a broker before Kafka
-            0.11 always does so.
-        """
-        named = None if topics is None else [metadata.Request.MetadataRequestTopic(name=name) for name in topics]
+    def metadata(self, topics: Collection[str] | None = None) -> View:
+        """The cluster with all topics, or with the named topics that exist; no topic is created. Raises ClientError."""
         connection = self.any_broker()
-        chooses = connection.version_of(metadata.SCHEMA, oldest=1) >= WITH_CREATION
-        request = metadata.Request(topics=named, allow_auto_topic_creation=create or not chooses)
+        named = topics
+        if topics and connection.version_of(metadata.SCHEMA, oldest=1) < WITH_CREATION:
+            named = None  # this broker would create a topic that is named
+        request = metadata.Request(
+            topics=None if named is None else [metadata.Request.MetadataRequestTopic(name=name) for name in named],
+            allow_auto_topic_creation=named is None,
+        )
         try:
             response = connection.ask(metadata.SCHEMA, request, oldest=1)
         except UnreachableError:
@@ -290,6 +295,8 @@ class Cluster:
         for topic in response.topics:
             if topic.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
                 raise RefusedError(topic.error_code, what=f"topic '{topic.name}'")
+        if topics is not None and named is None:
+            view = view._replace(topics={name: info for name, info in view.topics.items() if name in topics})
         self._view = view
         return view
 
@@ -298,11 +305,28 @@ class Cluster:
         topics = self.metadata(names).topics
         for name in names:
             if name not in topics:
-                raise RefusedError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"topic '{name}' does not exist; `odradek topic list` shows all topics",
-                )
+                raise self.no_topic(name)
         return [topics[name] for name in names]
+
+    def no_topic(self, name: str) -> RefusedError:
+        """The error for a topic that does not exist; it names the topic that may be meant. Raises ClientError."""
+        return no_topic(name, self.metadata().topics)
+
+    def may_describe_configs(self, topic: str) -> bool:
+        """Whether this client may read the configuration of an existing topic; True if the broker is too old to say.
+
+        The broker does not log the response as a denial, as it would log a request that it denies. Raises ClientError.
+        """
+        connection = self.any_broker()
+        if connection.version_of(metadata.SCHEMA, oldest=1) < WITH_OPERATIONS:
+            return True
+        request = metadata.Request(
+            topics=[metadata.Request.MetadataRequestTopic(name=topic)],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=True,
+        )
+        response = connection.ask(metadata.SCHEMA, request, oldest=WITH_OPERATIONS)
+        return any(row.topic_authorized_operations >> DESCRIBE_CONFIGS & 1 for row in response.topics)
 
     # -- requests -------------------------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ def describe(
     response = _broker_for(cluster, resource).ask(api.SCHEMA, request, oldest=oldest)
     result = only(response.results, str(resource))
     if result.error_code:
-        raise _refused(resource, result.error_code, result.error_message)
+        raise _refused(cluster, resource, result.error_code, result.error_message)
     return {config.name: _entry(config) for config in result.configs}
 
 
@@ -110,7 +110,9 @@ def of_topics(cluster: Cluster, topics: Sequence[str], key: str) -> dict[str, En
         request = make(resources=resources, include_synonyms=False, include_documentation=False)
         for result in cluster.any_broker().ask(api.SCHEMA, request, oldest=1).results:
             if result.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                raise _refused(Resource("topic", result.resource_name), result.error_code, result.error_message)
+                raise _refused(
+                    cluster, Resource("topic", result.resource_name), result.error_code, result.error_message
+                )
             for config in result.configs:
                 if config.name == key:
                     entries[result.resource_name] = _entry(config)
@@ -151,7 +153,7 @@ def alter(
     )
     result = only(_broker_for(cluster, resource).ask(api.SCHEMA, request).responses, str(resource))
     if result.error_code:
-        raise _refused(resource, result.error_code, result.error_message)
+        raise _refused(cluster, resource, result.error_code, result.error_message)
 
 
 def _broker_for(cluster: Cluster, resource: Resource) -> Connection:
@@ -161,7 +163,7 @@ def _broker_for(cluster: Cluster, resource: Resource) -> Connection:
     return cluster.any_broker()
 
 
-def _refused(resource: Resource, code: int, message: str | None) -> RefusedError:
+def _refused(cluster: Cluster, resource: Resource, code: int, message: str | None) -> RefusedError:
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return RefusedError(code, f"topic '{resource.name}' does not exist; `odradek topic list` shows all topics")
+        return cluster.no_topic(resource.name)
     return RefusedError(code, message, str(resource))

@@ -1,9 +1,10 @@
 """Errors between a client and a cluster. The text of each error is one line for people."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from odradek.protocol.errors import ErrorCode, known_error
+from odradek.spelling import did_you_mean
 
 Result = TypeVar("Result")
 
@@ -73,6 +74,12 @@ class RefusedError(ClientError):
     def denied(self) -> bool:
         """Whether an access control list, or the lack of one, denies the request."""
         return self.code in _DENIALS
+
+
+def no_topic(name: str, known: Iterable[str]) -> RefusedError:
+    """The error for a topic that does not exist. :param known: names of topics, one of which may be the one that was meant."""
+    hint = did_you_mean(name, known) or "`odradek topic list` shows all topics"
+    return RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{name}' does not exist; {hint}")
 
 
 def code_of(code: int) -> ErrorCode:

@@ -78,6 +78,11 @@ class Fetcher:
         """Continue at `position`."""
         self._positions[place] = position
 
+    def add(self, positions: Mapping[Place, int]) -> None:
+        """Also read these partitions, from these offsets on."""
+        self._positions.update(positions)
+        self._leaders.look_at = 0.0
+
     def drop(self, place: Place) -> None:
         """Stop reading a partition."""
         self._positions.pop(place, None)

@@ -59,7 +59,7 @@ class _Queue:
     """The unacknowledged batches of a partition, in order.
 
     `sent` batches are in flight; `held`: a batch failed, and all are sent again after the batches in flight are answered;
-    `since`: monotonic time of the last progress; `refusal`: the error since then for which a batch is sent again, for the user.
+    `since`: monotonic time of the last progress; `refusal`: why there has been none since then, for the user; "" if unknown.
     """
 
     def __init__(self, number: int) -> None:
@@ -154,9 +154,9 @@ class Sender:
     def _check_progress(self, waiting: list[_Queue], now: float) -> None:
         for queue in waiting:
             if now - queue.since > self._timeout_s:
-                why = f"the leader's last error is {queue.refusal}" if queue.refusal else "use a larger --timeout"
                 raise ClientError(
-                    f"{self._topic}-{queue.number} acknowledged no batch for {self._timeout_s:g} s; {why}"
+                    f"{self._topic}-{queue.number} acknowledged no batch for {self._timeout_s:g} s;"
+                    f" {queue.refusal or 'use a larger --timeout'}"
                 )
 
     def _ready(self, waiting: list[_Queue]) -> Iterator[tuple[int, list[_Queue]]]:
@@ -232,7 +232,7 @@ class Sender:
             queue.held = True
             queue.sent -= 1
             if result is not None and code in RETRIABLE:
-                queue.refusal = f"{code.name}: {result.error_message or code.message}"
+                queue.refusal = f"the leader's last error is {code.name}: {result.error_message or code.message}"
             self._schedule_look_up()
         else:
             place = f"{self._topic}-{queue.number}"
@@ -265,6 +265,7 @@ class Sender:
                     if batch in queue.batches:
                         queue.held = True
                         queue.sent -= 1
+                        queue.refusal = f"the last error is: {error}"
             del self._nodes[connection]
         self._cluster.forget(node_id)
         self._leaders = {number: node for number, node in self._leaders.items() if node != node_id}
@@ -293,6 +294,8 @@ class Sender:
         for queue in self._queues:
             if queue.held and not queue.sent:
                 queue.held = False
+            if queue.batches and queue.number not in self._leaders:
+                queue.refusal = queue.refusal or "the partition has no leader; `odradek doctor` looks for the cause"
             if queue.batches and (queue.held or queue.number not in self._leaders):
                 self._schedule_look_up()
 

@@ -70,9 +70,11 @@ def read(flow: FlowSettings, edges: Sequence[Edge], source: Cluster, target: Clu
     """The state of a flow. Raises FlowError, ClientError."""
     plan = Following(flow, edges, source, target).plan()
     state, protocol, workers = read_workers(target, flow.group_id)
-    committed = _positions(target, flow.positions_group)
     parts = [partition for topic in plan.topics for partition in topic.source.partitions]
-    firsts = topics.list_offsets(source, parts, topics.EARLIEST)
+    firsts = topics.list_offsets(
+        source, parts, topics.EARLIEST
+    )  # before the positions: what is below them was deleted unread
+    committed = _positions(target, flow.positions_group)
     ends = topics.list_offsets(source, parts, topics.LATEST)
     lanes = lanes_in(protocol)
     rows = []

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from odradek import __version__
 from odradek._ext.shm.layout import DiskState, ProcessState
 from odradek._ext.shm.shared_memory import ProcessInfo
+from odradek.cleaner.disk_marks import Marks
 from odradek.config.pid_file import STATUS_SOCKET
 from odradek.net.listeners import listen_unix
 from odradek.processes.authorization import authorizer_of, has_authorizer
@@ -75,7 +76,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
     those of a cluster add `cluster`, see `cluster_status.report`."""
     broker, resources = supervisor.broker, supervisor.resources
     shm, directories, acceptor = broker.shm, resources.directories, broker.intake.acceptor
-    now = supervisor.clock()
+    now, marks = supervisor.clock(), Marks.of(resources.config)
     children = [child for child in broker.children.all if child.running or child.row.stage > 0]
     processes = [
         _supervisor_row(supervisor, now),
@@ -100,7 +101,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         "connections_refused": acceptor.refused,
         "kept_bytes": sum(process["kept_bytes"] for process in processes),
         "log_dirs": [
-            _log_dir(str(path), not shm.log_dir_offline(number), shm.disk(number))
+            _log_dir(str(path), not shm.log_dir_offline(number), shm.disk(number), marks)
             for number, path in enumerate(directories.paths)
         ],
         "pss_bytes": sum(process["pss_bytes"] for process in processes),
@@ -214,8 +215,11 @@ def _address(listening: socket.socket | None) -> dict[str, Any] | None:
     return {"host": host, "port": port}
 
 
-def _log_dir(path: str, online: bool, disk: tuple[DiskState, int, int, int]) -> dict[str, Any]:
-    """A log directory with the free space that the cleaner measured last; bytes are -1 before its first measurement."""
+def _log_dir(path: str, online: bool, disk: tuple[DiskState, int, int, int], marks: Marks) -> dict[str, Any]:
+    """A log directory with the free space that the cleaner measured last; bytes are -1 before its first measurement.
+
+    `full_below_bytes`: producers are refused with less free space. `full_until_bytes`: they are accepted again with more.
+    """
     state, free, total, full_times = disk
     return {
         "path": path,
@@ -224,6 +228,8 @@ def _log_dir(path: str, online: bool, disk: tuple[DiskState, int, int, int]) -> 
         "free_bytes": free,
         "total_bytes": total,
         "full_times": full_times,
+        "full_below_bytes": marks.hard(total) if total >= 0 else -1,
+        "full_until_bytes": marks.leaves_full(total) if total >= 0 else -1,
     }
 
 
