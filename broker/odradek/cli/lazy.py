@@ -67,13 +67,18 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
     def invoke(self, context: click.Context) -> Any:
-        """Like click's, but a signal ends the command here, before click prints an empty line for it."""
+        """Like click's, but a signal ends the command here, before click prints an empty line for it; and a file of another user
+        is an error in one line. `start` logs its errors itself."""
         try:
             return super().invoke(context)
         except KeyboardInterrupt as error:
             if context.parent is not None:
                 raise
             _stopped(error)
+        except PermissionError as error:
+            if context.parent is not None or context.invoked_subcommand == "start" or error.filename is None:
+                raise
+            fail(f"{error.filename}: {error.strerror}; run this command as root or as the owner of the file")
 
     def main(
         self,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from odradek.cli.echo import echo
-from odradek.cli.failure import fail
+from odradek.cli.failure import fail, reason_of
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import complete_paths
 from odradek.cli.start_errors import StartCommand, fail_start, log_uncaught
@@ -280,7 +280,7 @@ def log_verify(directories: tuple[str, ...], as_json: bool, processes: int, deep
     except (NotALogDirectoryError, VerifyError) as error:
         fail(error)
     except OSError as error:
-        fail(f"{error.filename}: {error.strerror}")
+        fail(f"{error.filename}: {reason_of(error)}")
     sys.exit(code)
 
 
@@ -330,7 +330,7 @@ def log_dump(
     except BrokenPipeError:
         raise
     except OSError as error:
-        fail(f"{error.filename}: {error.strerror}")
+        fail(f"{error.filename}: {reason_of(error)}")
     sys.exit(code)
 
 

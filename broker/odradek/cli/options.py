@@ -180,7 +180,9 @@ def fail_on_cluster(error: "ClientError", servers: str) -> NoReturn:
     if isinstance(error, NoBootstrapServerError) and not error.refused:
         context = click.get_current_context(silent=True)
         source = None if context is None else context.get_parameter_source("servers")
-        if servers == DEFAULT_SERVERS:
+        if error.unknown:
+            hint = "; check the name and how this machine resolves it (/etc/hosts, DNS), or give an address with -b HOST:PORT"
+        elif servers == DEFAULT_SERVERS:
             hint = f"; start a broker there, or name another one with -b HOST:PORT or {SERVERS}"
         elif source is ParameterSource.ENVIRONMENT:
             hint = f"; {SERVERS} must name a listener of a running broker, or add -b HOST:PORT"

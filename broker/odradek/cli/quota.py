@@ -10,6 +10,7 @@ from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import COMMAND_CONFIG_OPTION, JSON_OPTION, TIMEOUT_OPTION, key_values, on_cluster
+from odradek.cli.principals import refuse_principal
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
@@ -159,6 +160,7 @@ def set_(
     from odradek.clients import quotas
 
     wanted = _needed(entity)
+    refuse_principal(dict(wanted.parts).get("user") or "", "--user")
     quotas.alter(cluster, wanted, values, validate_only=dry_run)
     if as_json:
         echo_json({"entity": dict(wanted.parts), "set": values, "dry_run": dry_run})

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from odradek.cli.failure import fail
+from odradek.cli.failure import fail, reason_of
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import COMMAND_CONFIG_OPTION, JSON_OPTION, SERVERS
+from odradek.cli.principals import PRINCIPAL_PATTERN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,6 +133,7 @@ def filters(function: Command) -> Command:
             f"--{name}",
             f"only_{name}",
             metavar="PATTERN",
+            type=PRINCIPAL_PATTERN if name == "principal" else str,
             multiple=True,
             help=f"Count only {objects} that match; * and ? are wildcards. Repeatable.",
         )(command)
@@ -298,4 +300,4 @@ def read_history(
     try:
         return History(directory, times[0], times[1], only.fits, needle)
     except OSError as error:
-        raise UsageError(f"cannot read the spool {directory}: {error.strerror}") from None
+        raise UsageError(f"cannot read the spool {directory}: {reason_of(error)}") from None
