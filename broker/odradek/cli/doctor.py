@@ -42,7 +42,7 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
     Exit code 1 if there is an error, 0 if there are only warnings.
     """
     from odradek.cli.failure import fail
-    from odradek.cli.finding import Finding
+    from odradek.cli.finding import Finding, merged
     from odradek.cli.health import examine_cluster
     from odradek.cli.health_local import address_for, examine_broker, metrics_of
     from odradek.cli.output import count, echo_json
@@ -87,6 +87,7 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
                 "--command-config has what this listener requires",
             )
         )
+    findings = merged(findings)
     findings.sort(key=lambda finding: ("error", "warning").index(finding.severity))
     errors = sum(finding.severity == "error" for finding in findings)
     if as_json:

@@ -23,6 +23,14 @@ class Finding(NamedTuple):
     remedy: str
 
 
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings in their order; those that differ only in their subject are one: two checks see the same certificate."""
+    subjects: dict[Finding, list[str]] = {}
+    for finding in findings:
+        subjects.setdefault(finding._replace(subject=""), []).append(finding.subject)
+    return [finding._replace(subject=abbreviate(dict.fromkeys(names))) for finding, names in subjects.items()]
+
+
 def abbreviate(names: Iterable[str]) -> str:
     """The first `SHOWN` names, separated by commas, and the number of the others."""
     words = list(names)
