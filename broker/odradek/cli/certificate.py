@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.options import JSON_OPTION
@@ -28,7 +29,7 @@ class Presented(NamedTuple):
     chain: "tuple[x509.Certificate, ...]"
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @click.argument("source", metavar="HOST:PORT|FILE")
 @click.option(
     "--password-file",

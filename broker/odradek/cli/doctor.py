@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.echo import echo
 from odradek.cli.options import (
     BOOTSTRAP_OPTION,
@@ -17,7 +18,7 @@ from odradek.cli.options import (
 )
 
 
-@click.command("doctor")
+@click.command("doctor", cls=HelpfulCommand)
 @BOOTSTRAP_OPTION
 @TIMEOUT_OPTION
 @JSON_OPTION

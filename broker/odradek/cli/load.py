@@ -98,13 +98,7 @@ def spark_options(command: Any) -> Any:
     },
 )
 def load() -> None:
-    """Load topics into Parquet files or Delta tables with Spark, each record once.
-
-    \b
-      odradek load run orders payments --out /srv/loads           # what is new since the last run
-      odradek load run --topics-matching 'shop[.].*' --out /srv/loads --version shop
-      odradek load run orders --out /srv/loads --from 2026-11-01T00:00Z --to 2026-11-08T00:00Z --version week-45
-    """
+    """Load topics into Parquet files or Delta tables with Spark, each record once."""
 
 
 @load.command("run")

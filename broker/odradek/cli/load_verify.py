@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.load import OUT_OPTION, VERSION_OPTION, check_python, output_of, spark_and_reader, spark_options
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.jobs.load.summary import Summary
 
 
-@click.command("verify")
+@click.command("verify", cls=HelpfulCommand)
 @OUT_OPTION
 @VERSION_OPTION
 @click.option("--files-only", is_flag=True, help="Compare only the files with the commits, and connect to no broker.")

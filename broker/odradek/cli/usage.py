@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from odradek.cli.command import GeneralOption
 from odradek.cli.failure import fail, reason_of
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import COMMAND_CONFIG_OPTION, JSON_OPTION, SERVERS
@@ -29,29 +30,44 @@ BROKER_OPTIONS = (
     JSON_OPTION,
     click.option(
         "--timeout",
+        cls=GeneralOption,
         type=click.FloatRange(0.01),
         default=10.0,
         show_default=True,
         help="Seconds to wait for the broker's response.",
     ),
     click.option(
-        "--pid", type=click.IntRange(1), help="Select a broker of this machine by its supervisor's process id."
+        "--pid",
+        cls=GeneralOption,
+        type=click.IntRange(1),
+        help="Select a broker of this machine by its supervisor's process id.",
     ),
-    click.option("--data-dir", metavar="DIR", help="Select a broker of this machine by its first log directory."),
+    click.option(
+        "--data-dir",
+        cls=GeneralOption,
+        metavar="DIR",
+        help="Select a broker of this machine by its first log directory.",
+    ),
     click.option(
         "--set",
         "overrides",
+        cls=GeneralOption,
         metavar="KEY=VALUE",
         multiple=True,
         help="Select a broker of this machine by a configuration key, such as log.dirs; overrides the configuration file.",
     ),
     click.option(
-        "--config", "config_file", metavar="FILE", help="Select a broker of this machine by its configuration file."
+        "--config",
+        "config_file",
+        cls=GeneralOption,
+        metavar="FILE",
+        help="Select a broker of this machine by its configuration file.",
     ),
     click.option(
         "-b",
         "--bootstrap-server",
         "servers",
+        cls=GeneralOption,
         metavar="HOST:PORT",
         envvar=SERVERS,
         show_envvar=True,
@@ -60,6 +76,7 @@ BROKER_OPTIONS = (
     click.option(
         "-m",
         "--metrics",
+        cls=GeneralOption,
         metavar="HOST:PORT",
         envvar="ODRADEK_METRICS",
         show_envvar=True,
