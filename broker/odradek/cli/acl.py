@@ -389,7 +389,7 @@ def explain(
 ) -> None:
     """Say whether a client may do something, which rule decides, and what would change the decision."""
     from odradek.cli.acl_remedies import remedies
-    from odradek.cli.output import echo_json
+    from odradek.cli.output import BAD, GOOD, echo_json
     from odradek.clients import acls, configs
     from odradek.config.super_users import parse_super_users
     from odradek.security.acl import AclFilter, Operation, ResourceType
@@ -425,7 +425,8 @@ def explain(
             }
         )
         return
-    echo(f"{_verdict(result.rule)}: {result.why}")
+    echo(_verdict(result.rule), nl=False, style=GOOD if result.rule.allowed else BAD)
+    echo(f": {result.why}")
     for other, rule in list(result.elsewhere.items())[:SHOWN]:
         why = "no ACL allows it" if rule.acl is None else f"an ACL decides: {shown(rule.acl)}"
         echo(f"but {_verdict(rule)} from {other}: {why}")

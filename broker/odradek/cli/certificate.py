@@ -165,6 +165,9 @@ def _described(one: "x509.Certificate", rules: str) -> dict[str, Any]:
 
 
 def _print(shown: Presented, rows: list[dict[str, Any]]) -> None:
+    from odradek.cli.health_security import EXPIRES_SOON_DAYS
+    from odradek.cli.output import ATTENTION, BAD
+
     if shown.details:
         echo(f"{shown.source} negotiated {shown.details['version']} with {shown.details['cipher_suite']}")
     for number, row in enumerate(rows):
@@ -180,4 +183,5 @@ def _print(shown: Presented, rows: list[dict[str, Any]]) -> None:
             ("SHA-256", row["sha256"]),
             ("principal", row["principal"] or "- (no rule applies)"),
         ):
-            echo(f"  {title:<14} {value}")
+            left = row["days_left"] if title == "valid" else EXPIRES_SOON_DAYS
+            echo(f"  {title:<14} {value}", style=BAD if left < 0 else ATTENTION if left < EXPIRES_SOON_DAYS else "")

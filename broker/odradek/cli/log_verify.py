@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from odradek.cli.interrupt import interrupt_note
-from odradek.cli.output import count, size
+from odradek.cli.output import ATTENTION, BAD, GOOD, count, size
 from odradek.printable import one_line
 from odradek.storage.log_directory import META_PROPERTIES
 from odradek.storage.verify import DirectoryFiles, DirectoryReport, NotALogDirectoryError, list_directory, verify
@@ -132,7 +132,7 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
     """Print the lines of findings. They are not wrapped, so that file names stay whole."""
     lines = lines_of(findings)
     for error, text in lines[:MOST_SHOWN]:
-        console.print("error" if error else "note ", style="red" if error else "yellow", end=" ")
+        console.print("error" if error else "note ", style=BAD if error else ATTENTION, end=" ")
         console.print(one_line(text), markup=False)
     if len(lines) > MOST_SHOWN:
         console.print(f"and {len(lines) - MOST_SHOWN} more findings: --json shows all", markup=False)
@@ -159,6 +159,8 @@ def print_report(report: DirectoryReport, seconds: float) -> None:
         print_findings(console, report.all_findings)
     errors = len(report.errors)
     if errors:
-        console.print(f"{count(errors, 'error')}.")
+        console.print(f"{count(errors, 'error')}.", style=BAD)
+    elif report.logs:
+        console.print("No errors found.", style=GOOD)
     else:
-        console.print("No errors found." if report.logs else "The directory contains no logs: nothing was checked.")
+        console.print("The directory contains no logs: nothing was checked.")

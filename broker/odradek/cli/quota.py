@@ -13,6 +13,7 @@ from odradek.cli.options import COMMAND_CONFIG_OPTION, JSON_OPTION, TIMEOUT_OPTI
 from odradek.cli.principals import refuse_principal
 
 if TYPE_CHECKING:
+    from odradek.cli.output import Amount
     from odradek.clients.cluster import Cluster
     from odradek.clients.quotas import EntityQuotas, QuotaEntity
 
@@ -235,8 +236,10 @@ def throttled(metrics: str, timeout: float, as_json: bool) -> None:
     print_table(titles, rows, "no client is throttled")
 
 
-def _shown(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.3f}".rstrip("0")
+def _shown(value: float) -> "Amount":
+    from odradek.cli.output import Amount
+
+    return Amount(f"{value:,.0f}" if value == int(value) else f"{value:,.3f}".rstrip("0"))
 
 
 def _print(found: "list[EntityQuotas]", as_json: bool, empty: str) -> None:

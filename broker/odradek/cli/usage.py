@@ -162,6 +162,11 @@ SORT_OPTION = click.option(
 )
 
 
+WIDE_OPTION = click.option(
+    "-w", "--wide", is_flag=True, help="Show all columns, also those without a value, and times in full."
+)
+
+
 @click.group(cls=LazyGroup)
 def usage() -> None:
     """Show the bytes, records and requests that a broker served, by client, principal, topic and API."""
@@ -188,9 +193,10 @@ def usage() -> None:
 @click.option("-n", "--limit", type=click.IntRange(1), default=SHOWN, show_default=True, help="Maximum number of rows.")
 @click.option("--once", is_flag=True, help="Print one table and exit (always, if standard output is not a terminal).")
 def top(location: "UsageLocation", timeout: float, as_json: bool, once: bool, **options: Any) -> None:
-    """Show the current rates of use, refreshed every --interval seconds until Ctrl-C.
+    """Show the current rates of use, refreshed every --interval seconds.
 
-    With --json, print one line of JSON for each interval.
+    On a terminal, q quits, s or an arrow key sorts by another column, and b groups by another dimension. With --json, print one
+    line of JSON for each interval.
     """
     from odradek.cli.usage_source import Source
     from odradek.cli.usage_top import run_top
@@ -221,6 +227,7 @@ def top(location: "UsageLocation", timeout: float, as_json: bool, once: bool, **
 @click.option(
     "--spool", metavar="DIR", help="Read the spool in this directory (default: the directory that the broker reports)."
 )
+@WIDE_OPTION
 def show(
     location: "UsageLocation",
     timeout: float,
@@ -264,6 +271,7 @@ def show(
 @click.option(
     "--spool", metavar="DIR", help="Read the spool in this directory (default: the directory that the broker reports)."
 )
+@WIDE_OPTION
 def topic(
     location: "UsageLocation",
     timeout: float,
@@ -272,6 +280,7 @@ def topic(
     interval: float,
     since: str | None,
     spool: str | None,
+    wide: bool,
 ) -> None:
     """Show the clients that write and read a topic, their rates, the lag of readers and groups, and the stored bytes."""
     from odradek.cli.usage_source import Source, spool_directory
@@ -283,7 +292,7 @@ def topic(
     history = None
     if since is not None or spool is not None:
         history = read_history(spool_directory(spool, location, timeout), since, None, Filter(topic=(topic,)), topic)
-    show_topic(source, topic, interval, history, as_json=as_json)
+    show_topic(source, topic, interval, history, as_json=as_json, wide=wide)
     if history is not None:
         print_damages(history)
 
