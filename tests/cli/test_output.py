@@ -8,7 +8,19 @@ import sys
 
 import pytest
 
-from odradek.cli.output import ATTENTION, BAD, GOOD, Amount, colour_of, print_table, size, span
+from odradek.cli.output import (
+    ATTENTION,
+    BAD,
+    GOOD,
+    Amount,
+    ago,
+    colour_of,
+    informative,
+    per_second,
+    print_table,
+    size,
+    span,
+)
 
 SCRIPT = """
 import sys
@@ -98,6 +110,26 @@ def test_a_narrow_terminal_folds_cells_and_cuts_none():
 )  # fmt: skip
 def test_colours_say_what_somebody_must_look_at(title, value, colour):
     assert colour_of(title, value) == colour
+
+
+@pytest.mark.parametrize(
+    ("past_ms", "shown"),
+    [(-5000, "now"), (999, "now"), (1999, "1 s ago"), (59_999, "59 s ago"), (60_000, "1 min ago"), (1_920_500, "32 min ago"),
+     (3_600_000, "1 h ago"), (86_399_999, "23 h ago"), (90_000_000_000, "1041 d ago")],
+)  # fmt: skip
+def test_a_time_is_shown_in_its_largest_unit(past_ms, shown):
+    assert ago(1 << 50, (1 << 50) + past_ms) == shown
+
+
+def test_rates_have_one_precision():
+    assert [per_second(rate) for rate in (0, 0.04, 1916.648, 129.365, 99.94)] == ["0", "0.0", "1,917", "129", "99.9"]
+
+
+def test_columns_without_a_value_are_left_out():
+    columns = [("a", [1, 2]), ("zero", [0, 0]), ("none", [None, None]), ("some", [0, 3]), ("kept", [0, 0])]
+    titles, rows = informative(columns, ("a", "zero", "none", "some"))
+    assert (titles, rows) == (["a", "some", "kept"], [[1, 0, 0], [2, 3, 0]])
+    assert informative([("a", []), ("b", [])], ("b",)) == (["a"], [])
 
 
 def test_amounts_are_aligned_as_numbers(capsys):

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from odradek.cli.output import when
 from odradek.cli.usage_source import Source, UsageError, UsageLocation, check_same_host
 from odradek.cli.usage_topic import show_topic
 from odradek.cli.usage_view import show_sums
@@ -155,6 +156,20 @@ def test_show_prints_a_table(usage):
     assert (
         lines[-1].startswith("Total from 20") and "105 records in" in lines[-1] and "15 requests, 1 error" in lines[-1]
     )
+
+
+@pytest.mark.parametrize("command", [("show",), ("topic", "orders", "--interval", "0.1")])
+def test_tables_fit_a_terminal_and_wide_ones_have_all_columns(usage, command):
+    lines = usage("usage", *command).splitlines()
+    rows = [line for line in lines if line.startswith(("PRINCIPAL", "User:"))]
+    assert max(map(len, rows)) <= 100
+    assert rows[0].endswith("LAST USED") and "SINCE" not in rows[0]
+    assert all(row.endswith((" ago", " now")) for row in rows if row.startswith("User:"))
+    wide = usage("usage", *command, "--wide")
+    head = next(line for line in wide.splitlines() if line.startswith("PRINCIPAL"))
+    for title in ("SINCE", "LAST", "REQUESTS", "ERRORS", "TRANSACTIONS"):
+        assert title in head.split()
+    assert "ago" not in wide and f"{when(AT - 90_000)}" in wide
 
 
 def test_counts_in_tables_have_separators_and_align_right(capsys):

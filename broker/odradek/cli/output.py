@@ -113,14 +113,17 @@ def is_numeric(rows: Sequence[Sequence[Any]], column: int) -> bool:
     )
 
 
-def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> None:
-    """Print a table. :param empty: printed on stderr instead of a table without rows."""
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str, fold: bool = True) -> None:
+    """Print a table. :param empty: printed on stderr instead of a table without rows.
+
+    :param fold: whether to fold columns if the terminal is too narrow; otherwise the terminal breaks the lines.
+    """
     if not rows:
         click.echo(empty, err=True)
         return
     right = [is_numeric(rows, column) for column in range(len(titles))]
     if sys.stdout.isatty():
-        _print_to_terminal(titles, rows, right)
+        _print_to_terminal(titles, rows, right, fold)
         return
     cells = [[title.upper() for title in titles], *([cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -143,7 +146,11 @@ def informative(
     return [title for title, _ in shown], [list(row) for row in zip(*(values for _, values in shown), strict=True)]
 
 
-def _print_to_terminal(titles: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[bool]) -> None:
+_UNLIMITED = 1 << 14
+"""More columns than a table has."""
+
+
+def _print_to_terminal(titles: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[bool], fold: bool) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -153,7 +160,7 @@ def _print_to_terminal(titles: Sequence[str], rows: Sequence[Sequence[Any]], rig
         table.add_column(title.upper(), justify="right" if is_right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell(value), colour_of(title, value)) for title, value in zip(titles, row, strict=True)))
-    Console(highlight=False).print(table)
+    Console(highlight=False, width=None if fold else _UNLIMITED).print(table)
 
 
 def size(value: int | None) -> Amount:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.cli.echo import echo
 from odradek.cli.output import (
+    Amount,
     GroupedNumber,
     ago,
     count,
@@ -155,7 +156,7 @@ def _print(name: str, report: dict[str, Any], wide: bool) -> None:
     ):
         echo(f"\n{title}")
         columns = _columns(rows, title == "Readers", report["at"], wide)
-        print_table(*informative(columns, () if wide else OPTIONAL), empty)
+        print_table(*informative(columns, () if wide else OPTIONAL), empty, fold=not wide)
     echo("\nGroups")
     groups = [[row["group"], row["members"], _grouped(row["lag"]), _behind(row["lag_s"])] for row in report["groups"]]
     print_table(["group", "members", "lag", "behind"], groups, "  no group has committed offsets of the topic")
@@ -182,14 +183,15 @@ def _columns(rows: list[dict[str, Any]], readers: bool, now: int, wide: bool) ->
         ("records/s", of("records_per_s", per_second)),
         *([("requests", of("requests", GroupedNumber))] if wide else []),
         ("errors", of("errors", GroupedNumber)),
-        ("transactions", of("transactions", GroupedNumber)),
+        *([] if readers else [("transactions", of("transactions", GroupedNumber))]),
         *([("lag", of("lag", GroupedNumber)), ("behind", of("lag_s", _behind))] if readers else []),
         *([] if wide else [("last used", of("last", lambda last: ago(last, now)))]),
     ]
 
 
 def _behind(seconds: float | None) -> str | None:
-    return None if seconds is None else span(round(seconds * 1000)) if seconds >= 1 else f"{seconds:.1f} s"
+    """A lag in time; below a second with one decimal."""
+    return None if seconds is None else span(round(seconds * 1000)) if seconds >= 1 else Amount(f"{seconds:.1f} s")
 
 
 def _grouped(number: int | None) -> GroupedNumber | None:

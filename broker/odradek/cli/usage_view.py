@@ -68,7 +68,7 @@ def show_sums(
         ("out", [size(each.get("out")) for each in counts]),
         ("records in", numbers("rin")),
         ("records out", numbers("rout")),
-        ("requests", numbers("req")),
+        *([("requests", numbers("req"))] if wide or sort == "requests" else []),
         ("errors", numbers("err")),
         ("transactions", [GroupedNumber(ends.get(key, 0)) for key, _ in rows]),
         ("throttled", spans("thr")),
@@ -85,7 +85,7 @@ def show_sums(
     titles, cells = informative(
         columns, () if wide else ("records in", "records out", "errors", "transactions", "throttled")
     )
-    print_table(titles, cells, "no usage")
+    print_table(titles, cells, "no usage", fold=not wide)
     if period[0] is not None and period[1] is not None:
         echo()
         began, ended = when(period[0], "seconds"), when(period[1], "seconds")
