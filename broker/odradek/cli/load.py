@@ -430,8 +430,10 @@ def spark_and_reader(servers: str, **options: Any) -> "tuple[Reader, SparkOption
 
 
 def _show(plan: "Plan") -> None:
+    from odradek.cli.output import count
+
     for finding in plan.findings:
         echo(finding.text, err=True)
     for part in plan.ranges:
         echo(f"{part.place}: offsets {part.start} to {part.until - 1}")
-    echo(f"{plan.offsets} offsets of {len(plan.ranges)} partitions")
+    echo(f"{count(plan.offsets, 'offset')} of {count(len(plan.ranges), 'partition')}")

@@ -45,6 +45,7 @@ def verify(
     command prints the partition and the offsets.
     """
     check_python()
+    from odradek.cli.output import count
     from odradek.clients.errors import ClientError
     from odradek.jobs.load.commit_log import VersionDirectory, checked_name
     from odradek.jobs.load.errors import LoadError
@@ -71,7 +72,8 @@ def verify(
     if differing:
         fail(f"{version.path}: {differing} differences")
     where = "its commits" if state is None else "its commits and the broker"
-    echo(f"{version.path}: {summary.records} records of {len(summary.partitions)} partitions agree with {where}")
+    compared = f"{count(summary.records, 'record')} of {count(len(summary.partitions), 'partition')}"
+    echo(f"{version.path}: {compared} agree with {where}")
 
 
 def _tables(usage: str) -> Path:
