@@ -106,6 +106,7 @@ def test_a_narrow_terminal_folds_cells_and_cuts_none():
         ("state", "running", GOOD), ("state", "PreparingRebalance", ATTENTION), ("state", "Ongoing", ""),
         ("state", "not registered", BAD), ("state", None, ""),
         ("lag", 0, GOOD), ("lag", 1, ATTENTION), ("lag", None, ""), ("stopped", "", ""), ("stopped", "reason", BAD),
+        ("errors/s", Amount("0"), ""), ("errors/s", Amount("0.5"), BAD), ("lag", Amount("-"), ""),
     ],
 )  # fmt: skip
 def test_colours_say_what_somebody_must_look_at(title, value, colour):

@@ -231,6 +231,13 @@ def test_the_bar_is_relative_to_the_largest_row(monkeypatch):
     assert (bars["all"], bars["half"], bars["none"]) == (12, 6, 0)
 
 
+def test_names_cannot_control_the_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = view({"a\x1b]0;title\x07b\nc": {"in": 1}}).text()
+    assert "a\\x1b]0;title\\x07b\\nc" in text and "\x1b" not in text
+
+
 def test_without_use_there_is_an_empty_table_and_q_quits(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     empty = view({})

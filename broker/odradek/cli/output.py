@@ -69,11 +69,11 @@ def _of_state(value: Any) -> str:
 
 
 def _of_lag(value: Any) -> str:
-    return "" if value is None else ATTENTION if value else GOOD
+    return "" if cell(value) == "-" else GOOD if cell(value) == "0" else ATTENTION
 
 
 def _of_fault(value: Any) -> str:
-    return BAD if value else ""
+    return "" if cell(value) in ("-", "0") else BAD
 
 
 _COLOURS: Mapping[str, Callable[[Any], str]] = {

@@ -170,10 +170,10 @@ class View:
         amounts = [sum(rates[number] for number in sorted_by) for _, rates in rows]
         for (key, rates), amount in zip(rows, amounts, strict=True):
             bar = "\N{FULL BLOCK}" * round(BAR_WIDTH * amount / max(amounts)) if amount else ""
-            colours = [colour_of(title, rate) for title, rate in zip(TITLES, rates, strict=True)]
+            cells = [_cell(name, rate) for name, rate in zip(RATES, rates, strict=True)]
             table.add_row(
-                *(Text(name_cell(name)) for name in key),
-                *(Text(cell(text), colour) for text, colour in zip(map(_cell, RATES, rates), colours, strict=True)),
+                *(Text(cell(name_cell(name))) for name in key),
+                *(Text(text, colour_of(title, text)) for title, text in zip(TITLES, cells, strict=True)),
                 Text(bar, "blue"),
             )
         return table
