@@ -63,7 +63,9 @@ build: .build/installed .build/native ## compile, and install in .venv what `mak
 .build/native: setup.py $(NATIVE) .build/requirements
 	@echo "compiling those of the $(words $(filter %.pyx,$(NATIVE))) native modules that changed, with $${ODRADEK_JOBS:-$$(nproc)} processes;" \
 		"all of them take about a minute and a half on two CPUs; the log is .build/compile.log"
-	@$(BIN)/python setup.py -q build_ext --inplace >.build/compile.log 2>&1 || { tail -n 60 .build/compile.log >&2; exit 1; }
+	@PYTHONUNBUFFERED=1 $(BIN)/python setup.py -q build_ext --inplace 2>&1 | tee .build/compile.log \
+		| { grep -E --line-buffered '^compiled [0-9]|[02468]0/[0-9]+\] Cythonizing' || true; } \
+		|| { tail -n 60 .build/compile.log >&2; exit 1; }
 	@touch $@
 
 # pip takes the modules that are compiled already (setup.py says how). Again when the dependencies changed.
@@ -101,6 +103,9 @@ build-debug: build-dev
 
 demo: build ## real files through a temporary broker and back, every byte compared
 	@$(BIN)/odradek demo
+	@echo "next:     make run                                         a broker on port 9092"
+	@echo "          .venv/bin/odradek topic create orders            in another terminal; then produce and consume"
+	@echo "          .venv/bin/odradek --help, docs/cli.md            what else the command can do"
 
 run: build ## a broker in the foreground on port 9092, data in .build/run
 	@mkdir -p .build/run

@@ -17,6 +17,7 @@ that was compiled with other options.
 
 import filecmp
 import hashlib
+import itertools
 import os
 import shutil
 import sys
@@ -27,6 +28,7 @@ import Cython
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.modified import newer_group
 
 PACKAGES = Path("broker")  # where Python finds the import package `odradek`
 DIRECTORY = PACKAGES / "odradek/_ext"
@@ -58,6 +60,8 @@ DIRECTIVES = {
     "embedsignature": True,
     "freethreading_compatible": False,
 }
+COUNTED = 20
+"""How many modules are compiled between two lines about the progress."""
 COMPILER_VARIABLES = ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS", "LDSHARED")
 """The environment variables by which setuptools changes how C is compiled and linked."""
 
@@ -135,7 +139,19 @@ class BuildNativeModules(build_ext):
         for extension, with_c_source in zip(self.extensions, generated, strict=True):
             extension.sources = with_c_source.sources
             extension.depends = with_c_source.depends
+        self.outdated = {
+            extension.name
+            for extension in self.extensions
+            if newer_group([*extension.sources, *extension.depends], self.get_ext_fullpath(extension.name), "newer")
+        }
+        self.compiled = itertools.count(1)
         super().build_extensions()
+
+    def build_extension(self, ext: Extension) -> None:
+        """Called by several threads. A line for each `COUNTED` modules shows the progress, also in a file."""
+        super().build_extension(ext)
+        if ext.name in self.outdated and (number := next(self.compiled)) % COUNTED == 0:
+            print(f"compiled {number} of {len(self.outdated)} native modules", flush=True)
 
     def copy_extensions_to_source(self) -> None:
         """Copy the modules into the source tree, which setuptools does only for those that are newer than the present ones."""

@@ -1,6 +1,7 @@
 """``odradek acl`` against a broker with an authorizer."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +23,8 @@ from tests.waiting import until
 from tests.wire import batch
 
 TOPIC = ResourceType.TOPIC
+EXCEPT_HERE = "but allowed from 127.0.0.1: an ACL decides: allow User:* ALL on topic * from host 127.0.0.1"
+"""What the ACLs of the fixture allow."""
 WITH_SPOOL = {"usage.spool.interval.ms": 1000, "usage.spool.max.bytes": 1 << 26, "metrics.listener": "127.0.0.1:0"}
 
 
@@ -76,12 +79,59 @@ def test_a_decision_is_explained(broker: Broker) -> None:
     answer = json.loads(run(broker, *ask, "User:e", "--json"))
     assert not answer["allowed"] and answer["rule"] == "DefaultDeny"
     assert answer["change"] == "add an ACL that allows DESCRIBE on topic t"
-    pasted = run(broker, *ask, "User:e e").splitlines()[2]
-    assert pasted == "  odradek acl add --topic t --operation describe --allow 'User:e e'"
+    assert run(broker, *ask, "User:e e").splitlines() == [
+        "denied: no ACL allows DESCRIBE on topic t to User:e e from any address",
+        EXCEPT_HERE,
+        "to change that: add an ACL that allows DESCRIBE on topic t",
+        "  odradek acl add --topic t --operation describe --allow 'User:e e'",
+    ]
     everybody = json.loads(
         run(broker, "explain", "--user", "User:x", "--operation", "create-tokens", "--principal", "User:e", "--json")
     )
     assert everybody["allowed"] and "allow.everyone.if.no.acl.found" in everybody["why"]
+
+
+def test_without_an_address_those_with_another_decision_are_named(broker: Broker) -> None:
+    rules = ("--topic", "h", "--operation", "read")
+    run(broker, "add", *rules, "--allow", "User:h", "--host", "10.0.0.1", "--host", "192.0.2.1")
+    ask = ("explain", *rules, "--principal", "User:h")
+    lines = run(broker, *ask).splitlines()
+    assert lines[0] == "denied: no ACL allows READ on topic h to User:h from any address"
+    assert [line for line in lines if line.startswith("but") and line != EXCEPT_HERE] == [
+        f"but allowed from {address}: an ACL decides: allow User:h READ on topic h from host {address}"
+        for address in ("10.0.0.1", "192.0.2.1")
+    ]
+    answer = json.loads(run(broker, *ask, "--json"))
+    assert {row["host"] for row in answer["elsewhere"] if row["allowed"]} == {"10.0.0.1", "127.0.0.1", "192.0.2.1"}
+    assert "but" not in run(broker, *ask, "--host", "10.0.0.1") and "but" not in run(broker, *ask, "--host", "10.0.0.2")
+
+
+@pytest.mark.parametrize("rules", [
+    [],
+    [("--allow", "User:r")],
+    [("--allow", "User:*")],
+    [("--allow", "User:r"), ("--allow", "User:*")],
+    [("--deny", "User:r")],
+    [("--deny", "User:*", "--prefix"), ("--allow", "User:r")],
+    [("--deny", "User:r"), ("--deny", "User:*")],
+    [("--allow", "User:r", "--host", "10.9.9.9")],
+])  # fmt: skip
+def test_the_commands_of_an_explanation_change_the_decision(broker: Broker, rules: list[tuple[str, ...]]) -> None:
+    resource = ("--topic", f"remedy of {len(rules)}", "--operation", "write")
+    for rule in rules:
+        run(broker, "add", *resource, *rule)
+    ask = ("explain", *resource, "--principal", "User:r", "--json")
+    before = json.loads(run(broker, *ask))
+    for command in before["commands"]:
+        words = shlex.split(command)
+        assert words[:2] == ["odradek", "acl"]
+        run(broker, *words[2:], *(["--yes"] if words[2] == "remove" else []))
+    after = json.loads(run(broker, *ask))
+    assert before["commands"] and after["allowed"] != before["allowed"]
+    for row in listed(broker, "--topic", resource[1]):
+        rule = (f"--{row['permission'].lower()}", row["principal"], "--host", row["host"])
+        prefix = ["--prefix"] if row["pattern"] == "PREFIXED" else []
+        run(broker, "remove", *resource, *rule, *prefix, "--yes")
 
 
 def test_a_prefix_that_is_a_star_is_explained_as_a_mistake(broker: Broker) -> None:
@@ -101,7 +151,12 @@ def test_a_prefix_that_is_a_star_is_explained_as_a_mistake(broker: Broker) -> No
     ("words", "message"),
     [
         (("add", "--topic", "t", "--allow", "User:a"), "nothing to do"),
-        (("add", "--topic", "t", "--operation", "read", "--allow", "alice"), "such as User:alice"),
+        (
+            ("add", "--topic", "t", "--operation", "read", "--allow", "alice"),
+            "'alice' is no principal: did you mean 'User:alice'?",
+        ),
+        (("list", "--principal", "user:alice"), "'user:alice' is no principal: did you mean 'User:alice'?"),
+        (("add", "--user", ":x", "--operation", "all", "--allow", "User:a"), "write such as User:alice"),
         (("add", "--producer", "--allow", "User:a"), "--producer needs --topic"),
         (("add", "--cluster", "--prefix", "--operation", "alter", "--allow", "User:a"), "--prefix does not apply"),
         (

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from odradek.cli.finding import Finding, merged
 from odradek.cli.health_local import examine_broker
 from odradek.cli.health_metrics import judge_metrics
-from odradek.cli.health_security import DAY_S, judge_security
+from odradek.cli.health_security import DAY_S, judge_certificate, judge_security
 from odradek.security.faults import LoginFault, StoreFault
 from odradek.shm.published_faults import Area, PublishedFaults
 from odradek.testing import Broker
@@ -38,6 +39,23 @@ def report(**parts: Any) -> Mapping[str, Any]:
 
 
 GOOD = row("CN=good", -1, 15)
+
+
+def test_one_certificate_is_one_finding_although_the_status_and_the_connection_show_it() -> None:
+    soon = row("CN=a", -2, 6)
+    of_status = list(judge_security(report(chain=[soon]), NOW))
+    of_connections = [
+        found for broker in ("broker 1", "broker 2") for found in judge_certificate(broker, soon["ends_ms"] / 1000, NOW)
+    ]
+    other = of_status[0]._replace(what="something else")
+    (certificate, last) = merged(of_status, [*of_connections, other])
+    assert (certificate.subject, last) == ("listener SSL, broker 1, broker 2", other)
+    assert certificate == of_status[0]._replace(subject=certificate.subject)
+
+
+def test_findings_of_one_check_stay_apart() -> None:
+    found = [Finding("warning", f"group {name}", "a", "b", "c") for name in "xy"]
+    assert merged([], found) == found
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -31,6 +32,25 @@ def test_a_sound_directory_ends_with_exit_code_0(log_dir):
     done = odradek("log", "verify", log_dir)
     assert done.returncode == 0 and "3 partitions, 3 segments, 27 batches, 27 records" in done.stdout
     assert "No errors found" in done.stdout and not done.stderr
+
+
+def test_files_with_the_same_finding_are_one_line(log_dir):
+    """A restored backup has no indexes: two missing files for each partition."""
+    for path in log_dir.glob("t-*/*index"):
+        path.unlink()
+    done = odradek("log", "verify", log_dir)
+    notes = [line for line in done.stdout.splitlines() if line.startswith("note")]
+    index = "00000000000000000000.index"
+    assert notes == [
+        f"note  6 files, such as {log_dir}/t-0/{index}: missing: a starting broker rebuilds it; --json names all of them"
+    ]
+    assert done.returncode == 0 and "No errors found." in done.stdout
+    found = [json.loads(line) for line in odradek("log", "verify", "--json", log_dir).stdout.splitlines()]
+    assert len([row for row in found if row["type"] == "finding"]) == 6
+    for path in log_dir.glob("t-[12]"):
+        shutil.rmtree(path)
+    few = odradek("log", "verify", log_dir).stdout
+    assert few.count("missing: a starting broker rebuilds it") == 2 and "such as" not in few
 
 
 def test_damage_ends_with_exit_code_1_and_names_file_offset_and_position(log_dir):

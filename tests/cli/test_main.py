@@ -1,5 +1,6 @@
 """The odradek command in a process of its own: start, stop, status, and wrong command lines."""
 
+import errno
 import json
 import os
 import socket
@@ -10,6 +11,8 @@ import time
 
 import pytest
 
+from odradek.cli import certificate, running_broker
+from odradek.cli.main import main
 from odradek.config.listeners import Listener
 from odradek.config.pid_file import STATUS_SOCKET, read_pid_file, start_ticks, write_pid_file
 
@@ -153,6 +156,31 @@ def test_a_process_that_is_no_broker_is_not_signalled():
     assert_one_line(odradek("status", "--pid", other.pid), 3, f"process {other.pid} does not exist")
 
 
+def test_a_file_of_another_user_is_one_line_with_the_remedy(monkeypatch, capsys):
+    """The tests run as root, who may read all files."""
+
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, "Permission denied", "/data/x")
+
+    monkeypatch.setattr(running_broker, "read_pid_file", refuse)
+    monkeypatch.setattr(certificate, "_of_listener", refuse)
+    for arguments, where, whose in (
+        (["status", "--data-dir", "/data"], "cannot read /data/odradek.pid", "the broker's user"),
+        (["stop", "--data-dir", "/data"], "cannot read /data/odradek.pid", "the broker's user"),
+        (["certificate", "a:1"], "/data/x", "the owner of the file"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        expected = f"odradek: {where}: Permission denied; run this command as root or as {whose}\n"
+        assert (ended.value.code, capsys.readouterr().err) == (1, expected)
+
+
+def test_a_name_that_does_not_resolve_is_not_called_a_broker_that_does_not_run():
+    result = odradek("topic", "list", "-b", "no-such-host.invalid")
+    assert_one_line(result, 1, "cannot connect to no-such-host.invalid:9092", "check the name", "-b HOST:PORT")
+    assert "start a broker" not in result.stderr and "must name a listener" not in result.stderr
+
+
 def test_only_one_option_may_select_the_broker(tmp_path):
     assert_one_line(odradek("stop", "--pid", 1, "--data-dir", tmp_path), 1, "only one of")
 
@@ -160,6 +188,8 @@ def test_only_one_option_may_select_the_broker(tmp_path):
 STAND_IN = """
 import fcntl, os, signal, sys
 from odradek.config.pid_file import write_pid_file
+from odradek.cli import certificate, running_broker
+from odradek.cli.main import main
 from odradek.config.listeners import Listener
 os.chdir(sys.argv[1])
 lock = open(os.path.join(sys.argv[1], ".lock"), "w")

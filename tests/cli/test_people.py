@@ -60,7 +60,7 @@ def test_a_group_with_members_is_shown_and_not_changed(odradek, name, cli_broker
 def test_a_terminal_shows_tables_and_the_confirmation(name, odradek, cli_broker):
     odradek("topic", "create", name)
     shown = on_terminal(cli_broker, b"", "topic", "list")
-    assert "─" in shown and name in shown
+    assert "\x1b[1mTOPIC" in shown and name in shown and "\x1b[32mok" in shown
     assert "nothing was changed" in on_terminal(cli_broker, b"n\n", "topic", "delete", name)
     assert f"deleted topic {name}" in on_terminal(cli_broker, b"y\n", "topic", "delete", name)
 

@@ -158,4 +158,4 @@ def test_a_load_that_is_stopped_is_completed_by_the_next_one(server: Machine) ->
         "python",
     )
     verified = server.run(*command, timeout_s=PATIENCE_S)
-    assert "550 records of 1 partitions agree with its commits and the broker" in verified.stdout
+    assert "550 records of 1 partition agree with its commits and the broker" in verified.stdout

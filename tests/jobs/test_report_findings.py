@@ -276,7 +276,7 @@ def test_a_terminal_shows_every_what_if_in_full() -> None:
 
 
 def test_numbers_agree_with_their_nouns() -> None:
-    assert [plain(text.counted(n, "gap")) for n in (0, 1, 2, 1500)] == ["0 gaps", "1 gap", "2 gaps", "1 500 gaps"]
+    assert [plain(text.counted(n, "gap")) for n in (0, 1, 2, 1500)] == ["0 gaps", "1 gap", "2 gaps", "1,500 gaps"]
     assert text.counted(1, "topic was", "topics were") == "1 topic was"
     assert [span_of_days(1.2, 1.2), span_of_days(1.0, 1.0), span_of_days(3.0, 3.0)] == [
         "1 to 2 days",
@@ -288,7 +288,7 @@ def test_numbers_agree_with_their_nouns() -> None:
 def test_billions_of_records_are_not_written_with_g() -> None:
     assert plain(text.counted(2.28e9, "record")) == "2.28 billion records"
     assert [plain(text.count(value)) for value in (999_999, 2.5e6, 2.28e9, 7e12)] == [
-        "999 999",
+        "999,999",
         "2.50 M",
         "2.28 bn",
         "7.00 tn",

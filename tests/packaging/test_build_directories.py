@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from setuptools import Distribution, Extension
+from setuptools.command.build_ext import build_ext
 
 from tests.toolchains import REPOSITORY
 
@@ -85,3 +86,32 @@ def test_only_a_build_in_the_tree_compiles_native_code_for_tests(
     names = {module.name for module in command.extensions}
     assert "odradek._ext.shm.layout" in names
     assert any(name.startswith(build["FOR_TESTS"]) for name in names) == inplace
+
+
+@pytest.mark.parametrize("present", [0, 1, 10])
+def test_the_progress_of_what_is_compiled_is_shown(
+    present: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """:param present: modules that are up to date, which are not counted."""
+    build = load(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "module.c"
+    source.touch()
+    modules = [Extension(f"odradek._ext.net.m{number}", [str(source)]) for number in range(45)]
+    command = build["BuildNativeModules"](Distribution({"ext_modules": modules}))
+    command.parallel = 3
+    command.ensure_finalized()
+    for module in modules[:present]:
+        path = Path(command.get_ext_fullpath(module.name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (1 << 32, 1 << 32))
+    compiled: list[str] = []
+    monkeypatch.setattr(build_ext, "build_extension", lambda _, module: compiled.append(module.name))
+    monkeypatch.setitem(command.build_extensions.__globals__, "cythonize", lambda modules, **_: modules)
+    command.build_extensions()
+    assert len(compiled) == 45
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        f"compiled {number} of {45 - present} native modules" for number in (20, 40) if number <= 45 - present
+    ]

@@ -18,10 +18,12 @@ from odradek.cli.options import (
     confirm,
     on_cluster,
 )
+from odradek.cli.principals import PRINCIPAL
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
     from odradek.security.acl import Acl
+    from odradek.security.authorizer import Rule
 
 OPERATIONS = (
     "all", "read", "write", "create", "delete", "alter", "describe", "cluster-action", "describe-configs", "alter-configs",
@@ -74,7 +76,14 @@ def resources(function: Command) -> Command:
             multiple=True,
             help="Rules for this delegation token (describe).",
         ),
-        click.option("--user", "users", metavar="PRINCIPAL", multiple=True, help="Rules for the tokens of this user."),
+        click.option(
+            "--user",
+            "users",
+            metavar="PRINCIPAL",
+            type=PRINCIPAL,
+            multiple=True,
+            help="Rules for the tokens of this user, such as User:alice.",
+        ),
         click.option("--transactional-id", "ids", metavar="ID", multiple=True, help="Rules for this transactional id."),
         click.option(
             "--group",
@@ -159,6 +168,7 @@ def rules(function: Command) -> Command:
             "--deny",
             "denied",
             metavar="PRINCIPAL",
+            type=PRINCIPAL,
             multiple=True,
             help="Deny the operations to this principal, such as User:mallory. Repeatable.",
         ),
@@ -167,6 +177,7 @@ def rules(function: Command) -> Command:
             "--allow-principal",
             "allowed",
             metavar="PRINCIPAL",
+            type=PRINCIPAL,
             multiple=True,
             help="Allow the operations to this principal, such as User:alice; 'User:*' stands for everybody. Repeatable.",
         ),
@@ -189,7 +200,7 @@ def _checked(acls: "list[Acl]") -> "list[Acl]":
     for one in acls:
         problem = problem_of(one) or _problem_of_rule(one)
         if problem is not None:
-            raise click.UsageError(f"{one.principal}, {one.name}: {problem}; a principal is such as User:alice")
+            raise click.UsageError(f"{one.principal}, {one.name}: {problem}")
     return sorted(set(acls))
 
 
@@ -303,7 +314,7 @@ def print_acls(acls: "Sequence[Acl]", as_json: bool, empty: str) -> None:
 @acl.command("list")
 @on_cluster
 @resources
-@click.option("--principal", metavar="PRINCIPAL", help="List only the rules for this principal.")
+@click.option("--principal", metavar="PRINCIPAL", type=PRINCIPAL, help="List only the rules for this principal.")
 @click.option(
     "--applying", is_flag=True, help="Also list the rules of prefixes and wildcards that apply to the named resources."
 )
@@ -356,7 +367,11 @@ def remove(cluster: "Cluster", as_json: bool, acls: "list[Acl]", dry_run: bool, 
 @on_cluster
 @resources
 @click.option(
-    "--principal", metavar="PRINCIPAL", required=True, help="The principal of the client, such as User:alice."
+    "--principal",
+    metavar="PRINCIPAL",
+    type=PRINCIPAL,
+    required=True,
+    help="The principal of the client, such as User:alice.",
 )
 @click.option(
     "--operation",
@@ -367,34 +382,32 @@ def remove(cluster: "Cluster", as_json: bool, acls: "list[Acl]", dry_run: bool, 
 @click.option(
     "--host",
     metavar="ADDRESS",
-    default="192.0.2.1",
-    help="The client's address. The default is an address that no client has, so that only ACLs for any host apply.",
+    help="The client's address. Without it, the command names the addresses for which the decision is another one.",
 )
 def explain(
-    cluster: "Cluster", as_json: bool, named: list[tuple[int, str]], principal: str, operation: str, host: str
+    cluster: "Cluster", as_json: bool, named: list[tuple[int, str]], principal: str, operation: str, host: str | None
 ) -> None:
     """Say whether a client may do something, which rule decides, and what would change the decision."""
-    import shlex
-
-    from odradek.cli.output import echo_json
+    from odradek.cli.acl_remedies import remedies
+    from odradek.cli.output import BAD, GOOD, echo_json
     from odradek.clients import acls, configs
     from odradek.config.super_users import parse_super_users
     from odradek.security.acl import AclFilter, Operation, ResourceType
     from odradek.security.authorizer import Authorizer
-    from odradek.security.explaining import Question, explained, shown
+    from odradek.security.explaining import ANY_ADDRESS, Question, explained, shown
     from odradek.security.hosts import normal_host
 
     if len(named) != 1:
         raise click.UsageError("give one resource: --topic, --group, --transactional-id, --user or --cluster")
     ((kind, name),) = named
-    if ":" not in principal:
-        raise click.UsageError(f"--principal: {principal!r} has no type: did you mean {'User:' + principal!r}?")
     entries = configs.describe(cluster, configs.Resource("broker", str(next(iter(cluster.view().brokers)))))
     super_users, default = entries["super.users"].value or "", entries[DEFAULT].value == "true"
     known = acls.describe(cluster, AclFilter(kind))
     authorizer = Authorizer(known, parse_super_users(super_users), default)
-    question = Question(principal, normal_host(host), Operation(_number(operation)), ResourceType(kind), name)
+    address = ANY_ADDRESS if host is None else normal_host(host)
+    question = Question(principal, address, Operation(_number(operation)), ResourceType(kind), name)
     result = explained(question, authorizer, known, DEFAULT)
+    commands = remedies(question, result)
     if as_json:
         echo_json(
             {
@@ -402,16 +415,26 @@ def explain(
                 "rule": str(result.rule),
                 "why": result.why,
                 "change": result.change,
+                "commands": commands,
+                "elsewhere": [
+                    {"host": other, "allowed": rule.allowed, "rule": str(rule)}
+                    for other, rule in result.elsewhere.items()
+                ],
                 "acls": [_row(one) for one in result.acls],
                 "mistaken": [_row(one) for one in result.mistaken],
             }
         )
         return
-    echo(f"{'allowed' if result.rule.allowed else 'denied'}: {result.why}")
+    echo(_verdict(result.rule), nl=False, style=GOOD if result.rule.allowed else BAD)
+    echo(f": {result.why}")
+    for other, rule in list(result.elsewhere.items())[:SHOWN]:
+        why = "no ACL allows it" if rule.acl is None else f"an ACL decides: {shown(rule.acl)}"
+        echo(f"but {_verdict(rule)} from {other}: {why}")
+    if len(result.elsewhere) > SHOWN:
+        echo(f"and so from {len(result.elsewhere) - SHOWN} more addresses; --json lists them")
     echo(f"to change that: {result.change}")
-    if result.rule.acl is None and not result.rule.allowed:
-        resource = "--cluster" if kind == ResourceType.CLUSTER else f"{OPTION_OF_TYPE[kind]} {shlex.quote(name)}"
-        echo(f"  odradek acl add {resource} --operation {operation.lower()} --allow {shlex.quote(principal)}")
+    for command in commands:
+        echo(f"  {command}")
     others = [one for one in result.acls if one != result.rule.acl]
     for one in others:
         echo(f"also applies: {shown(one)}")
@@ -422,8 +445,14 @@ def explain(
         )
 
 
-OPTION_OF_TYPE = {2: "--topic", 3: "--group", 5: "--transactional-id", 6: "--delegation-token", 7: "--user"}
-"""By resource type."""
+SHOWN = 5
+"""How many addresses with another decision the text names."""
+
+
+def _verdict(rule: "Rule") -> str:
+    return "allowed" if rule.allowed else "denied"
+
+
 DEFAULT = "allow.everyone.if.no.acl.found"
 
 

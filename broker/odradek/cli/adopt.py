@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 
 from odradek.cli.echo import echo
+from odradek.cli.failure import reason_of
 from odradek.cli.interrupt import Interruption, interrupt_note
 from odradek.cli.log_verify import VerifyError, verify_directories
 from odradek.cli.options import confirm
@@ -111,7 +112,7 @@ def _adopt(
     except (DirectoryInUseError, StoreError, VerifyError) as error:
         raise AdoptError(error) from error
     except OSError as error:
-        raise AdoptError(f"{error.filename or config.log_dirs[0]}: {error.strerror}") from error
+        raise AdoptError(f"{error.filename or config.log_dirs[0]}: {reason_of(error)}") from error
     finally:
         for descriptor in locks:
             os.close(descriptor)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.echo import echo
-from odradek.cli.failure import fail, warn
+from odradek.cli.failure import fail, reason_of, warn
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import JSON_OPTION
 
@@ -59,7 +59,7 @@ def _errors() -> Iterator[None]:
     except (BackupError, ConfigError, StoreError, VerifyError) as error:
         fail(error)
     except OSError as error:
-        fail(f"{error.filename}: {error.strerror}" if error.filename else error)
+        fail(f"{error.filename}: {reason_of(error)}" if error.filename else error)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.options import JSON_OPTION
@@ -28,7 +29,7 @@ class Presented(NamedTuple):
     chain: "tuple[x509.Certificate, ...]"
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @click.argument("source", metavar="HOST:PORT|FILE")
 @click.option(
     "--password-file",
@@ -164,6 +165,9 @@ def _described(one: "x509.Certificate", rules: str) -> dict[str, Any]:
 
 
 def _print(shown: Presented, rows: list[dict[str, Any]]) -> None:
+    from odradek.cli.health_security import EXPIRES_SOON_DAYS
+    from odradek.cli.output import ATTENTION, BAD
+
     if shown.details:
         echo(f"{shown.source} negotiated {shown.details['version']} with {shown.details['cipher_suite']}")
     for number, row in enumerate(rows):
@@ -179,4 +183,5 @@ def _print(shown: Presented, rows: list[dict[str, Any]]) -> None:
             ("SHA-256", row["sha256"]),
             ("principal", row["principal"] or "- (no rule applies)"),
         ):
-            echo(f"  {title:<14} {value}")
+            left = row["days_left"] if title == "valid" else EXPIRES_SOON_DAYS
+            echo(f"  {title:<14} {value}", style=BAD if left < 0 else ATTENTION if left < EXPIRES_SOON_DAYS else "")

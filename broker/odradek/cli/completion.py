@@ -6,6 +6,8 @@ click generates the scripts. They call the command itself whenever Tab is presse
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
+from odradek.cli.command import HelpfulCommand
+
 PROGRAM = "odradek"
 VARIABLE = "_ODRADEK_COMPLETE"
 """The variable of the environment with which a script asks the command for completions; click derives it from the name."""
@@ -23,7 +25,7 @@ def script(shell: str) -> str:
     return ShellComplete.source(kind(main, {}, PROGRAM, VARIABLE)).strip() + "\n"
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print the script that makes a shell complete commands, options and configuration keys.

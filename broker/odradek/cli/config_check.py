@@ -8,11 +8,12 @@ import logging
 
 import click
 
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.echo import echo
 from odradek.cli.failure import complain, fail
 
 
-@click.command("check")
+@click.command("check", cls=HelpfulCommand)
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False))
 @click.option(
     "--set",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from odradek import clock
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.failure import fail, warn
 from odradek.cli.interrupt import Interruption, interrupt_note, without_interruption
 from odradek.cli.options import (
@@ -177,7 +178,7 @@ def _period(start: str | None, until: str | None) -> "tuple[Start, int | None]":
     return where, until_ms
 
 
-@click.command("consume")
+@click.command("consume", cls=HelpfulCommand)
 @BOOTSTRAP_OPTION
 @TIMEOUT_OPTION
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.echo import echo
 from odradek.cli.options import (
     BOOTSTRAP_OPTION,
@@ -17,7 +18,7 @@ from odradek.cli.options import (
 )
 
 
-@click.command("doctor")
+@click.command("doctor", cls=HelpfulCommand)
 @BOOTSTRAP_OPTION
 @TIMEOUT_OPTION
 @JSON_OPTION
@@ -42,10 +43,10 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
     Exit code 1 if there is an error, 0 if there are only warnings.
     """
     from odradek.cli.failure import fail
-    from odradek.cli.finding import Finding
+    from odradek.cli.finding import Finding, merged
     from odradek.cli.health import examine_cluster
     from odradek.cli.health_local import address_for, examine_broker, metrics_of
-    from odradek.cli.output import count, echo_json
+    from odradek.cli.output import ATTENTION, BAD, GOOD, count, echo_json
     from odradek.clients.errors import ClientError
 
     try:
@@ -75,7 +76,7 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
             servers = found
             with connection_to(servers, timeout) as cluster:
                 checked.append(f"the cluster at {servers}")
-                findings += examine_cluster(cluster)
+                findings = merged(findings, examine_cluster(cluster))
     except ClientError as error:
         findings.append(
             Finding(
@@ -96,14 +97,16 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
         _print(findings)
         warnings = len(findings) - errors
         verdict = "No problems found" if not findings else f"{count(errors, 'error')}, {count(warnings, 'warning')}"
-        echo(f"{verdict}; checked {' and '.join(checked)}.")
+        echo(verdict, nl=False, style=BAD if errors else ATTENTION if findings else GOOD)
+        echo(f"; checked {' and '.join(checked)}.")
     sys.exit(1 if errors else 0)
 
 
 def _print(findings: list[Any]) -> None:
+    from odradek.cli.output import ATTENTION, BAD
+
     for finding in findings:
-        colour = "red" if finding.severity == "error" else "yellow"
-        echo(finding.severity, nl=False, style=colour)
+        echo(finding.severity, nl=False, style=BAD if finding.severity == "error" else ATTENTION)
         echo(f"  {finding.subject}: {finding.what}")
         echo(f"  why it matters: {finding.reason}")
         echo(f"  what to do: {finding.remedy}")

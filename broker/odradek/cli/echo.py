@@ -4,6 +4,7 @@ Names in the lines (groups, clients, topics of a hostile cluster, files) are cho
 characters would move the cursor of a terminal, hide lines, or set its title or clipboard.
 """
 
+import os
 from typing import IO, Any
 
 import click
@@ -16,7 +17,8 @@ def echo(
 ) -> None:
     """Print a message; control characters are escaped, but line feeds and tabs stay.
 
-    :param err: on the standard error stream. :param style: a colour for the whole message on a terminal.
+    :param err: on the standard error stream. :param style: a colour for the message on a terminal, unless NO_COLOR is set.
     """
     text = several_lines(str(message))
-    click.echo(click.style(text, fg=style) if style else text, file=file, nl=nl, err=err)
+    coloured = style and not os.environ.get("NO_COLOR")
+    click.echo(click.style(text, fg=style) if coloured else text, file=file, nl=nl, err=err)

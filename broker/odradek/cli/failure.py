@@ -17,6 +17,15 @@ def complain(message: object) -> None:
     echo(f"odradek: {one_line(str(message))}", err=True)
 
 
+AS_OTHER_USER = "run this command as root or as the broker's user"
+
+
+def reason_of(error: OSError) -> str:
+    """Why a file of a broker cannot be used; for a file of another user also the remedy."""
+    reason = error.strerror or str(error)
+    return f"{reason}; {AS_OTHER_USER}" if isinstance(error, PermissionError) else reason
+
+
 def fail(message: object, code: int = 1) -> NoReturn:
     """Print an error on stderr and end the command with the exit code.
 

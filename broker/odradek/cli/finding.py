@@ -23,6 +23,22 @@ class Finding(NamedTuple):
     remedy: str
 
 
+def merged(known: Iterable[Finding], more: Iterable[Finding]) -> list[Finding]:
+    """The findings of two checks. What both say, but about another subject, is one finding: a listener's certificate is also
+    that of the broker to which the command connects."""
+    found, others = list(known), []
+    for finding in more:
+        alike = (
+            place for place, other in enumerate(found) if other._replace(subject="") == finding._replace(subject="")
+        )
+        place = next(alike, None)
+        if place is None:
+            others.append(finding)
+        else:
+            found[place] = found[place]._replace(subject=f"{found[place].subject}, {finding.subject}")
+    return found + others
+
+
 def abbreviate(names: Iterable[str]) -> str:
     """The first `SHOWN` names, separated by commas, and the number of the others."""
     words = list(names)

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from odradek.cli import interrupt
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.failure import fail
 from odradek.spelling import did_you_mean
 
@@ -18,17 +19,31 @@ CLOSED_PIPE = 128 + signal.SIGPIPE
 """The exit code if the reader of the output ended before the command, as a shell shows it for other programs."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(HelpfulCommand, click.Group):
     """A command group that imports a command when it is used.
 
     A bootstrap server (`-b`) may be given before the command or after it.
 
     :param lazy: for each command name its location, "module:attribute", and its line in the list of commands.
+    :param sections: headings of the list of commands, each with the names of its commands; None: the list has one heading.
     """
 
-    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]] | None = None, **options: Any) -> None:
+    command_class = HelpfulCommand
+
+    def __init__(
+        self,
+        *args: Any,
+        lazy: Mapping[str, tuple[str, str]] | None = None,
+        sections: Mapping[str, Sequence[str]] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
         self._lazy = dict(lazy or {})
+        self._sections = sections
+
+    def sections(self, context: click.Context) -> Mapping[str, Sequence[str]]:
+        """The names of the commands by the headings of their list."""
+        return self._sections or {"Commands": self.list_commands(context)}
 
     def list_commands(self, context: click.Context) -> list[str]:
         """The names of all commands, lazy and not, in order."""
@@ -59,18 +74,23 @@ class LazyGroup(click.Group):
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing their modules."""
-        rows = []
-        for name in self.list_commands(context):
-            if name in self._lazy:
-                rows.append((name, self._lazy[name][1]))
-            elif (command := super().get_command(context, name)) is not None and not command.hidden:
-                rows.append((name, command.get_short_help_str(200)))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        texts = {name: text for name, (_, text) in self._lazy.items()}
+        texts |= {
+            name: command.get_short_help_str(200) for name, command in self.commands.items() if not command.hidden
+        }
+        longest = max(map(len, texts))
+        for heading, names in self.sections(context).items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(longest), texts[name]) for name in names if name in texts])
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, and then the options."""
+        self.format_commands(context, formatter)
+        super().format_options(context, formatter)
 
     def invoke(self, context: click.Context) -> Any:
-        """Like click's, but a signal ends the command here, before click prints an empty line for it, and so does a reader of
-        the output that has ended."""
+        """Like click's. A signal, or a reader of the output that has ended, ends the command here, before click prints an empty
+        line for it. A file that this user may not read is an error in one line, but `start` logs its errors itself."""
         try:
             return super().invoke(context)
         except BrokenPipeError:
@@ -82,6 +102,10 @@ class LazyGroup(click.Group):
             if context.parent is not None:
                 raise
             _stopped(error)
+        except PermissionError as error:
+            if context.parent is not None or context.invoked_subcommand == "start" or error.filename is None:
+                raise
+            fail(f"{error.filename}: {error.strerror}; run this command as root or as the owner of the file")
 
     def main(
         self,
@@ -131,6 +155,13 @@ def _stopped(error: BaseException | None) -> NoReturn:
 
 def usage_error_text(error: click.UsageError) -> str:
     """The text of a usage error as one line that names the help of its command."""
-    text = " ".join(error.format_message().split()).rstrip(".")
+    message = error.format_message()
+    if isinstance(error, click.NoSuchOption):  # click's message ends with "(Possible options: ...)"
+        options = [name for parameter in error.ctx.command.params for name in parameter.opts] if error.ctx else []
+        message = "; ".join(filter(None, (error.message.rstrip("."), did_you_mean(error.option_name, options))))
+    text = " ".join(message.split()).rstrip(".")
     text = text[:1].lower() + text[1:]
-    return f"{text}; see '{error.ctx.command_path} --help'" if error.ctx is not None else text
+    if error.ctx is None:
+        return text
+    see = f"see '{error.ctx.command_path} --help'"
+    return f"{text} {see.capitalize()}" if text.endswith("?") else f"{text}; {see}"

@@ -98,13 +98,7 @@ def spark_options(command: Any) -> Any:
     },
 )
 def load() -> None:
-    """Load topics into Parquet files or Delta tables with Spark, each record once.
-
-    \b
-      odradek load run orders payments --out /srv/loads           # what is new since the last run
-      odradek load run --topics-matching 'shop[.].*' --out /srv/loads --version shop
-      odradek load run orders --out /srv/loads --from 2026-11-01T00:00Z --to 2026-11-08T00:00Z --version week-45
-    """
+    """Load topics into Parquet files or Delta tables with Spark, each record once."""
 
 
 @load.command("run")
@@ -436,8 +430,10 @@ def spark_and_reader(servers: str, **options: Any) -> "tuple[Reader, SparkOption
 
 
 def _show(plan: "Plan") -> None:
+    from odradek.cli.output import count
+
     for finding in plan.findings:
         echo(finding.text, err=True)
     for part in plan.ranges:
         echo(f"{part.place}: offsets {part.start} to {part.until - 1}")
-    echo(f"{plan.offsets} offsets of {len(plan.ranges)} partitions")
+    echo(f"{count(plan.offsets, 'offset')} of {count(len(plan.ranges), 'partition')}")

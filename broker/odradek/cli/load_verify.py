@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.load import OUT_OPTION, VERSION_OPTION, check_python, output_of, spark_and_reader, spark_options
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.jobs.load.summary import Summary
 
 
-@click.command("verify")
+@click.command("verify", cls=HelpfulCommand)
 @OUT_OPTION
 @VERSION_OPTION
 @click.option("--files-only", is_flag=True, help="Compare only the files with the commits, and connect to no broker.")
@@ -44,6 +45,7 @@ def verify(
     command prints the partition and the offsets.
     """
     check_python()
+    from odradek.cli.output import count
     from odradek.clients.errors import ClientError
     from odradek.jobs.load.commit_log import VersionDirectory, checked_name
     from odradek.jobs.load.errors import LoadError
@@ -70,7 +72,8 @@ def verify(
     if differing:
         fail(f"{version.path}: {differing} differences")
     where = "its commits" if state is None else "its commits and the broker"
-    echo(f"{version.path}: {summary.records} records of {len(summary.partitions)} partitions agree with {where}")
+    compared = f"{count(summary.records, 'record')} of {count(len(summary.partitions), 'partition')}"
+    echo(f"{version.path}: {compared} agree with {where}")
 
 
 def _tables(usage: str) -> Path:

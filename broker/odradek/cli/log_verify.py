@@ -13,13 +13,15 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from odradek.cli.interrupt import interrupt_note
-from odradek.cli.output import count, size
+from odradek.cli.output import ATTENTION, BAD, GOOD, count, size
 from odradek.printable import one_line
 from odradek.storage.log_directory import META_PROPERTIES
 from odradek.storage.verify import DirectoryFiles, DirectoryReport, NotALogDirectoryError, list_directory, verify
 from odradek.storage.verify_log import Finding
 
 MOST_SHOWN = 200
+ALIKE = 3
+"""Up to this number of files with the same finding are shown one by one."""
 
 
 class VerifyError(Exception):
@@ -105,15 +107,35 @@ def summary(report: DirectoryReport) -> dict[str, object]:
     }
 
 
+def lines_of(findings: Iterable[Finding]) -> list[tuple[bool, str]]:
+    """Whether it is an error, and the text, of each line that shows findings, errors first.
+
+    If more than `ALIKE` files have nothing else than the same finding, one line shows them: a restored backup has no indexes.
+    """
+    alike: dict[tuple[bool, str], list[Finding]] = {}
+    for finding in findings:
+        whole_file = finding.offset is None and finding.position is None
+        alike.setdefault((finding.error, finding.what if whole_file else str(finding)), []).append(finding)
+    lines = []
+    for (error, what), group in alike.items():
+        if len(group) > ALIKE:
+            lines.append((error, f"{len(group):,} files, such as {group[0].file}: {what}; --json names all of them"))
+            continue
+        for finding in group:
+            places = (f", {name} {value}" for name, value in (("offset", finding.offset), ("position", finding.position))
+                      if value is not None)  # fmt: skip
+            lines.append((error, f"{finding.file}{''.join(places)}: {finding.what}"))
+    return sorted(lines, key=lambda line: not line[0])
+
+
 def print_findings(console: Console, findings: Sequence[Finding]) -> None:
-    """Print each finding as one line, errors first. Lines are not wrapped, so that file names stay whole."""
-    for finding in sorted(findings, key=lambda finding: not finding.error)[:MOST_SHOWN]:
-        places = (f", {name} {value}" for name, value in (("offset", finding.offset), ("position", finding.position))
-                  if value is not None)  # fmt: skip
-        console.print("error" if finding.error else "note ", style="red" if finding.error else "yellow", end=" ")
-        console.print(one_line(f"{finding.file}{''.join(places)}: {finding.what}"), markup=False)
-    if len(findings) > MOST_SHOWN:
-        console.print(f"and {len(findings) - MOST_SHOWN} more findings: --json shows all", markup=False)
+    """Print the lines of findings. They are not wrapped, so that file names stay whole."""
+    lines = lines_of(findings)
+    for error, text in lines[:MOST_SHOWN]:
+        console.print("error" if error else "note ", style=BAD if error else ATTENTION, end=" ")
+        console.print(one_line(text), markup=False)
+    if len(lines) > MOST_SHOWN:
+        console.print(f"and {len(lines) - MOST_SHOWN} more findings: --json shows all", markup=False)
 
 
 def print_report(report: DirectoryReport, seconds: float) -> None:
@@ -137,6 +159,8 @@ def print_report(report: DirectoryReport, seconds: float) -> None:
         print_findings(console, report.all_findings)
     errors = len(report.errors)
     if errors:
-        console.print(f"{count(errors, 'error')}.")
+        console.print(f"{count(errors, 'error')}.", style=BAD)
+    elif report.logs:
+        console.print("No errors found.", style=GOOD)
     else:
-        console.print("No errors found." if report.logs else "The directory contains no logs: nothing was checked.")
+        console.print("The directory contains no logs: nothing was checked.")

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 import click
 
+from odradek.cli.command import GeneralOption
 from odradek.cli.echo import echo
-from odradek.cli.failure import fail
+from odradek.cli.failure import fail, reason_of
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import complete_paths
 from odradek.cli.start_errors import StartCommand, fail_start, log_uncaught
@@ -102,14 +103,24 @@ LAZY = {
     "doctor": ("odradek.cli.doctor:doctor", "Check a broker or cluster for problems, and recommend remedies."),
 }
 
+SECTIONS = {
+    "Data": ("produce", "consume", "topic", "group", "transaction", "offsets", "load", "mirror"),
+    "Cluster": ("cluster", "partition", "config", "quota", "doctor", "usage", "report"),
+    "Security": ("acl", "user", "token", "certificate"),
+    "This machine": ("start", "stop", "status", "log", "backup", "adopt", "demo", "completion"),
+}
+"""The list of commands in the help and in odradek(1)."""
+
 
 @click.group(
     cls=LazyGroup,
     lazy=LAZY,
+    sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
     "--version",
+    cls=GeneralOption,
     is_flag=True,
     is_eager=True,
     expose_value=False,
@@ -280,7 +291,7 @@ def log_verify(directories: tuple[str, ...], as_json: bool, processes: int, deep
     except (NotALogDirectoryError, VerifyError) as error:
         fail(error)
     except OSError as error:
-        fail(f"{error.filename}: {error.strerror}")
+        fail(f"{error.filename}: {reason_of(error)}")
     sys.exit(code)
 
 
@@ -330,7 +341,7 @@ def log_dump(
     except BrokenPipeError:
         raise
     except OSError as error:
-        fail(f"{error.filename}: {error.strerror}")
+        fail(f"{error.filename}: {reason_of(error)}")
     sys.exit(code)
 
 

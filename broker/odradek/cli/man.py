@@ -17,13 +17,12 @@ from pathlib import Path
 import click
 
 from odradek.cli import roff
+from odradek.cli.command import PROGRAM, examples_of, option_sections
 from odradek.cli.echo import echo
 from odradek.cli.file_writer import write_below
 from odradek.cli.main import main as root_command
 from odradek.cli.main import program_version
-from odradek.cli.man_texts import ENVIRONMENT, EXAMPLES, EXIT_STATUS, FILES, OPTIONS_NOTE
-
-PROGRAM = "odradek"
+from odradek.cli.man_texts import ENVIRONMENT, EXIT_STATUS, FILES, OPTIONS_NOTE
 
 
 def pages() -> dict[str, str]:
@@ -134,20 +133,19 @@ def _body(text: str) -> list[str]:
 
 def _options(context: click.Context, heading: Sequence[str]) -> list[str]:
     """The options of a command below a heading; nothing if it has none."""
-    lines = []
-    for parameter in context.command.get_params(context):
-        record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
-        if record is not None:
-            names, text = record
-            lines += roff.tagged(roff.bold(names), roff.filled(text))
+    rows = [row for _, rows in option_sections(context) for row in rows]
+    lines = [line for names, text in rows for line in roff.tagged(roff.bold(names), roff.filled(text))]
     return [*heading, *lines] if lines else []
 
 
 def _commands_list(children: Sequence[click.Context]) -> list[str]:
+    by_name = {child.info_name: child for child in children}
     lines = [roff.section("Commands"), *roff.filled("Each command has a page with its options.")]
-    for child in children:
-        summary = _first_line(_help(child))
-        lines += roff.tagged(_reference(child), roff.filled(f"{summary[:1].upper()}{summary[1:]}."))
+    for heading, names in root_command.sections(root_context()).items():
+        lines.append(roff.subsection(heading))
+        for name in names:
+            summary = _first_line(_help(by_name[name]))
+            lines += roff.tagged(_reference(by_name[name]), roff.filled(f"{summary[:1].upper()}{summary[1:]}."))
     return lines
 
 
@@ -175,11 +173,13 @@ def _table(heading: str, rows: Mapping[str, str], style: Callable[[str], str]) -
 
 
 def _examples(context: click.Context) -> list[str]:
-    shown = EXAMPLES.get(context.command_path, ())
+    """The examples of a command; on the page of a group, those of all commands below it."""
+    places = [context] if context.parent is None or not list(_children(context)) else [*walk(context)][1:]
     lines: list[str] = []
-    for text, command in shown:
-        lines += [*([".PP", *roff.filled(text)] if text else []), ".PP", ".RS 4", *roff.unfilled([command]), ".RE"]
-    return [roff.section("Examples"), *lines[1:]] if lines else []
+    for text, *commands in (example for place in places for example in examples_of(place)):
+        lines += [".PP", *roff.filled(text)]
+        lines += [line for command in commands for line in (".PP", ".RS 4", *roff.unfilled([command]), ".RE")]
+    return [roff.section("Examples"), *lines[1:]]
 
 
 def run(arguments: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.echo import echo
 from odradek.cli.failure import complain, warn
 from odradek.cli.mirror import flow_options, load_flows
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 TITLES = ["topic", "copy", "partitions", "action"]
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @flow_options
 @JSON_OPTION
 def check(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.echo import echo
 from odradek.cli.failure import fail, warn
 from odradek.cli.mirror import flow_options, load_flows
@@ -23,7 +24,7 @@ PROBE_S = 3.0
 TITLES = ["topic", "partition", "source offset", "checkpoint", "to offset", "before", "may repeat", "remark"]
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @flow_options
 @JSON_OPTION
 def groups(

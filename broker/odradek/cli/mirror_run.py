@@ -4,11 +4,12 @@ import sys
 
 import click
 
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.failure import fail
 from odradek.cli.mirror import flow_options, load_flows
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @flow_options
 @click.option(
     "--log-level",

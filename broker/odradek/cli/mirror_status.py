@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.echo import echo
 from odradek.cli.failure import complain, fail, warn
 from odradek.cli.mirror import flow_options, load_flows
@@ -23,7 +24,7 @@ _LARGEST_PAGE = 1 << 26
 _TIMEOUT_S = 10.0
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @flow_options
 @click.option("--partitions", is_flag=True, help="Show a row for each partition instead of each topic.")
 @click.option(

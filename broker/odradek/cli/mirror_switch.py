@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.echo import echo
 from odradek.cli.failure import fail, warn
 from odradek.cli.mirror import load_flows
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 TITLES = ["topic", "partition", "offset", "to topic", "to offset", "before", "remark"]
 
 
-@click.command()
+@click.command(cls=HelpfulCommand)
 @click.argument("group_id", metavar="GROUP")
 @click.argument("file", shell_complete=complete_paths)
 @click.option("--from", "from_alias", metavar="ALIAS", help="Alias of the cluster in which the group is now.")

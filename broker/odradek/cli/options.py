@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
+from odradek.cli.command import GeneralOption
 from odradek.cli.failure import fail, warn
 from odradek.cli.interrupt import interrupt_note
 
@@ -39,6 +40,7 @@ def _note_command_config(context: click.Context, _: click.Parameter, value: str 
 
 COMMAND_CONFIG_OPTION = click.option(
     "--command-config",
+    cls=GeneralOption,
     metavar="FILE",
     type=click.Path(dir_okay=False),
     envvar=COMMAND_CONFIG,
@@ -51,6 +53,7 @@ _SERVERS_OPTION = click.option(
     "-b",
     "--bootstrap-server",
     "servers",
+    cls=GeneralOption,
     metavar="HOST:PORT,...",
     envvar=SERVERS,
     default=DEFAULT_SERVERS,
@@ -67,6 +70,7 @@ def BOOTSTRAP_OPTION(command: Command) -> Command:
 
 TIMEOUT_OPTION = click.option(
     "--timeout",
+    cls=GeneralOption,
     type=click.FloatRange(0.01),
     default=30.0,
     show_default=True,
@@ -100,7 +104,7 @@ class Span(click.ParamType):
         return seconds
 
 
-JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+JSON_OPTION = click.option("--json", "as_json", cls=GeneralOption, is_flag=True, help="Print JSON instead of text.")
 YES_OPTION = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 DRY_RUN_OPTION = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 
@@ -180,7 +184,9 @@ def fail_on_cluster(error: "ClientError", servers: str) -> NoReturn:
     if isinstance(error, NoBootstrapServerError) and not error.refused:
         context = click.get_current_context(silent=True)
         source = None if context is None else context.get_parameter_source("servers")
-        if servers == DEFAULT_SERVERS:
+        if error.unknown:
+            hint = "; check the name and how this machine resolves it (/etc/hosts, DNS), or give an address with -b HOST:PORT"
+        elif servers == DEFAULT_SERVERS:
             hint = f"; start a broker there, or name another one with -b HOST:PORT or {SERVERS}"
         elif source is ParameterSource.ENVIRONMENT:
             hint = f"; {SERVERS} must name a listener of a running broker, or add -b HOST:PORT"

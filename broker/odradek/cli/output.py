@@ -1,12 +1,13 @@
 """Output of the commands: tables, JSON, progress bars, and values in readable units. Runs in the process of the command.
 
-On a terminal, rich draws the tables. If standard output is not a terminal, the cells are written as aligned columns, neither
-cut nor coloured.
+A table is the same on a terminal and in a pipe: titles in capitals, columns two spaces apart. On a terminal, rich writes it:
+titles are bold, states and lags have colours, and columns are folded if the terminal is too narrow. Without a terminal, cells
+are neither folded nor coloured. NO_COLOR in the environment turns off the colours.
 """
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Protocol
@@ -33,6 +34,65 @@ class GroupedNumber(int):
         return f"{int(self):,}"
 
 
+class Amount(str):
+    """A number with its unit, such as "1.5 MB": tables align it to the right, as they do numbers."""
+
+    __slots__ = ()
+
+
+GOOD, ATTENTION, BAD = "green", "yellow", "red"
+"""The colours of what is in order, of what somebody may have to look at, and of what fails."""
+_STATES = {
+    "ok": GOOD,
+    "running": GOOD,
+    "serving": GOOD,
+    "stable": GOOD,
+    "empty": ATTENTION,
+    "starting": ATTENTION,
+    "stopping": ATTENTION,
+    "preparingrebalance": ATTENTION,
+    "completingrebalance": ATTENTION,
+    "assigning": ATTENTION,
+    "reconciling": ATTENTION,
+    "under-replicated": ATTENTION,
+    "without leader": BAD,
+    "not registered": BAD,
+    "offline": BAD,
+    "failed": BAD,
+    "dead": BAD,
+}
+"""The colour of a state, by its last words."""
+
+
+def _of_state(value: Any) -> str:
+    return next((colour for words, colour in _STATES.items() if str(value).lower().endswith(words)), "")
+
+
+def _of_lag(value: Any) -> str:
+    return "" if cell(value) == "-" else GOOD if cell(value) == "0" else ATTENTION
+
+
+def _of_fault(value: Any) -> str:
+    return "" if cell(value) in ("-", "0") else BAD
+
+
+_COLOURS: Mapping[str, Callable[[Any], str]] = {
+    "health": _of_state,
+    "state": _of_state,
+    "lag": _of_lag,
+    "errors": _of_fault,
+    "errors/s": _of_fault,
+    "stopped": _of_fault,
+    "last exit": _of_fault,
+}
+"""How a column's values are coloured, by its title."""
+
+
+def colour_of(title: str, value: Any) -> str:
+    """The colour of a value in a column; empty if it has none."""
+    return _COLOURS[title](value) if title in _COLOURS else ""
+
+
 def cell(value: Any) -> str:
     """A value as the text of a table cell; "-" for None and for an empty value. Control characters are escaped: a line break in
     a name would make another row."""
@@ -48,21 +108,26 @@ def cell(value: Any) -> str:
 def is_numeric(rows: Sequence[Sequence[Any]], column: int) -> bool:
     """Whether a column contains only numbers, which are aligned to the right."""
     values = [row[column] for row in rows if row[column] is not None]
-    return bool(values) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    return bool(values) and all(
+        isinstance(value, (int, float, Amount)) and not isinstance(value, bool) for value in values
+    )
 
 
-def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> None:
-    """Print a table. :param empty: printed on stderr instead of a table without rows."""
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str, fold: bool = True) -> None:
+    """Print a table. :param empty: printed on stderr instead of a table without rows.
+
+    :param fold: whether to fold columns if the terminal is too narrow; otherwise the terminal breaks the lines.
+    """
     if not rows:
         click.echo(empty, err=True)
         return
     right = [is_numeric(rows, column) for column in range(len(titles))]
-    cells = [[cell(value) for value in row] for row in rows]
     if sys.stdout.isatty():
-        _draw(titles, cells, right)
+        _print_to_terminal(titles, rows, right, fold)
         return
-    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    for row in [[title.upper() for title in titles], *cells]:
+    cells = [[title.upper() for title in titles], *([cell(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
         parts = [
             text.rjust(width) if is_right else text.ljust(width)
             for text, width, is_right in zip(row, widths, right, strict=True)
@@ -70,30 +135,58 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], empty: str
         click.echo("  ".join(parts).rstrip())
 
 
-def _draw(titles: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
-    from rich.box import SIMPLE_HEAD
+def informative(
+    columns: Sequence[tuple[str, Sequence[Any]]], optional: Container[str]
+) -> tuple[list[str], list[list[Any]]]:
+    """The titles and rows of a table without those optional columns that have neither a number above 0 nor a text.
+
+    :param columns: each has a title and its values.
+    """
+    shown = [(title, values) for title, values in columns if title not in optional or any(values)]
+    return [title for title, _ in shown], [list(row) for row in zip(*(values for _, values in shown), strict=True)]
+
+
+_UNLIMITED = 1 << 14
+"""More columns than a table has."""
+
+
+def _print_to_terminal(titles: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[bool], fold: bool) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))  # narrow, for 80 columns
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title, is_right in zip(titles, right, strict=True):
-        table.add_column(title, justify="right" if is_right else "left", overflow="fold")
-    for row in cells:
-        table.add_row(*map(Text, row))
-    Console(highlight=False).print(table)
+        table.add_column(title.upper(), justify="right" if is_right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell(value), colour_of(title, value)) for title, value in zip(titles, row, strict=True)))
+    Console(highlight=False, width=None if fold else _UNLIMITED).print(table)
 
 
-def size(value: int | None) -> str:
+def size(value: int | None) -> Amount:
     """Bytes in a readable unit, e.g. "1.5 MB"; "-" for None."""
     if value is None:
-        return "-"
+        return Amount("-")
     number = float(value)
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+            return Amount(f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}")
         number /= 1000
-    return f"{number:.1f} TB"
+    return Amount(f"{number:.1f} TB")
+
+
+def per_second(rate: float) -> Amount:
+    """A rate of records or requests: one decimal below 100."""
+    return Amount(f"{rate:,.0f}" if rate >= 100 or not rate else f"{rate:.1f}")
+
+
+def ago(time_ms: int, now_ms: int) -> Amount:
+    """How long ago a time was, in its largest unit, e.g. "32 min ago". Both times are in ms since 1970."""
+    past = now_ms - time_ms
+    if past < 1000:
+        return Amount("now")
+    number, unit, *_ = span(past if past >= 60_000 else past // 1000 * 1000).split()
+    return Amount(f"{number} {unit} ago")
 
 
 def count(number: int, noun: str) -> str:
@@ -101,32 +194,34 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def when(time_ms: int) -> str:
+def when(time_ms: int, precision: str = "milliseconds") -> str:
     """A time in ms since 1970 as ISO 8601 text in the time zone of this machine; "-" if negative.
+
+    :param precision: as the timespec of `datetime.isoformat`.
 
     A time after the year 9999, for example of a producer that writes microseconds, is "N ms".
     """
     if time_ms < 0:
         return "-"
     try:
-        return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(" ", "milliseconds")
+        return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(" ", precision)
     except (ValueError, OverflowError, OSError):
         return f"{time_ms} ms"
 
 
-def span(milliseconds: int) -> str:
+def span(milliseconds: int) -> Amount:
     """A duration in its two largest units, e.g. "2 d 3 h"."""
     if milliseconds < 1000:
-        return f"{milliseconds} ms"
+        return Amount(f"{milliseconds} ms")
     if milliseconds < 60_000:
-        return f"{milliseconds / 1000:.1f} s".replace(".0 s", " s")
+        return Amount(f"{milliseconds / 1000:.1f} s".replace(".0 s", " s"))
     parts = []
     rest = milliseconds // 1000
     for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
         number, rest = divmod(rest, seconds)
         if number:
             parts.append(f"{number} {unit}")
-    return " ".join(parts[:2])
+    return Amount(" ".join(parts[:2]))
 
 
 class Advance(Protocol):

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.echo import echo
 from odradek.cli.failure import fail, warn
 from odradek.cli.interrupt import Interruption, interrupt_note
@@ -134,7 +135,7 @@ def record_options(function: Command) -> Command:
     return command
 
 
-@click.command("produce")
+@click.command("produce", cls=HelpfulCommand)
 @BOOTSTRAP_OPTION
 @TIMEOUT_OPTION
 @JSON_OPTION

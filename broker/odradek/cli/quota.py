@@ -10,8 +10,10 @@ from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import COMMAND_CONFIG_OPTION, JSON_OPTION, TIMEOUT_OPTION, key_values, on_cluster
+from odradek.cli.principals import refuse_principal
 
 if TYPE_CHECKING:
+    from odradek.cli.output import Amount
     from odradek.clients.cluster import Cluster
     from odradek.clients.quotas import EntityQuotas, QuotaEntity
 
@@ -159,6 +161,7 @@ def set_(
     from odradek.clients import quotas
 
     wanted = _needed(entity)
+    refuse_principal(dict(wanted.parts).get("user") or "", "--user")
     quotas.alter(cluster, wanted, values, validate_only=dry_run)
     if as_json:
         echo_json({"entity": dict(wanted.parts), "set": values, "dry_run": dry_run})
@@ -233,8 +236,10 @@ def throttled(metrics: str, timeout: float, as_json: bool) -> None:
     print_table(titles, rows, "no client is throttled")
 
 
-def _shown(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.3f}".rstrip("0")
+def _shown(value: float) -> "Amount":
+    from odradek.cli.output import Amount
+
+    return Amount(f"{value:,.0f}" if value == int(value) else f"{value:,.3f}".rstrip("0"))
 
 
 def _print(found: "list[EntityQuotas]", as_json: bool, empty: str) -> None:

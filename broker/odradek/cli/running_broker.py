@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from odradek.cli.failure import AS_OTHER_USER, reason_of
 from odradek.cli.interrupt import interrupt_note
 from odradek.config import load
 from odradek.config.pid_file import PID_FILE, STATUS_SOCKET, RunningBroker, read_pid_file, start_ticks
@@ -70,7 +71,7 @@ def _broker_of(directory: str, pid: int | None, is_selected: bool) -> RunningBro
     try:
         running = read_pid_file(directory)
     except OSError as error:
-        raise FindError(f"cannot read {directory}/{PID_FILE}: {error.strerror}") from None
+        raise FindError(f"cannot read {directory}/{PID_FILE}: {reason_of(error)}") from None
     except ValueError as error:
         raise FindError(error) from None
     if running is None or not running.is_alive():
@@ -124,7 +125,7 @@ def _directory_of(pid: int) -> str:
     except FileNotFoundError:
         raise NotRunningError(f"process {pid} does not exist") from None
     except PermissionError:
-        raise FindError(f"process {pid} belongs to another user; run this command as that user") from None
+        raise FindError(f"process {pid} belongs to another user; {AS_OTHER_USER}") from None
     for file in files:
         directory = Path(file).parent
         if Path(file).name == LOCK_FILE and any((directory / name).exists() for name in (PID_FILE, STATUS_SOCKET)):
@@ -150,9 +151,7 @@ def stop_broker(running: RunningBroker, timeout: float) -> float:
             try:
                 signal.pidfd_send_signal(pidfd, signal.SIGTERM)
             except PermissionError:
-                raise FindError(
-                    f"process {running.pid} belongs to another user; run this command as that user"
-                ) from None
+                raise FindError(f"process {running.pid} belongs to another user; {AS_OTHER_USER}") from None
             ended = wait_for_end([pidfd], timeout)
         if not ended:
             raise FindError(
@@ -172,7 +171,7 @@ def status_of(directory: str, running: RunningBroker) -> dict[str, Any]:
         raise FindError(f"broker {running.pid} of {directory} does not respond to a status request") from None
     except OSError as error:
         raise FindError(
-            f"broker {running.pid} of {directory} does not respond to a status request: {error.strerror}"
+            f"broker {running.pid} of {directory} does not respond to a status request: {reason_of(error)}"
         ) from None
     except ValueError as error:
         raise FindError(f"broker {running.pid} of {directory} returned an invalid status: {error}") from None

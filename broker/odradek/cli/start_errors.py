@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
+from odradek.cli.command import HelpfulCommand
 from odradek.cli.failure import fail
 from odradek.cli.lazy import WRONG_USAGE, usage_error_text
 
@@ -58,7 +59,7 @@ def _log_of(shape: str) -> logging.Logger | None:
     return logging.getLogger("odradek.supervisor")
 
 
-class StartCommand(click.Command):
+class StartCommand(HelpfulCommand):
     """A command whose usage errors are reported by `fail_start`."""
 
     def make_context(

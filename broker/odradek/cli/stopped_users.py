@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from odradek.cli.failure import reason_of
 from odradek.clients.users import UserCredential
 from odradek.controller import scram
 from odradek.metadata import sqlite, znodes
@@ -118,7 +119,7 @@ def stopped_users(directory: Path, create: bool) -> Iterator[StoppedUsers]:
         try:
             directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         except OSError as error:
-            raise StoppedUsersError(f"cannot create {directory}: {error.strerror}") from None
+            raise StoppedUsersError(f"cannot create {directory}: {reason_of(error)}") from None
     elif not path.exists():
         raise StoppedUsersError(f"{directory} has no metadata store ({sqlite.FILE_NAME}): name the first log directory")
     try:
@@ -128,7 +129,7 @@ def stopped_users(directory: Path, create: bool) -> Iterator[StoppedUsers]:
             f"{error}; without --data-dir, the command changes the users of the running broker"
         ) from None
     except OSError as error:
-        raise StoppedUsersError(f"cannot lock {directory}: {error.strerror}") from None
+        raise StoppedUsersError(f"cannot lock {directory}: {reason_of(error)}") from None
     try:
         store = SqliteStore(path)
         try:

@@ -9,23 +9,13 @@ from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import YES_OPTION, confirm, on_cluster
+from odradek.cli.principals import USER_PRINCIPAL
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
     from odradek.clients.tokens import SecretToken
 
 ID_ARGUMENT = click.argument("token_id", metavar="TOKEN_ID")
-
-
-def _principal(_: click.Context, __: click.Parameter, value: Any) -> Any:
-    """User:NAME for each name."""
-    if value is None or isinstance(value, str):
-        return None if value is None else _named(value)
-    return [_named(name) for name in value]
-
-
-def _named(name: str) -> str:
-    return name if name.startswith("User:") else f"User:{name}"
 
 
 def _duration(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
@@ -50,7 +40,7 @@ def token() -> None:
 @click.option(
     "--owner",
     metavar="USER",
-    callback=_principal,
+    type=USER_PRINCIPAL,
     help="Create the token for this user (default: the user who has logged in).",
 )
 @click.option(
@@ -58,7 +48,7 @@ def token() -> None:
     "renewers",
     metavar="USER",
     multiple=True,
-    callback=_principal,
+    type=USER_PRINCIPAL,
     help="A user who may renew and expire the token, besides its owner. Repeatable.",
 )
 @click.option(
@@ -98,7 +88,7 @@ def create(
     "owners",
     metavar="USER",
     multiple=True,
-    callback=_principal,
+    type=USER_PRINCIPAL,
     help="Only tokens that this user owns, requested or may renew. Repeatable.",
 )
 @click.option("--show-passwords", is_flag=True, help="Also print the passwords of the tokens.")

@@ -175,7 +175,11 @@ def _name(topic: str, number: int) -> str:
 @on_cluster
 @click.argument("transactional_id", metavar="[ID]", required=False, shell_complete=complete_transactional_ids)
 @click.option(
-    "-t", "--topic", shell_complete=complete_topics, help="Topic of the partition with a hanging transaction."
+    "-t",
+    "--topic",
+    metavar="TOPIC",
+    shell_complete=complete_topics,
+    help="Topic of the partition with a hanging transaction.",
 )
 @click.option("-p", "--partition", type=click.IntRange(0), help="Number of the partition with a hanging transaction.")
 @click.option(

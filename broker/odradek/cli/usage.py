@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from odradek.cli.failure import fail
+from odradek.cli.command import GeneralOption
+from odradek.cli.failure import fail, reason_of
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import COMMAND_CONFIG_OPTION, JSON_OPTION, SERVERS
+from odradek.cli.principals import PRINCIPAL_PATTERN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,29 +30,44 @@ BROKER_OPTIONS = (
     JSON_OPTION,
     click.option(
         "--timeout",
+        cls=GeneralOption,
         type=click.FloatRange(0.01),
         default=10.0,
         show_default=True,
         help="Seconds to wait for the broker's response.",
     ),
     click.option(
-        "--pid", type=click.IntRange(1), help="Select a broker of this machine by its supervisor's process id."
+        "--pid",
+        cls=GeneralOption,
+        type=click.IntRange(1),
+        help="Select a broker of this machine by its supervisor's process id.",
     ),
-    click.option("--data-dir", metavar="DIR", help="Select a broker of this machine by its first log directory."),
+    click.option(
+        "--data-dir",
+        cls=GeneralOption,
+        metavar="DIR",
+        help="Select a broker of this machine by its first log directory.",
+    ),
     click.option(
         "--set",
         "overrides",
+        cls=GeneralOption,
         metavar="KEY=VALUE",
         multiple=True,
         help="Select a broker of this machine by a configuration key, such as log.dirs; overrides the configuration file.",
     ),
     click.option(
-        "--config", "config_file", metavar="FILE", help="Select a broker of this machine by its configuration file."
+        "--config",
+        "config_file",
+        cls=GeneralOption,
+        metavar="FILE",
+        help="Select a broker of this machine by its configuration file.",
     ),
     click.option(
         "-b",
         "--bootstrap-server",
         "servers",
+        cls=GeneralOption,
         metavar="HOST:PORT",
         envvar=SERVERS,
         show_envvar=True,
@@ -59,6 +76,7 @@ BROKER_OPTIONS = (
     click.option(
         "-m",
         "--metrics",
+        cls=GeneralOption,
         metavar="HOST:PORT",
         envvar="ODRADEK_METRICS",
         show_envvar=True,
@@ -132,6 +150,7 @@ def filters(function: Command) -> Command:
             f"--{name}",
             f"only_{name}",
             metavar="PATTERN",
+            type=PRINCIPAL_PATTERN if name == "principal" else str,
             multiple=True,
             help=f"Count only {objects} that match; * and ? are wildcards. Repeatable.",
         )(command)
@@ -140,6 +159,11 @@ def filters(function: Command) -> Command:
 
 SORT_OPTION = click.option(
     "--sort", type=click.Choice(SORTS), default="in", show_default=True, help="Sort by this column, largest first."
+)
+
+
+WIDE_OPTION = click.option(
+    "-w", "--wide", is_flag=True, help="Show all columns, also those without a value, and times in full."
 )
 
 
@@ -169,9 +193,10 @@ def usage() -> None:
 @click.option("-n", "--limit", type=click.IntRange(1), default=SHOWN, show_default=True, help="Maximum number of rows.")
 @click.option("--once", is_flag=True, help="Print one table and exit (always, if standard output is not a terminal).")
 def top(location: "UsageLocation", timeout: float, as_json: bool, once: bool, **options: Any) -> None:
-    """Show the current rates of use, refreshed every --interval seconds until Ctrl-C.
+    """Show the current rates of use, refreshed every --interval seconds.
 
-    With --json, print one line of JSON for each interval.
+    On a terminal, q quits, s or an arrow key sorts by another column, and b groups by another dimension. With --json, print one
+    line of JSON for each interval.
     """
     from odradek.cli.usage_source import Source
     from odradek.cli.usage_top import run_top
@@ -202,6 +227,7 @@ def top(location: "UsageLocation", timeout: float, as_json: bool, once: bool, **
 @click.option(
     "--spool", metavar="DIR", help="Read the spool in this directory (default: the directory that the broker reports)."
 )
+@WIDE_OPTION
 def show(
     location: "UsageLocation",
     timeout: float,
@@ -245,6 +271,7 @@ def show(
 @click.option(
     "--spool", metavar="DIR", help="Read the spool in this directory (default: the directory that the broker reports)."
 )
+@WIDE_OPTION
 def topic(
     location: "UsageLocation",
     timeout: float,
@@ -253,6 +280,7 @@ def topic(
     interval: float,
     since: str | None,
     spool: str | None,
+    wide: bool,
 ) -> None:
     """Show the clients that write and read a topic, their rates, the lag of readers and groups, and the stored bytes."""
     from odradek.cli.usage_source import Source, spool_directory
@@ -264,7 +292,7 @@ def topic(
     history = None
     if since is not None or spool is not None:
         history = read_history(spool_directory(spool, location, timeout), since, None, Filter(topic=(topic,)), topic)
-    show_topic(source, topic, interval, history, as_json=as_json)
+    show_topic(source, topic, interval, history, as_json=as_json, wide=wide)
     if history is not None:
         print_damages(history)
 
@@ -298,4 +326,4 @@ def read_history(
     try:
         return History(directory, times[0], times[1], only.fits, needle)
     except OSError as error:
-        raise UsageError(f"cannot read the spool {directory}: {error.strerror}") from None
+        raise UsageError(f"cannot read the spool {directory}: {reason_of(error)}") from None

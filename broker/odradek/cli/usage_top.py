@@ -2,15 +2,18 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.cli.echo import echo
-from odradek.cli.output import cell, echo_json, print_table, size
+from odradek.cli.output import Amount, cell, colour_of, echo_json, per_second, print_table, size
 from odradek.cli.output_pipe import pause
+from odradek.cli.screen import Screen
 from odradek.cli.usage_view import name_cell
 from odradek.metrics.usage import entries_of
-from odradek.metrics.usage_totals import VALUES, Counts, Filter, UsageKey, grouped, growth, top
+from odradek.metrics.usage_totals import DIMENSIONS, SORTS, VALUES, Counts, Filter, UsageKey, grouped, growth, top
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from odradek.cli.usage_source import Source
 
 RATES = ("in", "out", "rin", "rout", "req", "err")
+BAR_WIDTH = 12
 TITLES = ("in/s", "out/s", "records in/s", "records out/s", "requests/s", "errors/s")
 
 
@@ -38,8 +42,10 @@ class Sample(NamedTuple):
         return [counts.get(name) / self.seconds for name in RATES]
 
 
-def samples(source: "Source", interval: float, only: Filter) -> Iterator[Sample]:
-    """Yield a sample every `interval` seconds. Raises UsageError.
+def samples(
+    source: "Source", interval: float, only: Filter, wait: Callable[[float], None] = pause
+) -> Iterator[Sample]:
+    """Yield a sample every `interval` seconds. Raises UsageError, and what `wait` raises.
 
     If the broker has restarted in between, the sample covers the time since its start.
     """
@@ -47,7 +53,7 @@ def samples(source: "Source", interval: float, only: Filter) -> Iterator[Sample]
     before = source.usage(query)
     entries = entries_of(before)
     while True:
-        pause(interval)
+        wait(interval)
         after = source.usage(query)
         now = entries_of(after)
         same = after["boot"] == before["boot"]
@@ -60,21 +66,20 @@ def samples(source: "Source", interval: float, only: Filter) -> Iterator[Sample]
 def run_top(
     source: "Source", *, by: str, sort: str, only: Filter, interval: float, limit: int, once: bool, as_json: bool
 ) -> None:
-    """Print samples until Ctrl-C; one sample with `once`, or if standard output is not a terminal and `as_json` is not set."""
-    sequence = samples(source, interval, only)
+    """Print samples until `q` or Ctrl-C; one with `once`, or if standard output is not a terminal and `as_json` is not set."""
     if as_json:
-        for sample in sequence:
+        for sample in samples(source, interval, only):
             echo_json(as_document(sample, by, sort, limit))
             sys.stdout.flush()
             if once:
                 return
     elif once or not sys.stdout.isatty():
-        sample = next(sequence)
+        sample = next(samples(source, interval, only))
         rows = [[*map(name_cell, key), *map(_cell, RATES, rates)] for key, rates in _rows(sample, by, sort, limit)]
         print_table([by, *TITLES], rows, "no usage in this interval")
         _echo_sum(sample)
     else:
-        _watch(source, sequence, by, sort, limit)
+        _watch(source, only, interval, View(source.address, by, sort, limit))
 
 
 def as_document(sample: Sample, by: str, sort: str, limit: int) -> dict[str, Any]:
@@ -98,10 +103,8 @@ def _rows(sample: Sample, by: str, sort: str, limit: int) -> list[tuple[tuple[st
     return [(key, sample.rates(counts)) for key, counts in top(grouped(sample.grown, (by,)), sort, limit)]
 
 
-def _cell(name: str, rate: float) -> str:
-    if name in ("in", "out"):
-        return size(round(rate))
-    return f"{rate:,.0f}" if rate >= 100 or not rate else f"{rate:.1f}"
+def _cell(name: str, rate: float) -> Amount:
+    return size(round(rate)) if name in ("in", "out") else per_second(rate)
 
 
 def _sum_of(sample: Sample) -> list[str]:
@@ -114,43 +117,84 @@ def _echo_sum(sample: Sample) -> None:
     echo(f"\nTotal: {words}, measured over {sample.seconds:.1f} s")
 
 
-def _watch(source: "Source", sequence: Iterator[Sample], by: str, sort: str, limit: int) -> None:
-    """Draw a table of each sample on the terminal's alternate screen, until Ctrl-C."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    live = Live(
-        Text(f"sampling {source.address} ..."),
-        console=console,
-        auto_refresh=False,
-        screen=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
-    try:
-        live.start(refresh=True)
-        for sample in sequence:
-            live.update(_table(source, sample, by, sort, min(limit, max(1, console.size.height - 8))), refresh=True)
-    finally:  # not live.stop(), which fails, and keeps the alternate screen, if a signal has interrupted live.start()
-        console.set_alt_screen(False)
-        console.show_cursor(True)
+class Quit(Exception):
+    """The user has pressed `q`."""
 
 
-def _table(source: "Source", sample: Sample, by: str, sort: str, limit: int) -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
+@dataclass
+class View:
+    """What the terminal shows: the newest sample, by a dimension and in an order that keys change."""
 
-    rows = _rows(sample, by, sort, limit)
-    title = f"{source.address}  {time.strftime('%H:%M:%S', time.localtime(sample.at_ms / 1000))}  press Ctrl-C to exit"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_footer=True)
-    table.add_column(by, footer="total", overflow="fold")
-    for heading, total in zip(TITLES, _sum_of(sample), strict=True):
-        table.add_column(heading, footer=total, justify="right")
-    for key, rates in rows:
-        table.add_row(
-            *(Text(name_cell(name)) for name in key), *(Text(cell(text)) for text in map(_cell, RATES, rates))
-        )
-    return table
+    address: str
+    by: str
+    sort: str
+    limit: int
+    sample: Sample | None = None
+
+    def press(self, key: str) -> None:
+        """Change the view. Raises Quit."""
+        if key == "q":
+            raise Quit
+        if key in ("s", "right", "S", "left"):
+            self.sort = _next(tuple(SORTS), self.sort, 1 if key in ("s", "right") else -1)
+        elif key == "b":
+            self.by = _next(DIMENSIONS, self.by, 1)
+
+    def text(self) -> str:
+        """The table for the terminal."""
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        with console.capture() as capture:
+            console.print(self._table(max(1, console.size.height - 8)))
+        return capture.get()
+
+    def _table(self, height: int) -> "Table | str":
+        from rich.table import Table
+        from rich.text import Text
+
+        if self.sample is None:
+            return f"sampling {self.address} ..."
+        rows = _rows(self.sample, self.by, self.sort, min(self.limit, height))
+        moment = time.strftime("%H:%M:%S", time.localtime(self.sample.at_ms / 1000))
+        title = f"{self.address}  {moment}  q: quit, s or arrows: sort, b: group by {_next(DIMENSIONS, self.by, 1)}\n"
+        table = Table(
+            title=title, title_justify="left", title_style="", box=None, pad_edge=False, padding=(0, 2, 0, 0),
+            header_style="bold", footer_style="bold", show_footer=True,
+        )  # fmt: skip
+        table.add_column(self.by.upper(), footer="total", overflow="fold")
+        sorted_by = [RATES.index(name) for name in SORTS[self.sort]]
+        for number, (heading, total) in enumerate(zip(TITLES, _sum_of(self.sample), strict=True)):
+            mark = " \N{BLACK DOWN-POINTING TRIANGLE}" if number in sorted_by else ""
+            table.add_column(heading.upper() + mark, footer=total, justify="right")
+        table.add_column("", no_wrap=True)
+        amounts = [sum(rates[number] for number in sorted_by) for _, rates in rows]
+        for (key, rates), amount in zip(rows, amounts, strict=True):
+            bar = "\N{FULL BLOCK}" * round(BAR_WIDTH * amount / max(amounts)) if amount else ""
+            cells = [_cell(name, rate) for name, rate in zip(RATES, rates, strict=True)]
+            table.add_row(
+                *(Text(cell(name_cell(name))) for name in key),
+                *(Text(text, colour_of(title, text)) for title, text in zip(TITLES, cells, strict=True)),
+                Text(bar, "blue"),
+            )
+        return table
+
+
+def _next(names: Sequence[str], name: str, step: int) -> str:
+    return names[(names.index(name) + step) % len(names)]
+
+
+def _watch(source: "Source", only: Filter, interval: float, view: View) -> None:
+    """Draw a table of each sample on the terminal's alternate screen, until the user quits."""
+
+    def wait(seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (rest := end - time.monotonic()) > 0:
+            for key in screen.keys(rest):
+                view.press(key)
+                screen.draw()
+
+    with suppress(Quit), Screen(view.text) as screen:
+        screen.draw()
+        for view.sample in samples(source, interval, only, wait):
+            screen.draw()

@@ -1,10 +1,23 @@
 """``odradek usage topic``: the writers, readers and groups of a topic. Runs in the process of the command."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from odradek.cli.echo import echo
-from odradek.cli.output import GroupedNumber, count, echo_json, print_table, size, when
+from odradek.cli.output import (
+    Amount,
+    GroupedNumber,
+    ago,
+    count,
+    echo_json,
+    informative,
+    per_second,
+    print_table,
+    size,
+    span,
+    when,
+)
 from odradek.cli.usage_source import UsageError
 from odradek.cli.usage_view import transactions
 from odradek.metrics.usage import entries_of
@@ -19,11 +32,14 @@ WRITES, READS = "Produce", "Fetch"
 _COUNTERS = {WRITES: ("in", "rin"), READS: ("out", "rout")}
 
 
-def show_topic(source: "Source", name: str, interval: float, history: "History | None", *, as_json: bool) -> None:
+def show_topic(
+    source: "Source", name: str, interval: float, history: "History | None", *, as_json: bool, wide: bool = False
+) -> None:
     """Print a topic's usage. Raises UsageError.
 
     :param interval: seconds over which rates are measured; 0: no rates.
     :param history: the topic's usage from the spool; None: the usage since the broker's start.
+    :param wide: print all columns, and times in full.
     """
     document = source.usage({"name": name})
     if document["topic"] is None:
@@ -60,7 +76,7 @@ def show_topic(source: "Source", name: str, interval: float, history: "History |
     if as_json:
         echo_json(report)
     else:
-        _print(name, report)
+        _print(name, report, wide)
 
 
 def _unknown_topic(name: str, close: list[str]) -> str:
@@ -117,7 +133,7 @@ def _with_transactions(writers: list[dict[str, Any]], document: dict[str, Any]) 
     return [row | {"transactions": ends.get((row["principal"], row["client"]), 0)} for row in writers]
 
 
-def _print(name: str, report: dict[str, Any]) -> None:
+def _print(name: str, report: dict[str, Any], wide: bool) -> None:
     stored = report["topic"]
     records = max(0, stored["end"] - stored["start"])
     echo(
@@ -126,11 +142,11 @@ def _print(name: str, report: dict[str, Any]) -> None:
     )
     since, until = report["counted_since"], report["counted_until"]
     if since is not None and until is not None:
-        echo(f"Bytes, records and errors are counted from {when(since)} to {when(until)}.")
+        echo(f"Bytes, records and errors are counted from {when(since, 'seconds')} to {when(until, 'seconds')}.")
         if until != report["at"]:
             echo(
-                "These counts are from the spool. The columns last, lag and lag s, and the groups, show the state at "
-                f"{when(report['at'])}."
+                "These counts are from the spool. The time of the last use, the lag, and the groups show the state at "
+                f"{when(report['at'], 'seconds')}."
             )
     if report["folded"]:
         echo("Some topics are counted together as 'other', so clients of this topic may be missing here.")
@@ -139,33 +155,43 @@ def _print(name: str, report: dict[str, Any]) -> None:
         ("Readers", report["readers"], "  no client read from the topic"),
     ):
         echo(f"\n{title}")
-        more_titles = ["lag", "lag s"] if title == "Readers" else []
-        if any(row.get("transactions") for row in rows):
-            more_titles = ["transactions"]
-        titles = [
-            "principal",
-            "client",
-            "since",
-            "last",
-            "bytes",
-            "records",
-            "bytes/s",
-            "records/s",
-            "errors",
-            *more_titles,
-        ]
-        print_table(titles, [_cells(row)[: len(titles)] for row in rows], empty)
+        columns = _columns(rows, title == "Readers", report["at"], wide)
+        print_table(*informative(columns, () if wide else OPTIONAL), empty, fold=not wide)
     echo("\nGroups")
-    rows = [[row["group"], row["members"], _grouped(row["lag"]), row["lag_s"]] for row in report["groups"]]
-    print_table(["group", "members", "lag", "lag s"], rows, "  no group has committed offsets of the topic")
+    groups = [[row["group"], row["members"], _grouped(row["lag"]), _behind(row["lag_s"])] for row in report["groups"]]
+    print_table(["group", "members", "lag", "behind"], groups, "  no group has committed offsets of the topic")
 
 
-def _cells(row: dict[str, Any]) -> list[Any]:
-    cells = [row["principal"], row["client"], when(row["since"]), when(row["last"]), size(row["bytes"])]
-    speed = row["bytes_per_s"]
-    cells += [_grouped(row["records"]), None if speed is None else size(round(speed)), row["records_per_s"]]
-    cells += [_grouped(row["errors"])]
-    return [*cells, _grouped(row["lag"]), row["lag_s"]] if "lag" in row else [*cells, _grouped(row["transactions"])]
+OPTIONAL = ("bytes/s", "records/s", "errors", "transactions")
+"""The columns that are left out if no client has a value in them."""
+
+
+def _columns(rows: list[dict[str, Any]], readers: bool, now: int, wide: bool) -> list[tuple[str, list[Any]]]:
+    """The columns about writers or readers. :param now: the time of the report in ms since 1970."""
+
+    def of(name: str, shown: Callable[[Any], Any]) -> list[Any]:
+        return [None if row.get(name) is None else shown(row[name]) for row in rows]
+
+    times = [("since", of("since", when)), ("last", of("last", when))]
+    return [
+        ("principal", of("principal", str)),
+        ("client", of("client", str)),
+        *(times if wide else []),
+        ("bytes", of("bytes", size)),
+        ("records", of("records", GroupedNumber)),
+        ("bytes/s", of("bytes_per_s", lambda rate: size(round(rate)))),
+        ("records/s", of("records_per_s", per_second)),
+        *([("requests", of("requests", GroupedNumber))] if wide else []),
+        ("errors", of("errors", GroupedNumber)),
+        *([] if readers else [("transactions", of("transactions", GroupedNumber))]),
+        *([("lag", of("lag", GroupedNumber)), ("behind", of("lag_s", _behind))] if readers else []),
+        *([] if wide else [("last used", of("last", lambda last: ago(last, now)))]),
+    ]
+
+
+def _behind(seconds: float | None) -> str | None:
+    """A lag in time; below a second with one decimal."""
+    return None if seconds is None else span(round(seconds * 1000)) if seconds >= 1 else Amount(f"{seconds:.1f} s")
 
 
 def _grouped(number: int | None) -> GroupedNumber | None:

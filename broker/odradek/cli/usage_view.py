@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.cli.echo import echo
 from odradek.cli.failure import warn
-from odradek.cli.output import GroupedNumber, count, echo_json, print_table, size, span, when
+from odradek.cli.output import GroupedNumber, ago, count, echo_json, informative, print_table, size, span, when
+from odradek.clock import now_ms
 from odradek.metrics.usage_totals import Counts, UsageKey, grouped, top
 
 if TYPE_CHECKING:
@@ -32,10 +33,11 @@ def show_sums(
     limit: int | None,
     as_json: bool,
     history: "History | None",
+    wide: bool = False,
 ) -> None:
     """Print a row for each combination of the dimensions `by`, and the sum of all.
 
-    :param period: the start and end of the counts, in ms since 1970.
+    :param period: the start and end of the counts, in ms since 1970. :param wide: print all columns, and times in full.
     """
     by = tuple(dict.fromkeys(by))
     rows = top(grouped(sums, by), sort, limit)
@@ -52,26 +54,43 @@ def show_sums(
             document["gaps"] = [gap._asdict() for gap in history.gaps]
         echo_json(document)
         return
-    titles = [
-        *by,
-        "in",
-        "out",
-        "records in",
-        "records out",
-        "requests",
-        "errors",
-        *(["transactions"] if ends else []),
-        "throttled",
-        "connected",
-        "since",
-        "last",
+    counts = [counts for _, counts in rows]
+
+    def numbers(name: str) -> list[Any]:
+        return [GroupedNumber(each.get(name)) for each in counts]
+
+    def spans(name: str) -> list[Any]:
+        return [span(each.get(name)) if each.get(name) else None for each in counts]
+
+    columns: list[tuple[str, Sequence[Any]]] = [
+        *((dimension, [name_cell(key[number]) for key, _ in rows]) for number, dimension in enumerate(by)),
+        ("in", [size(each.get("in")) for each in counts]),
+        ("out", [size(each.get("out")) for each in counts]),
+        ("records in", numbers("rin")),
+        ("records out", numbers("rout")),
+        *([("requests", numbers("req"))] if wide or sort == "requests" else []),
+        ("errors", numbers("err")),
+        ("transactions", [GroupedNumber(ends.get(key, 0)) for key, _ in rows]),
+        ("throttled", spans("thr")),
     ]
-    cells = [[*map(name_cell, key), *_cells(counts, ends.get(key, 0) if ends else None)] for key, counts in rows]
-    print_table(titles, cells, "no usage")
+    if wide:
+        columns += [
+            ("connected", spans("conn")),
+            ("since", [when(each.since_ms) for each in counts]),
+            ("last", [when(each.last_ms) for each in counts]),
+        ]
+    else:
+        now = now_ms()
+        columns.append(("last used", [ago(each.last_ms, now) for each in counts]))
+    titles, cells = informative(
+        columns, () if wide else ("records in", "records out", "errors", "transactions", "throttled")
+    )
+    print_table(titles, cells, "no usage", fold=not wide)
     if period[0] is not None and period[1] is not None:
         echo()
+        began, ended = when(period[0], "seconds"), when(period[1], "seconds")
         echo(
-            f"Total from {when(period[0])} to {when(period[1])}: {size(total.get('in'))} in, {size(total.get('out'))} out,"
+            f"Total from {began} to {ended}: {size(total.get('in'))} in, {size(total.get('out'))} out,"
             f" {count(total.get('rin'), 'record')} in, {total.get('rout'):,} out,"
             f" {count(total.get('req'), 'request')}, {count(total.get('err'), 'error')}"
         )
@@ -84,23 +103,6 @@ def transactions(sums: Mapping[UsageKey, Counts], by: Sequence[str]) -> dict[tup
     """
     ends = grouped({key: counts for key, counts in sums.items() if key.api == END_OF_TRANSACTION}, by)
     return {key: counts.get("req") for key, counts in ends.items() if counts.get("req")}
-
-
-def _cells(counts: Counts, ends: int | None) -> list[Any]:
-    """:param ends: the number of transactions; None: the table has no column for it."""
-    return [
-        size(counts.get("in")),
-        size(counts.get("out")),
-        GroupedNumber(counts.get("rin")),
-        GroupedNumber(counts.get("rout")),
-        GroupedNumber(counts.get("req")),
-        GroupedNumber(counts.get("err")),
-        *([] if ends is None else [GroupedNumber(ends)]),
-        span(counts.get("thr")) if counts.get("thr") else None,
-        span(counts.get("conn")) if counts.get("conn") else None,
-        when(counts.since_ms),
-        when(counts.last_ms),
-    ]
 
 
 def print_damages(history: "History") -> None:

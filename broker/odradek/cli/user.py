@@ -16,6 +16,7 @@ from odradek.cli.echo import echo
 from odradek.cli.failure import fail
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import YES_OPTION, confirm, on_cluster
+from odradek.cli.principals import refuse_principal
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
@@ -142,6 +143,7 @@ def add(
     from odradek.cli.output import echo_json
     from odradek.clients import users
 
+    refuse_principal(name, "USER")
     mechanisms = _mechanisms(names)
     password = _password(name, password_file)
     if place.is_broker:

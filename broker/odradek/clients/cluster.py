@@ -192,7 +192,8 @@ class Cluster:
                     failures.append(error)
             else:
                 refused = all(isinstance(failure, HandshakeError) for failure in failures)
-                raise NoBootstrapServerError("; ".join(map(str, failures)), refused)
+                unknown = all(isinstance(failure, UnknownHostError) for failure in failures)
+                raise NoBootstrapServerError("; ".join(map(str, failures)), refused, unknown)
         return self._any
 
     def forget(self, node_id: int) -> None:

@@ -49,10 +49,12 @@ class NoBootstrapServerError(UnreachableError):
     """None of the bootstrap servers could be reached, or none is a Kafka broker.
 
     :param refused: whether all were reached, and failed with HandshakeError: another address would not help.
+    :param unknown: whether none of their names could be resolved.
     """
 
-    def __init__(self, text: str, refused: bool = False) -> None:
+    def __init__(self, text: str, refused: bool = False, unknown: bool = False) -> None:
         self.refused = refused
+        self.unknown = unknown
         super().__init__(text)
 
 

@@ -1,10 +1,12 @@
 """Explains a decision of the authorizer: the deciding rule, and what would change it. Pure functions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from odradek.security.acl import WILDCARD, Acl, Operation, PatternType, Permission, ResourceType
 from odradek.security.authorizer import Authorizer, Rule
+from odradek.security.hosts import normal_host
 from odradek.security.required import Need
 
 TYPE_NAMES = {
@@ -17,8 +19,12 @@ TYPE_NAMES = {
 }
 
 
+ANY_ADDRESS = "any address"
+"""The host of a question about a client whose address does not matter: only ACLs for all hosts concern it."""
+
+
 class Question(NamedTuple):
-    """What a client wants to do."""
+    """What a client wants to do. :ivar host: the client's address, or `ANY_ADDRESS`."""
 
     principal: str
     host: str
@@ -29,13 +35,15 @@ class Question(NamedTuple):
 
 class Explanation(NamedTuple):
     """``why`` and ``change`` are sentences for an operator; ``acls``: the ACLs that name the resource and concern the
-    client; ``mistaken``: ACLs that would concern the client if their resource were not a prefix."""
+    client; ``mistaken``: ACLs that would concern the client if their resource were not a prefix; ``elsewhere``: for a question
+    about `ANY_ADDRESS`, the addresses for which the decision is another one."""
 
     rule: Rule
     why: str
     change: str
     acls: list[Acl]
     mistaken: Sequence[Acl] = ()
+    elsewhere: Mapping[str, Rule] = MappingProxyType({})
 
 
 def explained(question: Question, authorizer: Authorizer, acls: Sequence[Acl], default_key: str) -> Explanation:
@@ -43,7 +51,19 @@ def explained(question: Question, authorizer: Authorizer, acls: Sequence[Acl], d
 
     :param acls: those of the authorizer. :param default_key: the setting that decides about resources without an ACL.
     """
-    return _explained(question, authorizer, acls, default_key)._replace(mistaken=_mistaken(question, acls))
+    found = _explained(question, authorizer, acls, default_key)
+    return found._replace(
+        mistaken=_mistaken(question, acls), elsewhere=_elsewhere(question, found.rule, authorizer, acls)
+    )
+
+
+def _elsewhere(question: Question, rule: Rule, authorizer: Authorizer, acls: Sequence[Acl]) -> dict[str, Rule]:
+    """The addresses in ACLs from which the decision differs from `rule`; none if the question is about one address."""
+    if question.host != ANY_ADDRESS:
+        return {}
+    hosts = sorted({normal_host(acl.host) for acl in acls} - {WILDCARD})
+    rules = {host: authorizer.decide(*question._replace(host=host)) for host in hosts}
+    return {host: other for host, other in rules.items() if other.allowed != rule.allowed}
 
 
 def _mistaken(question: Question, acls: Sequence[Acl]) -> list[Acl]:
@@ -87,7 +107,10 @@ def _explained(question: Question, authorizer: Authorizer, acls: Sequence[Acl], 
         return Explanation(rule, f"an ACL allows it: {shown(rule.acl)}", change, mine)
     if rule.allowed:
         return Explanation(
-            rule, f"no ACL names this resource, and {default_key} is true", "add any ACL for this resource", mine
+            rule,
+            f"no ACL names this resource, and {default_key} is true",
+            "add an ACL for this resource: then only those may use it whom an ACL allows it",
+            mine,
         )
     named = any(
         Authorizer([one], (), True).decide("", "", operation, kind, name).reason == "DefaultDeny" for one in acls

@@ -30,7 +30,7 @@ def quantity(value: float | None, unit: str = "") -> str:
 
 def _three_digits(size: float) -> str:
     """Return a number of at least 0 with at least three digits."""
-    return f"{size:,.0f}".replace(",", _THIN) if size >= 99.95 else f"{size:.1f}" if size >= 9.995 else f"{size:.2f}"
+    return f"{size:,.0f}" if size >= 99.95 else f"{size:.1f}" if size >= 9.995 else f"{size:.2f}"
 
 
 def bytes_(value: float | None) -> str:
@@ -56,7 +56,7 @@ def count(value: float | None, *, long: bool = False) -> str:
         if abs(value) >= max(size * 0.9995, 1_000_000):
             sign = _MINUS if value < 0 else ""
             return f"{sign}{_three_digits(abs(value) / size)}{_THIN}{word if long else short}"
-    return f"{round(value):,}".replace(",", _THIN).replace("-", _MINUS)
+    return f"{round(value):,}".replace("-", _MINUS)
 
 
 def counted(value: float, singular: str, plural: str = "") -> str:
@@ -70,7 +70,7 @@ def money(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return MISSING
     digits = 2 if value == 0 or abs(value) >= 0.01 else 1 - math.floor(math.log10(abs(value)))
-    return f"{value:,.{digits}f}".replace(",", _THIN).replace("-", _MINUS)
+    return f"{value:,.{digits}f}".replace("-", _MINUS)
 
 
 def percent(share: float | None, digits: int = 1) -> str:
