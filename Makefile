@@ -107,7 +107,7 @@ run: build ## a broker in the foreground on port 9092, data in .build/run
 	@exec $(BIN)/odradek start --set listeners=PLAINTEXT://:9092 \
 		--set advertised.listeners=PLAINTEXT://localhost:9092 --set log.dirs=$(CURDIR)/.build/run
 
-cluster: build-dev ## ZooKeeper and three brokers with a topic, to try out a cluster; until Ctrl-C (needs Java and Maven)
+cluster: build ## ZooKeeper and three brokers with a topic, to try out a cluster; until Ctrl-C (needs Java; docs/cluster.md)
 	@$(BIN)/python -m tests.cluster.playground
 
 quick: build-dev ## the tests that start no broker and no other program: less than two minutes
