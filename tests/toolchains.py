@@ -98,9 +98,7 @@ def zookeeper_jars() -> Path:
     pom = CLIENTS_DIRECTORY / "zookeeper" / "pom.xml"
 
     def copy_dependencies(directory: Path) -> None:
-        run_maven(
-            ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={directory}"]
-        )
+        run_maven(["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={directory}"])
 
     return make_product("zookeeper", [pom], copy_dependencies)
 

@@ -1,7 +1,7 @@
 """A cluster to try out, on this machine: ZooKeeper, three brokers, and a topic with three replicas. Used by ``make cluster``.
 
-Everything listens on free ports of 127.0.0.1, and keeps its data in a temporary directory that is removed at the end. Needs what
-``make build`` installs, Java, and ZooKeeper: see `class_path`.
+Everything listens on free ports of 127.0.0.1, and keeps its data in a temporary directory that is removed at the end. Needs
+what ``make build`` installs, Java, and ZooKeeper: see `class_path`.
 """
 
 import os
@@ -39,23 +39,27 @@ ZooKeeper: {zookeeper}   data and logs: {directory}
 
 
 def class_path() -> str:
-    """ZooKeeper's jars: those of a download that is unpacked in the directory ``ZOOKEEPER``, or of Debian's package, or from Maven.
+    """ZooKeeper's jars: of a download that is unpacked in the directory ``ZOOKEEPER``, of Debian's package, or from Maven.
 
     :raises SystemExit: one of the programs is missing; the message says how to get it.
     """
     if shutil.which("java") is None:
-        sys.exit("make cluster: ZooKeeper needs Java, which is not installed (Debian: apt install default-jre-headless)")
+        sys.exit(
+            "make cluster: ZooKeeper needs Java, which is not installed (Debian: apt install default-jre-headless)"
+        )
     download = os.environ.get("ZOOKEEPER")
     if download:
         if not list(Path(download, "lib").glob("zookeeper-*.jar")):
-            sys.exit(f"make cluster: ZOOKEEPER={download}: lib/ has no zookeeper-*.jar; name the directory of an unpacked download")
+            sys.exit(
+                f"make cluster: ZOOKEEPER={download} must be an unpacked download, but its lib/ has no zookeeper-*.jar"
+            )
         return f"{download}/lib/*"
     if OF_DEBIAN.exists():
         return str(OF_DEBIAN)
     if shutil.which("mvn") is None:
         sys.exit(
-            "make cluster: there is no ZooKeeper on this machine. Install Debian's jar (apt install libzookeeper-java), or unpack "
-            "a download and name it (make cluster ZOOKEEPER=DIRECTORY), or install Maven, which then downloads 7 MB"
+            "make cluster: there is no ZooKeeper on this machine. Install Debian's jar (apt install libzookeeper-java), or"
+            " unpack a download and name it (make cluster ZOOKEEPER=DIRECTORY), or install Maven, which then downloads 7 MB"
         )
     return f"{zookeeper_jars()}/*"
 
@@ -94,7 +98,9 @@ def main() -> int:
             signal.pause()
         except KeyboardInterrupt:
             print("stopping", flush=True)
-            for broker in brokers:  # an ordered stop would look for other brokers that take over; the data is removed anyway
+            for (
+                broker
+            ) in brokers:  # an ordered stop would look for other brokers that take over; the data is removed anyway
                 if broker.running:
                     broker.kill_group()
     return 0

@@ -42,7 +42,7 @@ def test_a_machine_without_java_is_told_how_to_get_it(nothing_installed: Path) -
 
 def test_a_machine_without_zookeeper_is_told_three_ways_to_get_it(nothing_installed: Path) -> None:
     install(nothing_installed, "java")
-    with pytest.raises(SystemExit, match="libzookeeper-java.*ZOOKEEPER=DIRECTORY.*Maven"):
+    with pytest.raises(SystemExit, match=r"libzookeeper-java.*ZOOKEEPER=DIRECTORY.*Maven"):
         playground.class_path()
 
 
