@@ -40,7 +40,8 @@ LONG = {
     "tests/api/test_steps_of_threads.py::test_a_request_for_very_many_partitions_does_not_hold_the_store_thread": "traces the "
     "instructions of changes of a thousand partitions",
     "tests/cuts/test_worker_states.py": "all states of a request, all ends of its connection; also in `make test-cuts`",
-    "tests/documents/test_testing.py": "runs the recipes of docs/testing.md, which start brokers",
+    "tests/documents/test_testing.py::test_the_recipes_pass": "the recipes of docs/testing.md, which start brokers",
+    "tests/documents/test_testing.py::test_the_report_of_a_failed_test_contains_the_logs_of_its_brokers": "starts brokers",
     "tests/faults/test_failing_calls.py": "lets each system call of a script fail in turn",
     "tests/grafana/test_rules.py::test_the_unit_tests_notice_a_rule_that_never_fires": "the unit tests of all rules, once more",
     "tests/jobs/test_load_commits.py": "a load that dies before some of its lines",

@@ -1,4 +1,4 @@
-"""The Python blocks of docs/testing.md are complete test files, which pass. A failing test's report has the logs of its brokers."""
+"""The Python blocks of docs/testing.md are complete test files, which pass. A failing test has the logs of its brokers."""
 
 import os
 import re
