@@ -59,7 +59,8 @@ def _factory(brokers: ExitStack, directories: pytest.TempPathFactory, started: l
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Note where the logs of the session's brokers end before the test."""
-    item.stash[_LOGGED_BEFORE] = {broker: broker.log_bytes for broker in item.session.stash.get(_OF_SESSION, [])}
+    shared: list[Broker] = item.session.stash.get(_OF_SESSION, [])
+    item.stash[_LOGGED_BEFORE] = {broker: broker.log_bytes for broker in shared}
 
 
 @pytest.hookimpl(hookwrapper=True)
