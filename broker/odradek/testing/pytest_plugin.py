@@ -59,7 +59,7 @@ def _factory(brokers: ExitStack, directories: pytest.TempPathFactory, started: l
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Note where the logs of the session's brokers end before the test."""
-    shared: list[Broker] = item.session.stash.get(_OF_SESSION, [])
+    shared = item.session.stash.get(_OF_SESSION, None) or []
     item.stash[_LOGGED_BEFORE] = {broker: broker.log_bytes for broker in shared}
 
 
@@ -71,7 +71,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
         return
     brokers = [*item.stash.get(_OF_TEST, [])]
     if "odradek_shared_broker" in getattr(item, "fixturenames", ()):
-        brokers += item.session.stash.get(_OF_SESSION, [])
+        brokers += item.session.stash.get(_OF_SESSION, None) or []
     before = item.stash.get(_LOGGED_BEFORE, {})
     for broker in brokers:
         logged = broker.log_tail(before.get(broker, 0))
