@@ -69,11 +69,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     report = (yield).get_result()
     if not report.failed:
         return
-    brokers = [*item.stash.get(_OF_TEST, [])]
-    if "odradek_shared_broker" in getattr(item, "fixturenames", ()):
-        brokers += item.session.stash.get(_OF_SESSION, None) or []
+    own: list[Broker] = item.stash.get(_OF_TEST, [])
+    shared: list[Broker] = item.session.stash.get(_OF_SESSION, [])
+    uses_shared = "odradek_shared_broker" in getattr(item, "fixturenames", ())
     before = item.stash.get(_LOGGED_BEFORE, {})
-    for broker in brokers:
+    for broker in (*own, *(shared if uses_shared else ())):
         logged = broker.log_tail(before.get(broker, 0))
         if logged:
             report.sections.append((f"Log of the broker at {broker.bootstrap_servers}: {broker.log_file}", logged))
