@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+import odradek
 from odradek.config.pid_file import read_pid_file
 from odradek.protocol.schemas import describe_configs
 from odradek.testing import Broker
@@ -151,3 +152,10 @@ def test_a_broker_without_a_file_says_that_it_ignores_the_signal(tmp_path: Path)
         broker.signal(signal.SIGHUP)
         until(lambda: "received SIGHUP and ignored it" in broker.log_file.read_text(), "a log line")
         assert broker.running
+
+
+def test_only_the_supervisor_and_programs_with_a_terminal_handle_the_signal() -> None:
+    """`Children` lets it be ignored in all processes that it forks, also in loaders and replicators; none may change that."""
+    package = Path(odradek.__file__).parent
+    found = {str(path.relative_to(package)) for path in package.rglob("*.py") if "signal.SIGHUP" in path.read_text()}
+    assert found == {"hang_up.py", "processes/children.py", "processes/event_loop.py"}
