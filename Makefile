@@ -16,6 +16,8 @@ BIN := .venv/bin
 # Without --no-compile, pip compiles 1.3 GB of modules, of which few are used; Python compiles those when they are imported first.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 NATIVE := $(wildcard _ext/*/*.pyx _ext/*/*.pxd _ext/*/*.h)
+PACKED := broker _ext docs grafana deploy setup.py pyproject.toml MANIFEST.in CHANGELOG.md README.md# what a wheel is made of
+NOT_PACKED := -not -name '*.so' -not -name '*.c' -not -name '*.pyc' -not -path '*.egg-info/*'
 DEBUG_BUILD := $(CURDIR)/.build/debug
 SANITIZED_BUILD := $(CURDIR)/.build/sanitized
 ADDRESS_BUILD := $(CURDIR)/.build/address
@@ -39,7 +41,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # half of the CPU time of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build build-dev build-debug tables demo run cluster quick test test-all wheel test-faults test-cuts test-package deploy-test release chaos chaos-cluster test-sanitized bench lint install-systemd clean distclean
+.PHONY: help build build-dev build-debug tables demo run cluster quick test test-all wheel deb test-faults test-cuts test-package deploy-test release chaos chaos-cluster test-sanitized bench lint install-systemd clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -112,7 +114,7 @@ run: build ## a broker in the foreground on port 9092, data in .build/run
 	@exec $(BIN)/odradek start --set listeners=PLAINTEXT://:9092 \
 		--set advertised.listeners=PLAINTEXT://localhost:9092 --set log.dirs=$(CURDIR)/.build/run
 
-cluster: build-dev ## ZooKeeper and three brokers with a topic, to try out a cluster; until Ctrl-C (needs Java and Maven)
+cluster: build ## ZooKeeper and three brokers with a topic, to try out a cluster; until Ctrl-C (needs Java; docs/cluster.md)
 	@$(BIN)/python -m tests.cluster.playground
 
 quick: build-dev ## the tests that start no broker and no other program: less than two minutes
@@ -153,6 +155,16 @@ wheel: build ## a wheel for other machines (manylinux), in dist/
 	@$(BIN)/auditwheel repair -w dist .build/wheel/odradek-*.whl >>.build/wheel.log 2>&1 || { tail -n 40 .build/wheel.log >&2; exit 1; }
 	@ls -t dist/odradek-*.whl | head -n 1
 
+# From the wheel in dist/, which is made again only if a source is newer. gzip, because it is quick; xz is for releases.
+deb: ## the Debian package, in dist/, for a trial or your own machines (OPTIONS="--compression xz"; docs/install.md)
+	@wheel=$$(ls -t dist/odradek-*-cp311-*.whl 2>.build/no-wheel | head -n 1 || true); \
+	test -n "$$wheel" && test -z "$$(find $(PACKED) -type f -newer "$$wheel" $(NOT_PACKED) -print -quit)" || $(MAKE) wheel
+	@$(BIN)/python -c 'import sys; sys.version_info[:2] == (3, 11) or sys.exit("make deb: .venv has Python %d.%d, and the package needs a wheel \
+	for 3.11, that of Debian 12: make distclean, then make deb PYTHON=python3.11" % sys.version_info[:2])'
+	@PYTHON=$(CURDIR)/$(BIN)/python deploy/debian/build $$(ls -t dist/odradek-*-cp311-*.whl | head -n 1) --compression gzip $(OPTIONS)
+
+# It compiles the modules of each Python once more, from the sdist and without options of this machine's interpreter, and keeps
+# them in .build/release for its next run (decision 38).
 release: build ## all that is published, in dist/: wheels, sdist, Debian package, checksums, SBOM (OPTIONS=...)
 	@deploy/release/build $(OPTIONS)
 

@@ -25,8 +25,6 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from odradek.testing import Broker
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -64,6 +62,8 @@ _BETWEEN_FETCHES_S = 3.0
 
 def unavailable(reason: str) -> None:
     """Skip the running test because of `reason`; with `CI=true` fail it."""
+    import pytest  # here: `make cluster` uses this module, and `make build` does not install pytest
+
     if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
         pytest.fail(f"CI must run this test, but {reason}", pytrace=False)
     pytest.skip(reason)
@@ -91,6 +91,16 @@ def kafka_jars(version: str = KAFKA_VERSION) -> Path:
         )  # fmt: skip
 
     return make_product(f"kafka-{version}", [pom], copy_dependencies)
+
+
+def zookeeper_jars() -> Path:
+    """Return the directory of ZooKeeper's server and what it needs (7 MB). Needs Maven."""
+    pom = CLIENTS_DIRECTORY / "zookeeper" / "pom.xml"
+
+    def copy_dependencies(directory: Path) -> None:
+        run_maven(["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={directory}"])
+
+    return make_product("zookeeper", [pom], copy_dependencies)
 
 
 def spark_kafka_jars() -> Path:

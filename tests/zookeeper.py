@@ -47,10 +47,11 @@ class ZookeeperServer:
     """A server with its data in a temporary directory. ``port`` is the same after `kill` and `start`.
 
     :param settings: further lines of its configuration file. :param options: further options of the JVM.
+    :param class_path: of ZooKeeper, instead of Kafka's jars.
     """
 
-    def __init__(self, settings: str = "", options: tuple[str, ...] = ()) -> None:
-        self._jars = kafka_jars(VERSION)
+    def __init__(self, settings: str = "", options: tuple[str, ...] = (), class_path: str = "") -> None:
+        self._class_path = class_path or f"{kafka_jars(VERSION)}/*"
         self._settings, self._options = settings, options
         self.directory = Path(tempfile.mkdtemp(prefix="odradek-zookeeper-"))
         self._reservation = ExitStack()
@@ -89,7 +90,7 @@ class ZookeeperServer:
         command = ["java", *OPTIONS, *self._options, f"-Dlog4j.configuration=file:{log4j}"]
         with open(self.directory / "log", "ab") as log:
             self._process = subprocess.Popen(
-                [*command, "-cp", f"{self._jars}/*", MAIN, str(file)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*command, "-cp", self._class_path, MAIN, str(file)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         until(self._listens if secure else self._serves, lambda: f"ZooKeeper serves: {self.log()[-4000:]}")
 

@@ -8,11 +8,6 @@ import os
 import signal
 from collections.abc import Callable
 
-IGNORED = (
-    "received SIGHUP and ignored it, because no terminal has hung up: settings change with `odradek config set`, and changed"
-    " certificates and password files are read without a signal; a changed configuration file needs a restart"
-)
-
 
 def has_terminal() -> bool:
     """Whether this process has a controlling terminal that has not hung up."""
@@ -23,11 +18,11 @@ def has_terminal() -> bool:
     return True
 
 
-def on_hang_up(hung_up: Callable[[], None], ignored: Callable[[], None]) -> None:
+def on_hang_up(hung_up: Callable[[], None], alone: Callable[[], None]) -> None:
     """Handle SIGHUP from now on, unless the parent process lets it be ignored (`nohup`).
 
     :param hung_up: called in the signal handler, when the terminal that the process has now hung up.
-    :param ignored: called in the signal handler, when there was no such terminal, or when it is still there.
+    :param alone: called in the signal handler, when there was no such terminal, or when it is still there.
     """
     had_terminal = has_terminal()
 
@@ -35,7 +30,7 @@ def on_hang_up(hung_up: Callable[[], None], ignored: Callable[[], None]) -> None
         if had_terminal and not has_terminal():
             hung_up()
         else:
-            ignored()
+            alone()
 
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, arrived)

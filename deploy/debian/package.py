@@ -134,9 +134,20 @@ def compress(text: str, target: Path) -> None:
 
 
 def maintainer() -> str:
-    """Who made the package: DEBFULLNAME and DEBEMAIL, as for Debian's own tools."""
-    name, address = os.environ.get("DEBFULLNAME"), os.environ.get("DEBEMAIL")
-    return f"{name} <{address}>" if name and address else MAINTAINER
+    """Who made the package: DEBFULLNAME and DEBEMAIL, as for Debian's own tools; without both, an address that does not exist.
+
+    :raises EnvironmentFailed: one of them is missing, or DEBEMAIL is no address.
+    """
+    name, address = os.environ.get("DEBFULLNAME", ""), os.environ.get("DEBEMAIL", "")
+    if not name and not address:
+        return MAINTAINER
+    whole = address if "<" in address else f"{name} <{address}>"  # DEBEMAIL may contain the name, too
+    if not re.fullmatch(r"[^<>\n]*[^<>\s] <[^<>@\s]+@[^<>@\s]+>", whole):
+        raise EnvironmentFailed(
+            f"DEBFULLNAME={name} and DEBEMAIL={address} must be the name and the address of the package's maintainer, such as "
+            "DEBFULLNAME='Example platform team' DEBEMAIL=platform@example.net"
+        )
+    return whole
 
 
 def changelog(version: str) -> str:

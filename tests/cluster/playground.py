@@ -1,9 +1,11 @@
 """A cluster to try out, on this machine: ZooKeeper, three brokers, and a topic with three replicas. Used by ``make cluster``.
 
 Everything listens on free ports of 127.0.0.1, and keeps its data in a temporary directory that is removed at the end. Needs
-Java; Maven downloads ZooKeeper on the first use.
+what ``make build`` installs, Java, and ZooKeeper: see `class_path`.
 """
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,8 +14,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from odradek.testing.broker_process import Broker
+from tests.toolchains import zookeeper_jars
 from tests.zookeeper import ZookeeperServer
 
+OF_DEBIAN = Path("/usr/share/java/zookeeper.jar")
+"""Of the package libzookeeper-java; the jar names all jars that it needs."""
 COMMAND = [sys.executable, "-m", "odradek.cli.main"]
 TOPIC = "demo"
 TEXT = """
@@ -33,12 +38,39 @@ ZooKeeper: {zookeeper}   data and logs: {directory}
 """
 
 
+def class_path() -> str:
+    """ZooKeeper's jars: of a download that is unpacked in the directory ``ZOOKEEPER``, of Debian's package, or from Maven.
+
+    :raises SystemExit: one of the programs is missing; the message says how to get it.
+    """
+    if shutil.which("java") is None:
+        sys.exit(
+            "make cluster: ZooKeeper needs Java, which is not installed (Debian: apt install default-jre-headless)"
+        )
+    download = os.environ.get("ZOOKEEPER")
+    if download:
+        if not list(Path(download, "lib").glob("zookeeper-*.jar")):
+            sys.exit(
+                f"make cluster: ZOOKEEPER={download} must be an unpacked download, but its lib/ has no zookeeper-*.jar"
+            )
+        return f"{download}/lib/*"
+    if OF_DEBIAN.exists():
+        return str(OF_DEBIAN)
+    if shutil.which("mvn") is None:
+        sys.exit(
+            "make cluster: there is no ZooKeeper on this machine. Install Debian's jar (apt install libzookeeper-java), or"
+            " unpack a download and name it (make cluster ZOOKEEPER=DIRECTORY), or install Maven, which then downloads 7 MB"
+        )
+    return f"{zookeeper_jars()}/*"
+
+
 def main() -> int:
     """Start the cluster, describe it, and run it until Ctrl-C. Returns the exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    jars = class_path()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-cluster-")))
-        zookeeper = stack.enter_context(ZookeeperServer())
+        zookeeper = stack.enter_context(ZookeeperServer(class_path=jars))
         print(f"ZooKeeper runs at {zookeeper.hosts}", flush=True)
         brokers = []
         for broker_id in (1, 2, 3):
@@ -66,6 +98,11 @@ def main() -> int:
             signal.pause()
         except KeyboardInterrupt:
             print("stopping", flush=True)
+            for (
+                broker
+            ) in brokers:  # an ordered stop would look for other brokers that take over; the data is removed anyway
+                if broker.running:
+                    broker.kill_group()
     return 0
 
 

@@ -15,7 +15,7 @@ from odradek.config.describe import (
     describe_group,
     effective,
 )
-from odradek.config.dynamic import check_broker_changes, check_group_settings, group_values
+from odradek.config.dynamic import check_broker_changes, check_group_settings, file_changes, group_values
 from odradek.config.errors import ConfigError
 
 
@@ -145,3 +145,17 @@ def test_stored_settings_that_cannot_be_used_are_skipped_individually():
     errors = config.run_with({"message.max.bytes": "x", "log.roll.ms": "5"}, {"log.segment.bytes": "y"})
     assert [error.name for error in errors] == ["message.max.bytes", "log.segment.bytes"]
     assert config["log.roll.ms"] == 5
+
+
+def test_changes_of_the_file_are_those_since_the_start_and_some_need_a_restart(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_text("message.max.bytes=1000\nlog.roll.ms=5\nnum.network.threads=2\nlog.segment.bytes=2000000\n")
+    config = load(file, ["log.roll.ms=9"])
+    file.write_text(
+        "message.max.bytes=1001\nlog.roll.ms=6\nnum.network.threads=3\nsasl.jaas.config=secret\nssl.keystore.location=/x\n"
+    )
+    assert config.source is not None
+    assert file_changes(config, config.source.read_again()) == (
+        {"message.max.bytes": "1001", "log.segment.bytes": None},
+        ["num.network.threads", "sasl.jaas.config", "ssl.keystore.location"],
+    )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.debian.package import debian_version
+from deploy.debian.package import MAINTAINER, debian_version, maintainer
 from deploy.release.checksums import write_checksums
 from deploy.release.environment import PT_LOAD, EnvironmentFailed, check_wheel, is_loadable
 from deploy.release.failure import ReleaseFailed
@@ -281,3 +281,35 @@ def test_what_builds_wheels_is_pinned() -> None:
     names = {re.match(r"[A-Za-z0-9-]+", text)[0].lower() for text in wanted}
     text = (toolchains.REPOSITORY / "deploy/release/requirements-build.txt").read_text()
     assert names - set(re.findall(r"(?m)^([a-z][a-z0-9-]*)==", text)) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "expected"),
+    [
+        ("", "", MAINTAINER),
+        ("Platform team", "platform@example.net", "Platform team <platform@example.net>"),
+        ("", "Platform team <platform@example.net>", "Platform team <platform@example.net>"),
+    ],
+)
+def test_a_site_names_the_maintainer_of_its_package(
+    name: str, address: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEBFULLNAME", name)
+    monkeypatch.setenv("DEBEMAIL", address)
+    assert maintainer() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("Platform team", ""),
+        ("", "platform@example.net"),
+        ("Platform team", "platform"),
+        ("Two\nlines", "a@example.net"),
+    ],
+)
+def test_half_of_a_maintainer_is_refused(name: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEBFULLNAME", name)
+    monkeypatch.setenv("DEBEMAIL", address)
+    with pytest.raises(EnvironmentFailed, match=r"(?s)DEBFULLNAME=.* and DEBEMAIL="):
+        maintainer()

@@ -185,6 +185,30 @@ def test_systemd_waits_for_a_stop_that_takes_longer_than_its_limit(server: Machi
     assert service.property_of(server, "Result") == "success"
 
 
+def test_a_reload_uses_the_changed_configuration_and_refuses_one_with_errors(server: Machine) -> None:
+    pid, good = service.main_pid(server), server.read(service.CONFIGURATION)
+
+    def value() -> str:
+        return odradek(server, "config", "get", "--broker", "1", "message.max.bytes", "--json")
+
+    try:
+        server.put(good + "message.max.bytes=200001\n", service.CONFIGURATION)
+        server.run("systemctl", "reload", service.UNIT)
+        until(lambda: "200001" in value(), lambda: server.journal(service.UNIT))
+        server.put(good + "message.max.bytes=many\n", service.CONFIGURATION)
+        assert server.run("systemctl", "reload", service.UNIT, check=False).returncode != 0
+        assert "message.max.bytes=many" in server.journal(service.UNIT)
+        server.run("systemctl", "kill", "-s", "HUP", service.UNIT)  # all processes, without the check
+        refused = "it could not use the changed configuration file"
+        until(lambda: refused in service.property_of(server, "StatusText"), lambda: server.journal(service.UNIT))
+        assert "200001" in value()
+    finally:
+        server.put(good, service.CONFIGURATION)
+        server.run("systemctl", "reload", service.UNIT)
+    until(lambda: refused not in service.property_of(server, "StatusText"), lambda: server.journal(service.UNIT))
+    assert (service.main_pid(server), server.state_of(service.UNIT)) == (pid, "active")
+
+
 def test_a_configuration_with_errors_fails_with_one_line_at_priority_err(server: Machine) -> None:
     server.run("systemctl", "stop", service.UNIT)
     good = server.read(service.CONFIGURATION)

@@ -79,7 +79,14 @@ def test_the_data_files_of_a_wheel_link_to_each_other_only(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("target", "extras"), [("demo", {".[demo]"}), ("run", {".[demo]"}), ("lint", {".[demo]", "odradek[dev]"})]
+    ("target", "extras"),
+    [
+        ("demo", {".[demo]"}),
+        ("run", {".[demo]"}),
+        ("cluster", {".[demo]"}),
+        ("deb", {".[demo]", "odradek[wheel]"}),
+        ("lint", {".[demo]", "odradek[dev]"}),
+    ],
 )
 def test_make_installs_only_what_a_target_needs(target: str, extras: set[str], tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml", "setup.py"):

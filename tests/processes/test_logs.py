@@ -178,10 +178,10 @@ def test_levels_are_set_and_reset_in_this_process():
     config = load(None, [])
     before = {name: logging.getLogger(None if name == "root" else name).level for name in LOGGERS}
     try:
-        apply_levels(config, {"odradek.groups": "TRACE"})
+        apply_levels(config.logger_levels({"odradek.groups": "TRACE"}))
         assert logging.getLogger("odradek.groups").isEnabledFor(NUMBERS["TRACE"])
         assert not logging.getLogger("odradek").isEnabledFor(logging.DEBUG)
-        apply_levels(config, {})
+        apply_levels(config.logger_levels({}))
         assert logging.getLogger("odradek.groups").getEffectiveLevel() == logging.INFO
     finally:
         for name, level in before.items():

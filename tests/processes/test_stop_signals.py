@@ -1,6 +1,5 @@
 """The number of stop requests that the supervisor counts."""
 
-import logging
 import os
 import pty
 import signal
@@ -53,15 +52,20 @@ def test_another_signal_counts_at_once(signals: StopSignals) -> None:
     assert signals.count == 2
 
 
-def test_a_hang_up_signal_without_the_end_of_a_terminal_is_logged_and_ignored(
-    signals: StopSignals, caplog: pytest.LogCaptureFixture
+def test_a_hang_up_signal_without_the_end_of_a_terminal_requests_a_reload(
+    clock: Clock, hang_up_by_default: None
 ) -> None:
-    caplog.set_level(logging.WARNING, "odradek.supervisor")
-    signal.raise_signal(signal.SIGHUP)
-    signals.drain()
-    signals.drain()
-    assert signals.count == 0
-    assert [record.getMessage().partition(",")[0] for record in caplog.records] == ["received SIGHUP and ignored it"]
+    requests: list[int] = []
+    signals = StopSignals(clock, lambda: requests.append(1))
+    try:
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+        assert requests == [], "nothing is done in the signal handler"
+        signals.drain()
+        signals.drain()
+        assert (signals.count, len(requests)) == (0, 1)
+    finally:
+        signals.close()
 
 
 PROGRAM = """

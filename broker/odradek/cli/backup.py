@@ -66,7 +66,7 @@ def _errors() -> Iterator[None]:
 def _progress(title: str, hidden: bool, state: str) -> Iterator[Callable[[int, int], None]]:
     """Show the progress on a terminal, and say on an interrupt what the state is."""
     from odradek.cli.interrupt import interrupt_note
-    from odradek.cli.log_verify import progress_bar
+    from odradek.cli.output import bytes_progress
 
     shown: list[Callable[[int], None]] = []
     with interrupt_note(lambda: state):
@@ -75,7 +75,7 @@ def _progress(title: str, hidden: bool, state: str) -> Iterator[Callable[[int, i
         def note(done: int, total: int) -> None:
             nonlocal bars
             if bars is None:
-                bars = progress_bar(total, title, hidden)
+                bars = bytes_progress(title, total, hidden)
                 shown.append(bars.__enter__())
             shown[0](done)
 

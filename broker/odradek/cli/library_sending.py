@@ -4,7 +4,6 @@ Runs in the process of the command. Signals are deferred while librdkafka runs, 
 lost there.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import IO, Any
@@ -12,7 +11,7 @@ from typing import IO, Any
 from odradek.cli.client_library import LONGEST_POLL_S, client_config, error_text, flush, library
 from odradek.cli.failure import fail
 from odradek.cli.interrupt import Interruption, interrupt_note, without_interruption
-from odradek.cli.output import count, progress
+from odradek.cli.output import count, input_progress
 from odradek.cli.produce import ProduceOptions
 from odradek.cli.record_json import InvalidRecordError, parse
 
@@ -108,7 +107,7 @@ def _send_all(
     from confluent_kafka import KafkaException
 
     try:
-        with progress("sending", None, "records", hidden=sys.stdin.isatty()) as advance:
+        with input_progress("sending", source, "records") as advance:
             sender.run(source, options, interruption, advance)
     except InvalidRecordError as error:
         flush(producer, sender.timeout, interruption, AFTER_SIGNAL_S)

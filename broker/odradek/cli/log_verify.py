@@ -3,17 +3,15 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from odradek.cli.interrupt import interrupt_note
-from odradek.cli.output import ATTENTION, BAD, GOOD, count, size
+from odradek.cli.output import ATTENTION, BAD, GOOD, bytes_progress, count, size
 from odradek.printable import one_line
 from odradek.storage.log_directory import META_PROPERTIES
 from odradek.storage.verify import DirectoryFiles, DirectoryReport, NotALogDirectoryError, list_directory, verify
@@ -26,22 +24,6 @@ ALIKE = 3
 
 class VerifyError(Exception):
     """The directories could not be verified; one line."""
-
-
-@contextmanager
-def progress_bar(total: int, title: str, hidden: bool) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on stderr, unless stderr is not a terminal; yield a function that takes the bytes done."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda done: progress.update(task, completed=done)
 
 
 def verify_directories(
@@ -59,7 +41,7 @@ def verify_directories(
     try:
         with (
             interrupt_note(lambda: f"{size(done)} of {size(total)} had been checked"),
-            progress_bar(total, "verifying", quiet) as advance,
+            bytes_progress("verifying", total, quiet) as advance,
         ):
             return verify(directories, processes=processes, deep=deep, gaps=gaps, progress=note)
     except BrokenProcessPool:

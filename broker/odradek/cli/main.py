@@ -145,7 +145,7 @@ def main() -> None:
 def start(config_file: str | None, overrides: tuple[str, ...], log_level: str | None) -> None:
     """Run a broker in the foreground.
 
-    SIGTERM or Ctrl-C shuts the broker down cleanly (exit code 0).
+    SIGTERM or Ctrl-C shuts the broker down cleanly (exit code 0). SIGHUP lets it read FILE again.
     """
     from odradek.config import ConfigError, load
 

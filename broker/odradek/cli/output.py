@@ -6,11 +6,13 @@ are neither folded nor coloured. NO_COLOR in the environment turns off the colou
 """
 
 import json
+import os
+import stat
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import click
 
@@ -248,3 +250,51 @@ def progress(title: str, total: int | None, unit: str, hidden: bool = False) -> 
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda more=1: bar.advance(task, more)
+
+
+@contextmanager
+def bytes_progress(title: str, total: int, hidden: bool = False) -> Iterator[Callable[[int], None]]:
+    """Show bytes, share, rate and remaining time on stderr, unless stderr is not a terminal; yield a function that takes the
+    bytes done so far. :param total: bytes."""
+    if hidden or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def input_progress(title: str, source: IO[bytes], unit: str) -> Iterator[Advance]:
+    """Show on stderr, unless it is not a terminal, the share of a file that was read, and the remaining time. Of a pipe, show
+    the number of units; while a user types the input, nothing."""
+    if not sys.stderr.isatty() or source.isatty():
+        yield lambda more=1: None
+        return
+    descriptor = source.fileno()
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode):
+        with bytes_progress(title, status.st_size) as done:
+            yield lambda more=1: done(os.lseek(descriptor, 0, os.SEEK_CUR))
+    else:
+        with progress(title, None, unit) as advance:
+            yield advance

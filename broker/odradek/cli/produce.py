@@ -3,7 +3,6 @@
 `sending` sends the records; with settings of librdkafka (`-X`), `library_sending` does.
 """
 
-import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -254,7 +253,7 @@ def _send(
     Ends the command if some records are not acknowledged. Raises ClientError.
     """
     from odradek._ext.records.line_batches import RecordBatches
-    from odradek.cli.output import count, progress
+    from odradek.cli.output import count, input_progress
     from odradek.cli.sending import LONGEST_AFTER_SIGNAL_S, InputSender
     from odradek.clients.errors import ClientError
     from odradek.clients.producing import FIRST_WITH_ZSTD, OLDEST, Sender
@@ -291,7 +290,7 @@ def _send(
     with (
         interrupt_note(so_far),
         Interruption(LONGEST_AFTER_SIGNAL_S) as interruption,
-        progress("sending", None, "records", hidden=sys.stdin.isatty()) as advance,
+        input_progress("sending", source, "records") as advance,
     ):
         input_sender = InputSender(source, options.form, batches, sender, interruption, advance)
         try:

@@ -53,6 +53,17 @@ class Setting(NamedTuple):
     where: str
 
 
+class Source(NamedTuple):
+    """The arguments of `load`: a configuration file, and settings that take precedence over it."""
+
+    path: str
+    overrides: tuple[str, ...]
+
+    def read_again(self) -> "BrokerConfig":
+        """The configuration with which the broker would start now. Raises ConfigError."""
+        return load(self.path, self.overrides, to_start=True)
+
+
 class UnknownKey(NamedTuple):
     """A setting whose key is not in the table."""
 
@@ -83,6 +94,7 @@ class BrokerConfig:
 
     Attributes: ``settings``: all settings by key; they consist of ``static`` (from the file or the command line),
     ``of_all`` and ``of_broker`` (set at run time for all brokers and for this broker; the latter take precedence);
+    ``started``: ``static`` as it was at the start, before the file was read again; ``source``: the file, None without one;
     ``groups``: the settings of single groups by group id (only in the coordinator, see
     `odradek.config.dynamic.group_values`; the dict is replaced, never modified); ``listeners`` and
     ``advertised_listeners``, in the order of the setting; ``inter_broker_listener``; ``log_dirs``, absolute paths;
@@ -101,7 +113,9 @@ class BrokerConfig:
         :param refused: errors of other settings, which are raised together with the errors of these checks.
         :param to_start: also check what only a starting broker refuses (`check_metadata_store`).
         """
-        self.static = dict(settings)
+        self.source: Source | None = None
+        self.started = dict(settings)
+        self.static = self.started
         self.of_all: dict[str, Setting] = {}
         self.of_broker: dict[str, Setting] = {}
         self.settings = dict(settings)
@@ -209,14 +223,25 @@ class BrokerConfig:
         """True if this key itself (not a synonym) was set anywhere."""
         return name in self.settings
 
-    def changed(self, of_all: Mapping[str, str], of_broker: Mapping[str, str]) -> "BrokerConfig":
-        """A copy in which these settings replace the current ones that were made at run time. Raises ConfigError."""
+    def changed(
+        self, of_all: Mapping[str, str], of_broker: Mapping[str, str], of_file: Mapping[str, str | None] | None = None
+    ) -> "BrokerConfig":
+        """A copy in which these settings replace the current ones that were made at run time. Raises ConfigError.
+
+        :param of_file: what changed in the file since the start, None for a key that was removed; without it, the file stays as
+            it is.
+        """
         new = copy.copy(self)
+        if of_file is not None:
+            set_now = {name: text for name, text in of_file.items() if text is not None}
+            kept = {name: setting for name, setting in self.started.items() if name not in of_file}
+            new.static = kept | _typed(set_now, self.source.path if self.source is not None else "")
         new.of_all = _typed(of_all, ALL_BROKERS)
         new.of_broker = _typed(of_broker, THIS_BROKER)
-        new.settings = self.static | new.of_all | new.of_broker
+        new.settings = new.static | new.of_all | new.of_broker
         new._values = dict(self._values)
-        for name in {*self.of_all, *self.of_broker, *new.of_all, *new.of_broker}:
+        of_files = {name for name, _ in self.static.items() ^ new.static.items()}
+        for name in {*of_files, *self.of_all, *self.of_broker, *new.of_all, *new.of_broker}:
             row = broker_key(name)
             default = row.default if row is not None and row.name in BROKER_KEYS else None
             new._values[name] = new.settings[name].value if name in new.settings else default
@@ -224,13 +249,18 @@ class BrokerConfig:
         new.topic_defaults = {name: new._topic_default(key) for name, key in TOPIC_KEYS.items()}
         return new
 
-    def run_with(self, of_all: Mapping[str, str], of_broker: Mapping[str, str]) -> list[ConfigError]:
-        """Replace the settings made at run time, in place; skip those that cannot be used, and return their errors."""
+    def run_with(
+        self, of_all: Mapping[str, str], of_broker: Mapping[str, str], of_file: Mapping[str, str | None] | None = None
+    ) -> list[ConfigError]:
+        """Replace the settings made at run time, in place; skip those that cannot be used, and return their errors.
+
+        :param of_file: see `changed`.
+        """
         layers = dict(of_all), dict(of_broker)
         errors: list[ConfigError] = []
         while True:
             try:
-                vars(self).update(vars(self.changed(*layers)))
+                vars(self).update(vars(self.changed(*layers, of_file)))
                 return errors
             except ConfigError as error:
                 first = error.errors[0]  # the other errors may disappear with this setting
@@ -494,7 +524,10 @@ def load(path: str | os.PathLike[str] | None, overrides: Sequence[str] = (), to_
         if not separator or not name.strip():
             raise ConfigError("", None, f"must be key=value, not {override!r}", "--set")
         entries.append((name.strip(), value, "--set"))
-    return resolve(providers.resolved(entries), to_start)
+    config = resolve(providers.resolved(entries), to_start)
+    if path is not None:
+        config.source = Source(os.fspath(path), tuple(overrides))
+    return config
 
 
 def resolve(entries: Sequence[tuple[str, str, str]], to_start: bool = False) -> BrokerConfig:

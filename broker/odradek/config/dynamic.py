@@ -63,6 +63,24 @@ def _check_broker_change(name: str, text: str, for_one: bool) -> None:
         raise ConfigError(name, text, "cannot be set for all brokers: set it for each broker, by the broker's id")
 
 
+def file_changes(config: BrokerConfig, fresh: BrokerConfig) -> tuple[dict[str, str | None], list[str]]:
+    """What changed in the configuration file since the start: (new texts of the keys that can change at run time, None for a
+    key that was removed; names of the other keys, which need a restart).
+
+    :param fresh: the configuration of the file as it is now.
+    """
+    before, after = ({name: setting.text for name, setting in each.items()} for each in (config.started, fresh.static))
+    changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    at_run_time = {name: after.get(name) for name in changed if _changes_at_run_time(name)}
+    return at_run_time, [name for name in changed if name not in at_run_time]
+
+
+def _changes_at_run_time(name: str) -> bool:
+    row = broker_key(name)
+    for_listeners_only = row is not None and name.startswith("ssl.") and row.update_mode == PER_BROKER
+    return row is not None and not (row.read_only or row.sensitive or for_listeners_only)
+
+
 def check_listeners(config: BrokerConfig, settings: Mapping[str, str]) -> None:
     """Raise ConfigError with all settings of listeners that the broker does not have.
 

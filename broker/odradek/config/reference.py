@@ -40,7 +40,8 @@ KRaft quorum).
 The column *changes*: **read-only**: a change requires a restart. **per-broker**: the key can be changed at run time for one
 broker. **cluster-wide**: it can be changed at run time for one broker or for all. The values are Kafka's, with two
 exceptions: `listeners`, `listener.security.protocol.map` and `num.network.threads` require a restart here, and secrets
-cannot be changed at run time, because the metadata store does not keep them.
+cannot be changed at run time, because the metadata store does not keep them. `odradek config set` changes a key at run
+time, and so does a reload after a change of the file ([systemd.md](systemd.md#reload)).
 """
 _COMPUTED = {
     "num.network.threads": "CPU cores",

@@ -16,6 +16,7 @@ from odradek.config.dynamic import (
     check_broker_changes,
     check_group_settings,
     check_listeners,
+    file_changes,
 )
 from odradek.config.errors import ConfigError
 from odradek.config.key import Value
@@ -61,10 +62,9 @@ def read_running(store: Store, broker_id: int, before: Running) -> Running:
     of_all, of_broker = (
         usable_settings(store, znodes.broker_config_path(broker), consequence) for broker in (None, broker_id)
     )
-    return Running(
-        dict(before.of_all) if of_all is None else of_all,
-        dict(before.of_broker) if of_broker is None else of_broker,
-        dict(before.loggers),
+    return before._replace(
+        of_all=dict(before.of_all) if of_all is None else of_all,
+        of_broker=dict(before.of_broker) if of_broker is None else of_broker,
     )
 
 
@@ -85,7 +85,7 @@ def show_running(store: Store, config: BrokerConfig, running: RunningConfig) -> 
     stored = read_running(store, config.node_id, before)
     if stored != before:
         try:
-            running.publish(*stored)
+            running.publish(stored)
         except TooManySettings as error:
             log.error("cannot apply any setting that was made at run time: %s", error)
             stored = before._replace(of_all={}, of_broker={})
@@ -187,20 +187,15 @@ class BrokerSettings:
         try:
             if own:
                 check_listeners(self._config, {name: settings[name] for name in named if name in settings})
-            checked = check_broker_changes(self._config, *layers)
-            of_tls = self._tls is not None and any(of_tls_stores(name) for name in named)
-            material = self._tls.check(checked) if self._tls is not None and of_tls else None
-            all_settings(checked)  # of SASL listeners
-            peer_settings.check(checked)
+            apply_tls = self._check(check_broker_changes(self._config, *layers), named)
         except ConfigError as error:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from None
         if validate_only:
             return
-        before = self._config.topic_defaults
         path = znodes.broker_config_path(self._config.node_id if own else None)
-        loggers = self.levels_changed()
+        running = self._running.read()[1]._replace(of_all=layers[0], of_broker=layers[1])
         try:
-            encoded(*layers, loggers)
+            encoded(running)
         except TooManySettings as error:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from None
         # Also if they are stored already: the broker that stored them may have failed before it notified the others.
@@ -208,20 +203,35 @@ class BrokerSettings:
         if settings != present:
             changes = change_text(present, settings)
             log.info("changed the settings of %s: %s", "this broker" if own else "all brokers", changes)
-        replicas_before = self._config["min.insync.replicas"]
-        self._config.run_with(*layers)
+        self._apply(running, apply_tls)
+
+    def _check(self, checked: BrokerConfig, named: Collection[str]) -> Callable[[], None]:
+        """Check settings against key stores and logins. Returns what makes the key stores effective. Raises ConfigError.
+
+        :param named: the keys that may change; if one of TLS is among them, key stores and trust stores are read again.
+        """
+        tls = self._tls if any(of_tls_stores(name) for name in named) else None
+        material = None if tls is None else tls.check(checked)
+        all_settings(checked)  # of SASL listeners
+        peer_settings.check(checked)
+        return lambda: None if tls is None else tls.apply(material)
+
+    def _apply(self, running: Running, apply_tls: Callable[[], None]) -> None:
+        """Let all processes use settings that were checked."""
+        replicas_before, topics_before = self._config["min.insync.replicas"], self._config.topic_defaults
+        self._config.run_with(running.of_all, running.of_broker, running.of_file)
         if self._config["min.insync.replicas"] != replicas_before:
             for line in self._config.replica_warnings():
                 log.warning("%s", line)
-        if checked.topic_defaults != before:
+        if self._config.topic_defaults != topics_before:
             self._controller.configure_all()
-        if self._tls is not None and of_tls:
-            self._tls.apply(material)
-        self._publish(Running(*layers, dict(loggers)))
+        apply_tls()
+        self._running.set_levels(self._config, running.loggers)
+        self._publish(running)
 
     def _publish(self, running: Running) -> None:
         """Publish settings to all processes, and wait up to `TAKEN_WITHIN_S` until each has applied them."""
-        version = self._running.publish(*running)
+        version = self._running.publish(running)
         self._running.taken(version)
         self._shm.wake_all()
         late = self._running.wait_until_taken(version, serving(self._shm), TAKEN_WITHIN_S)
@@ -231,6 +241,47 @@ class BrokerSettings:
                 "they apply them when their event loops continue",
                 len(late), TAKEN_WITHIN_S, ", ".join(map(str, late)),
             )  # fmt: skip
+
+    def reload_file(self) -> None:
+        """Read the configuration file again, and let all processes use what changed in it and can change at run time. If the
+        file cannot be used, log why; nothing changes."""
+        request, refused = self._running.reload_requests, True
+        try:
+            self._read_file_again()
+            refused = False
+        except ConfigError as error:
+            log.error("nothing of the configuration file was read again: %s", "; ".join(map(str, error.errors)))
+        except TooManySettings as error:
+            log.error("nothing of the configuration file was read again: %s", error)
+        finally:
+            self._running.reloaded(request, refused)
+
+    def _read_file_again(self) -> None:
+        """Raises ConfigError, TooManySettings."""
+        source = self._config.source
+        assert source is not None, "the supervisor requests this only if there is a file"
+        fresh = source.read_again()
+        for line in fresh.warnings:
+            if line not in self._config.warnings:
+                log.warning("%s", line)
+        of_file, at_start = file_changes(self._config, fresh)
+        before = self._running.read()[1]
+        running = before._replace(of_file=of_file)
+        encoded(running)
+        changed = sorted({name for name, _ in before.of_file.items() ^ of_file.items()})
+        apply_tls = self._check(self._config.changed(before.of_all, before.of_broker, of_file), changed)
+        self._apply(running, apply_tls)
+        static = self._config.static
+        values = ", ".join(f"{name}={static[name].text}" if name in static else f"{name} unset" for name in changed)
+        log.info("read %s again: %s", source.path, values or "no setting that can change at run time has changed")
+        hidden = [name for name in changed if name in before.of_all or name in before.of_broker]
+        if hidden:
+            log.warning(
+                "%s: these new values have no effect, because `odradek config set` has set others: %s",
+                source.path, ", ".join(hidden),
+            )  # fmt: skip
+        if at_start:
+            log.warning("%s: these changed settings need a restart of the broker: %s", source.path, ", ".join(at_start))
 
     # -- loggers --------------------------------------------------------------------------------------------------
 
@@ -250,7 +301,7 @@ class BrokerSettings:
             return
         before = self._running.read()[1]
         try:
-            encoded(before.of_all, before.of_broker, changed)
+            encoded(before._replace(loggers=changed))
         except TooManySettings as error:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from None
         log.info("changed the levels of loggers until the next start: %s", change_text(present, changed))

@@ -31,7 +31,7 @@ log = logging.getLogger("odradek.mirror")
 
 STOP_S = 20.0
 """How long an ordered stop may take."""
-_STOP = ""
+_STOP, _HUNG_UP = "", "SIGHUP"
 
 
 class WorkerError(Exception):
@@ -69,6 +69,10 @@ class Worker:
         """Let `run` end. May be called in a signal handler and in any thread."""
         self._ends.put(_STOP)
 
+    def note_hang_up(self) -> None:
+        """Let `run` log that SIGHUP arrived. May be called in a signal handler."""
+        self._ends.put(_HUNG_UP)
+
     def run(self) -> None:
         """Mirror until `stop`. Raises WorkerError."""
         listening = self._listen()
@@ -80,7 +84,8 @@ class Worker:
             flow.start()
         notifier = Notifier()
         notifier.send(READY=1, STATUS=f"{len(self.flows)} flows of {self._settings.file}")
-        reason = self._ends.get()
+        while (reason := self._ends.get()) == _HUNG_UP:
+            log.warning("received SIGHUP and ignored it: a change of %s needs a restart", self._settings.file)
         notifier.send(STOPPING=1)
         for flow in self.flows:
             flow.stop()
@@ -162,7 +167,7 @@ def run(settings: MirrorSettings, edges: Sequence[Edge]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ended)
-    on_hang_up(worker.stop, lambda: None)
+    on_hang_up(worker.stop, worker.note_hang_up)
     log.info("worker %s starts the flows %s", worker.name, ", ".join(flow.name for flow in settings.flows))
     worker.run()
     log.info("worker %s stopped", worker.name)

@@ -147,6 +147,7 @@ class Coordinator:
         self._ticker: asyncio.TimerHandle | None = None
         self._opening: asyncio.Future[None] | None = None
         self._sweeping: asyncio.Future[dict[str, str]] | None = None
+        self._reloading: asyncio.Future[None] | None = None
         self._followed_version = -1  # the metadata version that the groups have followed
         self._joining: asyncio.Task[None] | None = None
 
@@ -421,6 +422,7 @@ class Coordinator:
             count_loop_delay(max(0, int((self._loop.time() - self._tick_due) * 1e6)))
         self._busy.tick()
         self._look_at_key_stores()
+        self._reload_file()
         if self._security is not None:
             self._security.refresh()
         if self._cluster is not None:
@@ -444,6 +446,14 @@ class Coordinator:
         if self._tls is not None and (self._looking is None or self._looking.done()):
             self._looking = self._loop.run_in_executor(self._thread, self._tls.look)
             self._looking.add_done_callback(_report_look)
+
+    def _reload_file(self) -> None:
+        """Begin to read the configuration file again, if the supervisor has received SIGHUP."""
+        running = self._context.running
+        due = running.reload_is_due and self._store_service.is_open
+        if due and (self._reloading is None or self._reloading.done()):
+            self._reloading = self._loop.run_in_executor(self._thread, self._store_service.reload_file)
+            self._reloading.add_done_callback(_report_reload)
 
     def _begin_sweeping(self) -> None:
         if self._sweeping is None or self._sweeping.done():
@@ -487,6 +497,12 @@ def _jwks_reader(context: ProcessContext, loop: asyncio.AbstractEventLoop) -> "J
     from odradek.processes.jwks_reader import JwksReader  # with HTTP, which few brokers need
 
     return JwksReader(loop, sources, context.jwks, context.shm.wake_all)
+
+
+def _report_reload(reload: "asyncio.Future[None]") -> None:
+    """Log a failure of `StoreService.reload_file` that is none of the file."""
+    if not reload.cancelled() and (error := reload.exception()) is not None:
+        log.error("cannot read the configuration file again: %r; the settings stay as they are", error)
 
 
 def _report_look(look: "asyncio.Future[None]") -> None:

@@ -4,16 +4,13 @@ The action of a descriptor may unwatch other descriptors, but may watch new ones
 one turn, a descriptor number that was closed is not used by another descriptor, and no action runs for the wrong one.
 """
 
-import logging
 import os
 import select
 import signal
 import time
 from collections.abc import Callable
 
-from odradek.hang_up import IGNORED, on_hang_up
-
-log = logging.getLogger("odradek.supervisor")
+from odradek.hang_up import on_hang_up
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 REPEATED_S = 0.1
@@ -74,21 +71,23 @@ class EventLoop:
 
 class StopSignals:
     """Counts the requests to stop (SIGTERM, SIGINT, the end of the terminal) from its creation until `close`. `fileno` is
-    readable after a signal. SIGHUP without the end of the terminal is logged and ignored, see `odradek.hang_up`.
+    readable after a signal.
 
     A signal that repeats the last one within `REPEATED_S` is not counted. :param clock: monotonic seconds.
+    :param reload: `drain` calls it after SIGHUP without the end of the terminal, see `odradek.hang_up`.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, reload: Action = lambda: None) -> None:
         self.count = 0
+        self._reload = reload
         self._clock = clock
         self._last = (0, 0.0)
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._ignored = False
+        self._reload_requested = False
         self._before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._arrived)
-        on_hang_up(lambda: self._arrived(signal.SIGHUP, None), self._ignore)
+        on_hang_up(lambda: self._arrived(signal.SIGHUP, None), self._request_reload)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
 
     def _arrived(self, number: int, _: object) -> None:
@@ -98,21 +97,21 @@ class StopSignals:
         if number != before or now - at >= REPEATED_S:
             self.count += 1
 
-    def _ignore(self) -> None:
-        self._ignored = True
+    def _request_reload(self) -> None:
+        self._reload_requested = True
 
     def fileno(self) -> int:
         return self._read
 
     def drain(self) -> None:
-        """Make `fileno` unreadable again; the count does not change. Logs that a signal was ignored."""
-        if self._ignored:
-            self._ignored = False
-            log.warning("%s", IGNORED)
+        """Make `fileno` unreadable again; the count does not change."""
         try:
             os.read(self._read, 4096)
         except BlockingIOError:
-            return
+            pass
+        if self._reload_requested:
+            self._reload_requested = False
+            self._reload()
 
     def close(self) -> None:
         signal.set_wakeup_fd(-1)

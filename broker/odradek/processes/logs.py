@@ -220,7 +220,7 @@ def set_up(process: str, config: BrokerConfig) -> None:
     root.handlers[:] = [make_handler(config.text("log.format"))]
     logging.addLevelName(TRACE, "TRACE")
     logging.captureWarnings(True)
-    apply_levels(config, {})
+    apply_levels(config.logger_levels({}))
     enter(process)
 
 

@@ -392,6 +392,11 @@ class StoreService:
         """Import the handlers of all APIs; called after the process serves, so that the start does not wait for it."""
         self._handlers.import_all()
 
+    def reload_file(self) -> None:
+        """Read the configuration file again. Not before `open`."""
+        assert self._view is not None
+        self._view.settings.reload_file()
+
     def open_waiting_logs(self) -> None:
         """Open the logs that could not be opened completely for lack of disk space, if the disk has space now."""
         if self._view is not None:

@@ -6,8 +6,8 @@ workers (`intake.py`), kills children that are stuck and restarts children that 
 What it must not do: run a thread or an asyncio loop, take a slot's lock, read from a client's socket, touch a log. So nothing
 that it supervises can break it.
 
-How it ends: SIGTERM, SIGINT or the end of its terminal stop the broker in order; SIGHUP alone does not. If the start fails,
-it ends with StartError (one line).
+How it ends: SIGTERM, SIGINT or the end of its terminal stop the broker in order. SIGHUP alone does not: the coordinator reads
+the configuration file again. If the start fails, it ends with StartError (one line).
 
 What its death causes: every child receives SIGTERM (PDEATHSIG) and stops. The locks of the log directories last until the last
 child has ended.
@@ -23,6 +23,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 
 from odradek._ext.shm import pauses
@@ -45,6 +46,8 @@ LOADING_REPORT_EVERY_S = 5.0
 STEP_OF_STOP_MARGIN_S = 10.0
 """What a step of an ordered stop may take beyond its own limit before the service manager kills the broker."""
 PID_FILE_RETRY_S = 10.0
+RELOAD_LOOK_S = 0.1
+"""Seconds between two looks whether the coordinator has read the configuration file again."""
 
 
 class MemoryFault(Exception):
@@ -74,7 +77,7 @@ class Supervisor:
         self.last_fault = ""
         self.loop = EventLoop(self.clock)
         self.notifier = Notifier()
-        self.signals = StopSignals()
+        self.signals = StopSignals(reload=self._reload)
         self._broker: RunningBroker | None = None
         self._served = False
         self._last_watch = self.clock()
@@ -319,11 +322,40 @@ class Supervisor:
         self.broker.intake.open()
         self._write_pid_file()
         self._start_stage(LAST_STAGE)
-        names = ", ".join(str(listener) for listener in self.resources.bound)
-        log.info("ready after %.0f ms: %s", (self.clock() - self.started) * 1000, names)
-        self.notifier.send(READY=1, MAINPID=os.getpid(), STATUS=f"serving on {names}")
+        log.info("ready after %.0f ms: %s", (self.clock() - self.started) * 1000, self._names)
+        self.notifier.send(READY=1, MAINPID=os.getpid(), STATUS=f"serving on {self._names}")
         while not self.signals.count:
             self.loop.turn()
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(str(listener) for listener in self.resources.bound)
+
+    def _reload(self) -> None:
+        """SIGHUP arrived: let the coordinator read the configuration file again, and report the reload to the service manager.
+        A coordinator that dies meanwhile leaves it to its successor."""
+        source = self.resources.config.source
+        if source is None:
+            log.warning(
+                "received SIGHUP and ignored it: the broker was started without a configuration file that it could read again"
+            )
+            return
+        log.info("received SIGHUP: reading %s again", source.path)
+        if self.state == "serving":
+            now_us = time.monotonic_ns() // 1000
+            self.notifier.send(RELOADING=1, MONOTONIC_USEC=now_us, STATUS=f"reading {source.path} again")
+        self.resources.running.request_reload()
+        self._look_at_reload()
+
+    def _look_at_reload(self) -> None:
+        running = self.resources.running
+        if running.reload_is_due:
+            self.loop.after(RELOAD_LOOK_S, "reload", self._look_at_reload)
+        elif self.state == "serving":
+            refused = (
+                "; it could not use the changed configuration file, see its log" if running.reload_was_refused else ""
+            )
+            self.notifier.send(READY=1, STATUS=f"serving on {self._names}{refused}")
 
     def _write_pid_file(self) -> None:
         """Write the pid file. A failure is not fatal: the command also finds the broker by its status socket."""

@@ -42,6 +42,11 @@ class ConfirmedVersion:
         return self._fd, self._taken_fd
 
     @property
+    def more_words(self) -> memoryview:
+        """The words after those of the processes, for other purposes; each has one writer, too."""
+        return self._words[1 + PROCESSES :]
+
+    @property
     def version(self) -> int:
         """The newest version; 0 if there was no change yet."""
         return self._words[0]

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping
 
-from odradek.config.broker_config import BrokerConfig
 from odradek.config.loggers import LOGGERS, ROOT
 
 TRACE = 5
@@ -23,9 +22,8 @@ def word_of(level: int) -> str:
     return _WORDS.get(level) or logging.getLevelName(level)
 
 
-def apply_levels(config: BrokerConfig, changed: Mapping[str, str]) -> None:
-    """Set the levels in this process. :param changed: the levels that were changed at run time, by logger."""
-    own = config.logger_levels(changed)
+def apply_levels(own: Mapping[str, str]) -> None:
+    """Set the levels in this process. :param own: the levels of the loggers that have one of their own, by logger."""
     for name in LOGGERS:
         logger = logging.getLogger(None if name == ROOT else name)
         level = NUMBERS[own[name]] if name in own else logging.NOTSET

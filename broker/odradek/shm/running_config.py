@@ -3,7 +3,9 @@
 The coordinator's controller thread writes them from the metadata store; before the coordinator starts, the first loader does.
 Every process reads them when it starts and when the version word has changed. See docs/decisions/0015-running-configuration.md.
 
-The settings are JSON in `ConfirmedPages`. The writer publishes them, then wakes every process.
+The settings are JSON in `ConfirmedPages`. The writer publishes them, then wakes every process. Three words of the memfd are for
+reloads of the configuration file: the supervisor counts the requests, and the coordinator notes the last one that it has served
+and whether it was refused. A coordinator that dies before it notes this leaves the request to its successor.
 """
 
 import json
@@ -30,21 +32,21 @@ class TooManySettings(Exception):
 
 
 class Running(NamedTuple):
-    """The settings changed at run time: for all brokers, for this broker, and the levels of its loggers, which are stored only
-    here."""
+    """The settings changed at run time: for all brokers and for this broker, which the store has too; and, which are only here,
+    the levels of its loggers and what changed in its configuration file (`BrokerConfig.changed`)."""
 
     of_all: dict[str, str]
     of_broker: dict[str, str]
     loggers: dict[str, str]
+    of_file: dict[str, str | None] = {}
 
 
 NOTHING = Running({}, {}, {})
 
 
-def encoded(of_all: Settings, of_broker: Settings, loggers: Settings) -> bytes:
+def encoded(running: Running) -> bytes:
     """Encode the settings for the shared copy. Raises TooManySettings."""
-    fields = {"of_all": dict(of_all), "of_broker": dict(of_broker), "loggers": dict(loggers)}
-    data = json.dumps(fields, separators=(",", ":")).encode()
+    data = json.dumps(running._asdict(), separators=(",", ":")).encode()
     if len(data) > LARGEST:
         raise TooManySettings(
             f"the settings changed at run time take {len(data)} bytes; the limit is {LARGEST} bytes: delete some of them"
@@ -61,6 +63,8 @@ class RunningConfig:
     def __init__(self) -> None:
         self._pages = ConfirmedPages("odradek-running-config", COPY_BYTES)
         self._levels: Settings = {}
+        self._wanted, self._served, self._refused = range(3)  # of `_words`
+        self._words = self._pages.more_words
 
     @property
     def descriptors(self) -> tuple[int, int]:
@@ -77,10 +81,10 @@ class RunningConfig:
         """Whether a version exists that this process has not taken over. Costs one read of memory."""
         return self._pages.changed
 
-    def publish(self, of_all: Settings, of_broker: Settings, loggers: Settings) -> int:
+    def publish(self, running: Running) -> int:
         """Publish these settings to every process. Returns their version. The caller must wake the processes. Raises
         TooManySettings."""
-        return self._pages.publish(encoded(of_all, of_broker, loggers))
+        return self._pages.publish(encoded(running))
 
     def read(self) -> tuple[int, Running]:
         """The version of the newest settings, and the settings; (0, no settings) if nothing was published yet."""
@@ -100,7 +104,7 @@ class RunningConfig:
         if not self.changed:
             return False
         version, running = self.read()
-        for error in config.run_with(running.of_all, running.of_broker):
+        for error in config.run_with(running.of_all, running.of_broker, running.of_file):
             log.error("ignoring a setting that was changed at run time: %s", error)
         self.set_levels(config, running.loggers)
         self.taken(version)
@@ -108,9 +112,10 @@ class RunningConfig:
 
     def set_levels(self, config: BrokerConfig, changed: Settings) -> None:
         """Set the log levels of this process. :param changed: the levels that were changed at run time, by logger."""
-        if changed != self._levels:
-            apply_levels(config, changed)
-            self._levels = dict(changed)
+        levels = config.logger_levels(changed)
+        if levels != self._levels:
+            apply_levels(levels)
+            self._levels = levels
 
     def taken(self, version: int) -> None:
         """Confirm that this process uses `version`."""
@@ -119,3 +124,27 @@ class RunningConfig:
     def wait_until_taken(self, version: int, indexes: Iterable[int], limit_s: float) -> list[int]:
         """See `ConfirmedPages`."""
         return self._pages.wait_until_taken(version, indexes, limit_s)
+
+    def request_reload(self) -> None:
+        """Called in the supervisor: the configuration file shall be read again."""
+        self._words[self._wanted] += 1
+
+    @property
+    def reload_requests(self) -> int:
+        """The number of requests for a reload so far."""
+        return self._words[self._wanted]
+
+    @property
+    def reload_is_due(self) -> bool:
+        """Whether a request was not served yet. Costs two reads of memory."""
+        return self._words[self._wanted] != self._words[self._served]
+
+    @property
+    def reload_was_refused(self) -> bool:
+        """Whether the file could not be used at the last reload."""
+        return bool(self._words[self._refused])
+
+    def reloaded(self, request: int, refused: bool) -> None:
+        """Called in the coordinator: the requests up to this one are served."""
+        self._words[self._refused] = refused
+        self._words[self._served] = request

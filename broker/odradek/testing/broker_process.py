@@ -231,11 +231,16 @@ class Broker:
         """The proportional set size of all processes of the broker, in bytes."""
         return pss_bytes(self.process_ids())
 
-    def log_tail(self) -> str:
-        """The end of the broker's log."""
+    @property
+    def log_bytes(self) -> int:
+        """The size of the broker's log."""
+        return self.log_file.stat().st_size if self.log_file.exists() else 0
+
+    def log_tail(self, since: int = 0) -> str:
+        """The end of the broker's log. :param since: only what follows this number of bytes."""
         if not self.log_file.exists():
             return ""
-        return self.log_file.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+        return self.log_file.read_bytes()[since:][-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
 
     def _create_topics(self) -> None:
         first = next((listener for listener in self._listeners if listener.protocol == "PLAINTEXT"), self._listeners[0])
@@ -249,7 +254,7 @@ class Broker:
 
     def _attempt(self) -> bool:
         """Launch the broker; False if its port is in use, perhaps by a client's end of a connection. Raises BrokerError."""
-        log_size = self.log_file.stat().st_size if self.log_file.exists() else 0
+        log_size = self.log_bytes
         try:
             self._launch()
         except BrokerError:

@@ -59,11 +59,11 @@ KEYS = (
         "Whether the broker creates a topic that a Metadata request names and that does not exist."),
     ConfigKey("delete.topic.enable", BOOLEAN, True, None, HIGH, READ_ONLY, NOW,
         "Whether clients can delete topics. If false, the broker refuses DeleteTopics requests."),
-    ConfigKey("log.level", STRING, "INFO", OneOf(tuple(LEVELS), any_case=True), MEDIUM, READ_ONLY, NOW,
+    ConfigKey("log.level", STRING, "INFO", OneOf(tuple(LEVELS), any_case=True), MEDIUM, CLUSTER_WIDE, NOW,
         "The minimum level of log messages: the broker drops messages that are less severe. kafka-configs with "
         "--entity-type broker-loggers changes the level of single loggers, or of root, until the next start. Odradek's "
         "own key."),
-    ConfigKey("log.levels", LIST, (), LOGGER_LEVEL, MEDIUM, READ_ONLY, NOW,
+    ConfigKey("log.levels", LIST, (), LOGGER_LEVEL, MEDIUM, CLUSTER_WIDE, NOW,
         "Levels of single loggers, comma-separated, such as odradek.cleaner=DEBUG. A logger without an entry has the "
         "level of its parent. docs/logs.md lists the loggers. Odradek's own key."),
     ConfigKey("log.format", STRING, "text", OneOf(("text", "json", "journal")), MEDIUM, READ_ONLY, NOW,
