@@ -380,10 +380,10 @@ def test_a_browser_shows_every_chart_and_asks_the_network_for_nothing(
     file = place / "report.html"
     shown = Shown(chromium, file, viewport={"width": 1200, "height": 900}, color_scheme="light")
     assert shown.requests == [file.as_uri()]
-    figures = shown.page.locator("figure.chart")
+    figures = shown.page.locator("figure.chart")  # each has drawings for several widths
     assert figures.count() == len(page.charts) >= 12
     for index in range(figures.count()):
-        plot = figures.nth(index).locator("svg")
+        plot = figures.nth(index).locator("svg:visible")
         box = plot.bounding_box()
         assert box["width"] > 300 and box["height"] > 80
         image = shown.pixels(plot)
@@ -394,6 +394,48 @@ def test_a_browser_shows_every_chart_and_asks_the_network_for_nothing(
     assert shown.page.evaluate("document.documentElement.scrollWidth") == 1200
     assert shown.page.evaluate("document.querySelectorAll('img').length") == 0
     assert shown.complaints == [] and shown.requests == [file.as_uri()]
+
+
+#: The smallest height of a text in a chart and on the page in pixels; the texts of charts that are not inside their drawing; and the
+#: charts that are not inside their frame.
+MEASURE = """() => {
+  let least = 99;
+  const outside = [], wide = [];
+  for (const svg of document.querySelectorAll("svg")) {
+    const box = svg.getBoundingClientRect(), frame = svg.closest("figure").getBoundingClientRect();
+    if (!box.width) continue;
+    if (box.left < frame.left || box.right > frame.right) wide.push(svg.getAttribute("aria-label"));
+    for (const text of svg.querySelectorAll("text")) {
+      const at = text.getBoundingClientRect();
+      least = Math.min(least, parseFloat(getComputedStyle(text).fontSize) * box.width / svg.viewBox.baseVal.width);
+      if (at.left < box.left - 2 || at.right > box.right + 2) outside.push(text.textContent);
+    }
+  }
+  for (const part of document.querySelectorAll("body :not(svg *)")) {
+    const own = [...part.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (own && part.getClientRects().length) least = Math.min(least, parseFloat(getComputedStyle(part).fontSize));
+  }
+  const cut = [...document.querySelectorAll(".scroll")].filter((table) => table.scrollWidth > table.clientWidth + 1).length;
+  return { least, outside, wide, cut, width: document.documentElement.scrollWidth };
+}"""
+
+
+@pytest.mark.parametrize("width", [360, 400, 500, 768, 1000, 1400])
+def test_texts_are_readable_and_charts_fit_on_a_screen_of_any_width(
+    chromium: Any, place: Path, page: Page, week: Summary, width: int
+) -> None:
+    shown = Shown(chromium, place / "report.html", viewport={"width": width, "height": 900})
+    assert shown.page.locator("figure.chart svg:visible").count() == len(page.charts)
+    shown.page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    measured = shown.page.evaluate(MEASURE)
+    assert measured["least"] >= 10 and measured["width"] == width
+    assert measured["outside"] == [] and measured["wide"] == []
+    # a table that is wider than the screen scrolls, and has a shadow at the edge where it continues
+    layers = shown.page.locator(".scroll").first.evaluate("(table) => getComputedStyle(table).backgroundAttachment")
+    assert layers == "local, local, scroll, scroll" and (measured["cut"] > 0 or width > 500)
+    shown.page.set_viewport_size({"width": 700, "height": 900})
+    shown.page.emulate_media(media="print")
+    assert shown.page.evaluate(MEASURE)["cut"] == 0
 
 
 def test_dark_is_dark_a_telephone_needs_no_sideways_scrolling_and_print_holds_the_tables(
@@ -418,7 +460,7 @@ def test_dark_is_dark_a_telephone_needs_no_sideways_scrolling_and_print_holds_th
 def test_the_keyboard_reads_a_chart(chromium: Any, place: Path, page: Page, week: Summary) -> None:
     shown = Shown(chromium, place / "report.html", viewport={"width": 1200, "height": 900})
     figure = shown.page.locator('figure[data-chart="traffic"]')
-    figure.locator("svg").focus()
+    figure.locator("svg:visible").focus()
     shown.page.keyboard.press("Home")
     reading = figure.locator(".reading")
     assert reading.is_visible()

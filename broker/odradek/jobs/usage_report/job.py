@@ -197,10 +197,12 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
 
-    from odradek.jobs.usage_report import gaps, spool, tables
+    from odradek.jobs.usage_report import gaps, small_tables, spool, tables
 
     assert job.source.spool is not None
-    files = spool.needed(spool.find(job.source.spool), from_ms, to_ms)
+    found = spool.find(job.source.spool)
+    files = spool.needed(found, from_ms, to_ms)
+    has_older = any(file.hour_ms < from_ms for file in found) or small_tables.has_older(job.out / "tables", from_ms // 1000)
     shuffles = min(64, max(1, sum(file.size for file in files) >> 22))
     spark.conf.set("spark.sql.shuffle.partitions", str(shuffles))
     tasks = 4 * spark.sparkContext.defaultParallelism
@@ -217,7 +219,7 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
         for damage in sorted(damages, key=lambda damage: damage.source):
             say(f"warning: skipped: {damage.source}: {damage.reason}")
         known_from = gaps.known_from(spans)
-        gap_rows = gaps.find_gaps(spans, damages, from_ms, to_ms, now_ms())
+        gap_rows = gaps.find_gaps(spans, damages, from_ms, to_ms, now_ms(), has_older=has_older)
         for boot, count in tables.without_start(facts, known_from):
             at_ms = max(from_ms, known_from[boot] or from_ms)
             began = counted(count, "counter")
@@ -270,7 +272,8 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
     try:
         small = facts.where(F.col("kind") == "span").withColumnRenamed("count", "samples")
         spans = [gaps.Scraped(*row) for row in small.select(*gaps.Scraped._fields).collect()]
-        gap_rows = gaps.find_scrape_gaps(spans, from_ms, to_ms, now_ms(), source.step_s * 1000)
+        older = prometheus.older_instances(server, from_ms)
+        gap_rows = gaps.find_scrape_gaps(spans, from_ms, to_ms, now_ms(), source.step_s * 1000, older)
         unknown = facts.where(F.col("unknown") > 0).groupBy("hour").agg(F.sum("unknown").alias("count"))
         for row in unknown.orderBy("hour").collect():
             lost = counted(row["count"], "sample")

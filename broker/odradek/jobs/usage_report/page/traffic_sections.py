@@ -131,6 +131,7 @@ def _peaks(figures: Figures, inside: pd.DataFrame) -> Table:
             time_cell(text.moment(row.hour, "%a %d %b %H:%M")),
             Cell(text.rate(row.bytes_in / HOUR), row.bytes_in),
             Cell(text.rate(row.bytes_out / HOUR), row.bytes_out),
+            Cell(text.rate(row.moved / HOUR), row.moved),
             Cell(f"{row.moved / mean:.1f}", float(row.moved / mean)),
             Cell(text.count(row.requests), row.requests),
         )
@@ -140,6 +141,7 @@ def _peaks(figures: Figures, inside: pd.DataFrame) -> Table:
         ("hour", "Hour (UTC)"),
         ("in", "In"),
         ("out", "Out"),
+        ("moved", "Together"),
         ("mean", "Times the mean"),
         ("requests", "Requests"),
     )
@@ -306,7 +308,7 @@ def lag(figures: Figures) -> Section:
     """The section of the lag of groups and observed readers."""
     lead = (
         "Lag in records, the maximum of each hour. The lag of readers that never commit is computed from their fetches "
-        "(observed)."
+        "(observed); readers that were connected for less than five minutes are left out."
     )
     if figures.lag.empty:
         return Section("lag", "Consumer lag", lead, empty="No group and no observed reader had lag in this period.")
@@ -327,12 +329,16 @@ def lag(figures: Figures) -> Section:
             ),
             Cell(text.count(row.lag_first), None if pd.isna(row.lag_first) else float(row.lag_first)),
             Cell(text.count(row.lag_last), None if pd.isna(row.lag_last) else float(row.lag_last)),
+            time_cell("" if pd.isna(row.back) else text.moment(row.back)),
         )
         for row in figures.lag.itertuples(index=False)
     )
     columns = (("name", "Reader"), ("topic", "Topic"), ("kind", "Kind"), ("max", "Max. records"), ("seconds", "Max. time"),
-               ("first", "Mean, start"), ("last", "Mean, end"))  # fmt: skip
-    note = "Start and end: the first and the last quarter of the period."
+               ("first", "Mean, start"), ("last", "Mean, end"), ("back", "Moved back (UTC)"))  # fmt: skip
+    note = (
+        "Start and end: the first and the last quarter of the period. Moved back: when the reader last requested records before its "
+        "position; the lag of a reader that reads records again says from where it reads."
+    )
     return Section(
         "lag", "Consumer lag", lead, ((chart,), (Table("lag", "Readers with the largest lag", columns, rows, note),))
     )
