@@ -133,8 +133,8 @@ HEALTH = Row(
             4,
             number(
                 "Largest lag",
-                "The largest lag in seconds of a consumer group that has members, and the group: the age of the oldest uncommitted "
-                "record.",
+                "The largest lag in seconds of a consumer group that has members, and the group: the age of the oldest "
+                "uncommitted record.",
                 "s",
                 Query(
                     f"topk(1, max by (job, consumergroup) (odradek_consumergroup_lag_seconds{{{CLUSTER}}}) "

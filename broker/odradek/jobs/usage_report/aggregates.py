@@ -49,7 +49,7 @@ SCHEMAS = {
 }
 #: Readers whose lag is drawn.
 _DRAWN_LAGS = 6
-#: A reader whose connections were open for less than this time in the period is left out of the lag: somebody looked at a topic.
+#: A reader whose connections were open for less than this in the period is left out of the lag: somebody looked at a topic.
 _SHORT_MS = 300_000
 #: Groups and readers that are examined, the largest lag first, to find those that are not left out.
 _EXAMINED_LAGS = 1000
@@ -394,7 +394,9 @@ def data_begin(directory: Path, first: int, last: int) -> int | None:
     if small_tables.has_older(directory, first):
         return None
     day = first // DAY * DAY
-    while day < last and not any(small_tables.days(directory, name, day, day + DAY) for name in ("coverage_hourly", "gaps")):
+    while day < last and not any(
+        small_tables.days(directory, name, day, day + DAY) for name in ("coverage_hourly", "gaps")
+    ):
         day += DAY
     rows = small_tables.read(directory, "coverage_hourly", day, min(day + DAY, last))
     begin = int(rows["hour"].min()) if len(rows) else last
@@ -411,10 +413,11 @@ def _short(clients: pd.DataFrame) -> frozenset[str]:
 def _lag(rows: DataFrame, short: frozenset[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the readers with the largest lag (kind, name, topic, lag_max, lag_seconds_max, lag_last, lag_first), and by hour.
 
-    `lag_first` and `lag_last` are means over the first and the last quarter of the period. `stall_hours` is the number of hours
+    `lag_first` and `lag_last` are means over the first and the last quarter of the period. `catches_up`: the lag of the last
+    hour is at most half of the highest, as some time after a group's offsets were reset. `stall_hours` is the number of hours
     up to the last one in which the lag never fell; `stall_begin` and `stall_end` are the lag in the first and the last of them.
-    `back` is when a reader's position last moved back in the period (seconds), null: never; `back_late` whether that was in its last
-    quarter, or since the lag stopped falling: the lag of such a reader says from where it reads, not that it falls behind.
+    `back` is when a reader's position last moved back in the period (seconds), null: never; `back_late`: that was in the last
+    quarter, or since the lag stopped falling. The lag of such a reader says from where it reads, not that it falls behind.
 
     :param short: names of readers that are left out
     """
@@ -428,7 +431,7 @@ def _lag(rows: DataFrame, short: frozenset[str]) -> tuple[pd.DataFrame, pd.DataF
     shown = _largest(most.where("lag_max > 0"), F.col("lag_max"), keys, _EXAMINED_LAGS)
     shown = shown[(shown["kind"] == "group") | ~shown["name"].isin(short)].head(2 * TOP).reset_index(drop=True)
     if shown.empty:
-        columns = ["lag_first", "lag_last", "stall_hours", "stall_begin", "stall_end", "back_late"]
+        columns = ["lag_first", "lag_last", "catches_up", "stall_hours", "stall_begin", "stall_end", "back_late"]
         return shown.assign(**{name: [] for name in columns}), pd.DataFrame(
             {"hour": [], "kind": [], "name": [], "topic": [], "lag": [], "seconds": []}
         )
@@ -445,7 +448,9 @@ def _lag(rows: DataFrame, short: frozenset[str]) -> tuple[pd.DataFrame, pd.DataF
     for key in shown[keys].itertuples(index=False):
         lags = of_reader[tuple(key)]
         early, late = lags[lags["hour"] < begin + quarter], lags[lags["hour"] > end - quarter]
-        facts.append({"lag_first": early["lag_avg"].mean(), "lag_last": late["lag_avg"].mean(), **_stall(lags, end)})
+        means = {"lag_first": early["lag_avg"].mean(), "lag_last": late["lag_avg"].mean()}
+        catches_up = bool(lags["lag_avg"].iloc[-1] <= lags["lag_avg"].max() / 2)
+        facts.append({**means, "catches_up": catches_up, **_stall(lags, end)})
     shown = pd.concat([shown, pd.DataFrame(facts)], axis=1)
     shown["back"] = shown["back"].astype("float64").where(lambda at: at >= begin)
     since = np.minimum(end + HOUR - quarter, end + HOUR - HOUR * shown["stall_hours"])

@@ -153,7 +153,8 @@ def _lag(lag: pd.DataFrame) -> list[Finding]:
     """Groups and readers whose lag doubled, and groups and readers whose lag grew and never fell.
 
     The members of a group are observed as readers too: a reader whose lag is not higher than that of a group with a finding on
-    the same topic gets no finding. Nor does a reader whose position moved back lately: it reads records again.
+    the same topic gets no finding. Nor does one that catches up, or a reader whose position moved back lately: it reads records
+    again.
     """
     result = []
     groups: dict[str, float] = {}
@@ -161,7 +162,7 @@ def _lag(lag: pd.DataFrame) -> list[Finding]:
         first, late = row.lag_first, row.lag_last
         stalled = row.stall_hours >= _STALL_HOURS and row.stall_end - row.stall_begin >= _LEAST_LAG
         grows = not pd.isna(first) and not pd.isna(late) and late >= max(_LEAST_LAG, 2 * first)
-        if row.back_late or (not stalled and not grows):
+        if row.back_late or not (stalled or (grows and not row.catches_up)):
             continue
         behind = max(float(row.lag_max), 0.0)
         if row.kind == "group":
@@ -181,13 +182,14 @@ def _lag_sentence(row: Any, stalled: bool) -> str:
     seconds = row.lag_seconds_max
     behind = "" if pd.isna(seconds) else f"; the oldest unread record was up to {text.duration(seconds)} old"
     if stalled:
+        hours = text.counted(row.stall_hours, "known hour")
         return (
-            f"{who} does not catch up on {row.topic}: in the last {text.counted(row.stall_hours, 'known hour')} its mean lag "
-            f"of an hour never fell and grew from {text.count(row.stall_begin)} to {text.counted(row.stall_end, 'record')}{behind}."
+            f"{who} does not catch up on {row.topic}: in the last {hours} its mean lag of an hour never fell and grew from "
+            f"{text.count(row.stall_begin)} to {text.counted(row.stall_end, 'record')}{behind}."
         )
     return (
-        f"{who} falls behind on {row.topic}: its mean lag grew from {text.count(row.lag_first)} in the first quarter of the period "
-        f"to {text.counted(row.lag_last, 'record')} in the last quarter{behind}."
+        f"{who} falls behind on {row.topic}: its mean lag grew from {text.count(row.lag_first)} in the first quarter of the "
+        f"period to {text.counted(row.lag_last, 'record')} in the last quarter{behind}."
     )
 
 
@@ -245,7 +247,8 @@ def _traffic(figures: Figures) -> list[Finding]:
     peaks = busiest(figures)
     if len(peaks):
         peak = peaks.iloc[0]
-        sentence += f"; the busiest hour was {text.moment(peak['hour'])} UTC with {text.rate(peak['moved'] / HOUR)} in and out together"
+        rate = text.rate(peak["moved"] / HOUR)
+        sentence += f"; the busiest hour was {text.moment(peak['hour'])} UTC with {rate} in and out together"
     sentence += "."
     now, before, known = week_sums(figures)
     if known and before:
@@ -262,7 +265,7 @@ def _growth(states: pd.DataFrame) -> list[Finding]:
     all_grown = float(grown[grown > 0].sum())
     if all_grown <= 0:
         return []
-    share = text.percent(grown[first] / all_grown, 0)
+    share = text.percent(grown[first] / all_grown)
     sentence = (
         f"Topic {known.loc[first, 'topic']} grew most in a week: by {text.bytes_(grown[first])}, {share} of all growth; "
         f"its size is {text.bytes_(known.loc[first, 'stored_bytes'])}."
@@ -290,8 +293,8 @@ def _skew(figures: Figures) -> list[Finding]:
         first = shares.iloc[0]
         if first["share"] * len(shares) > 1.6 and first["bytes"] > 0:
             sentence = (
-                f"Worker {int(first['worker'])} handled {text.percent(first['share'], 0)} of the traffic; "
-                f"an even share would be {text.percent(1 / len(shares), 0)}."
+                f"Worker {int(first['worker'])} handled {text.percent(first['share'])} of the traffic; "
+                f"an even share would be {text.percent(1 / len(shares))}."
             )
             result.append(Finding(NOTE, "worker_skew", str(int(first["worker"])), sentence, "skew"))
     skewed = partition_skew(figures.states)

@@ -74,13 +74,19 @@ def known_from(spans: Iterable[Span]) -> dict[str, int | None]:
 
 
 def find_gaps(
-    spans: Sequence[Span], damages: Iterable[FileDamage], from_ms: int, to_ms: int, now_ms: int, *, has_older: bool = True
+    spans: Sequence[Span],
+    damages: Iterable[FileDamage],
+    from_ms: int,
+    to_ms: int,
+    now_ms: int,
+    *,
+    has_older: bool = True,
 ) -> list[Gap]:
     """Return all gaps of the period.
 
     :param now_ms: times after it are not missing
-    :param has_older: whether there are data from before the period. If not, and the spool is complete from the beginning of its first
-        boot, nothing is missing before that: the broker did not exist.
+    :param has_older: whether there are data from before the period. If not, and the spool is complete from the beginning of its
+        first boot, nothing is missing before that: the broker did not exist.
     """
     result: list[Gap] = []
     to_ms = min(to_ms, now_ms)
@@ -205,7 +211,8 @@ def find_scrape_gaps(
     """Return the times in which an instance was not scraped, and its restarts.
 
     :param step_ms: time between samples; less than two steps at the ends of the period is not a gap
-    :param older: the instances that were scraped before the period; None: all. Nothing is missing before the first sample of another one.
+    :param older: the instances that were scraped before the period; None: all. Nothing is missing before the first sample of
+        another one.
     """
     result: list[Gap] = []
     to_ms = min(to_ms, now_ms)

@@ -51,7 +51,9 @@ def _usage(column: str, name: str, scale: int = 1) -> Metric:
 
 def _gauge(kind: str, column: str, metric: str, how: str, labels: str, scale: int = 1) -> Metric:
     times = f" * {scale}" if scale != 1 else ""
-    return Metric(kind, column, Query(metric, f"{how} by ({labels}) ({{}}){times}", labels.split(",")[-1].strip()), False)
+    return Metric(
+        kind, column, Query(metric, f"{how} by ({labels}) ({{}}){times}", labels.split(",")[-1].strip()), False
+    )
 
 
 def _worker(column: str, name: str, scale: int = 1) -> Metric:
@@ -73,7 +75,9 @@ METRICS = (
     _gauge("group", "lag_seconds", "odradek_consumergroup_lag_seconds", "max", "consumergroup, topic"),
     _gauge("reader", "lag", "odradek_reader_lag", "sum", "principal, client_id, topic"),
     _gauge("reader", "lag_seconds", "odradek_reader_lag_seconds", "max", "principal, client_id, topic"),
-    _gauge("reader", "back_ms", "odradek_reader_last_back_timestamp_seconds", "max", "principal, client_id, topic", 1000),
+    _gauge(
+        "reader", "back_ms", "odradek_reader_last_back_timestamp_seconds", "max", "principal, client_id, topic", 1000
+    ),
     _gauge("worker", "connections", "odradek_worker_connections", "sum", "worker"),
     _worker("busy_us", "worker_busy_seconds", 1_000_000),
     _worker("bytes_in", "socket_bytes_in"),

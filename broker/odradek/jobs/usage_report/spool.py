@@ -288,7 +288,13 @@ class _Hour:
                 self._bad += bad
                 yield self._batch(kind, table)
         lags = [
-            {"kind": key[0], "lag": lag.value, "lag_seconds": lag.seconds, "back_ms": lag.back_ms, **lag.sums(self._count)}
+            {
+                "kind": key[0],
+                "lag": lag.value,
+                "lag_seconds": lag.seconds,
+                "back_ms": lag.back_ms,
+                **lag.sums(self._count),
+            }
             | dict(zip(_LAG_KEYS[key[0]], key[1:], strict=True))
             for key, lag in self._lags.items()
         ]

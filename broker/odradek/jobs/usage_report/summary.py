@@ -78,6 +78,7 @@ def document(
             {
                 "kind": row.kind, "name": row.name, "topic": row.topic, "lag_max": int(row.lag_max),
                 "lag_seconds_max": None if row.lag_seconds_max != row.lag_seconds_max else float(row.lag_seconds_max),
+                "moved_back": None if row.back != row.back else _iso(int(row.back)),
             }
             for row in figures.lag.itertuples(index=False)
         ],

@@ -52,7 +52,9 @@ def _bars(chart: BarChart, width: int) -> tuple[str, str, dict]:
         at = index * row + 6 + line
         short = name if len(name) <= letters else name[: letters - 1] + "\N{HORIZONTAL ELLIPSIS}"
         length = value / most * room
-        where = f'class="label" x="0" y="{at - 6}"' if above else f'class="label end" x="{names_width - 8}" y="{at + 12}"'
+        where = (
+            f'class="label" x="0" y="{at - 6}"' if above else f'class="label end" x="{names_width - 8}" y="{at + 12}"'
+        )
         out.append(
             f"<text {where}>{escape(short)}<title>{escape(name)}</title></text>"
             f'<rect class="fill s0" x="{names_width}" y="{at}" width="{number(max(length, 1))}" height="15" rx="2"/>'

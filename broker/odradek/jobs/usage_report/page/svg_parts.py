@@ -33,8 +33,8 @@ def number(value: float) -> str:
 
 def svg(chart: Chart, width: float, height: float, inner: str) -> str:
     return (
-        f'<svg class="w{number(width)}" viewBox="0 0 {number(width)} {number(height)}" role="img" aria-label="{escape(chart.title)}" '
-        f'preserveAspectRatio="xMidYMid meet">{inner}</svg>'
+        f'<svg class="w{number(width)}" viewBox="0 0 {number(width)} {number(height)}" role="img" '
+        f'aria-label="{escape(chart.title)}" preserveAspectRatio="xMidYMid meet">{inner}</svg>'
     )
 
 
