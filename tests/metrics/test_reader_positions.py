@@ -214,4 +214,4 @@ def test_several_connections_of_a_client_at_different_offsets_do_not_go_back(bro
             reader.fetch("fan", 90 - 10 * offset)
     assert sum(row.readers for row in positions(shm, "fan")) == 6 and not any(went_back(shm, "fan"))
     for reader in readers:
-        reader.close()
+        reader.socket.close()
