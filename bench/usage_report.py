@@ -1,9 +1,11 @@
 """Measures time and memory of the usage report: ``python -m bench.usage_report --hours 24 --topics 10000``.
 
 Makes a spool as the broker writes it (`broker/odradek/metrics/spool.py`): each minute every topic is written or read, so that
-every interval has a row for each topic, which is the worst case; all files are compressed. Then it runs the job on the spool in
-a separate process, as ``odradek report usage`` does, and samples the memory of the process and its children every 0.2 s: the
-maximum of the sum of their proportional set sizes (PSS). The spool and the report are removed at the end.
+every interval has a row for each topic, which is the worst case; all files are compressed. With ``--disk-added HOUR`` the
+broker has a second log directory from that hour on, to which every second topic moves within six hours. Then it runs the job
+on the spool in a separate process, as ``odradek report usage`` does, and samples the memory of the process and its children
+every 0.2 s: the maximum of the sum of their proportional set sizes (PSS). It compares the figures of the report with what it
+wrote. The spool and the report are removed at the end.
 """
 
 import argparse
@@ -19,10 +21,12 @@ import time
 import zlib
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 FIRST = datetime(2025, 11, 1, tzinfo=UTC)
-MINUTES = 60
+DISK_BYTES = 40 * 10**12
+MOVING_HOURS = 6
 SINCE_MS = 1_700_000_000_000
 BOOT = "0123456789abcdef"
 
@@ -32,14 +36,48 @@ def name_of(topic: int) -> bytes:
     return b"events.domain-%d.stream-%05d" % (topic % 60, topic)
 
 
-def make_hour(directory: Path, hour: int, topics: int) -> tuple[int, int]:
+def pace_of(topic: int) -> int:
+    """Return the bytes that the topic gets in a minute."""
+    return 1000 + topic * 7919 % 90_000
+
+
+def moved_share(hour: int, added: int | None) -> float:
+    """Return the share of the moving topics' bytes that is on the second disk at the end of an hour."""
+    return 0.0 if added is None else min(1.0, max(0, hour + 1 - added) / MOVING_HOURS)
+
+
+def disk_rows(hour: int, at: int, topics: int, added: int | None) -> list[bytes]:
+    """Return the rows of the log directories, and if there are two, of each topic's bytes in each of them."""
+    moved = moved_share(hour, added)
+    used = [0, 0]
+    rows = []
+    for number in range(topics):
+        size = pace_of(number) * at
+        there = round(size * moved) if number % 2 else 0
+        used[0] += size - there
+        used[1] += there
+        if added is not None and hour >= added:
+            rows += [
+                b'{"kind":"stored","topic":"%s","path":"/data/%s","bytes":%d}\n' % (name_of(number), path, held)
+                for path, held in ((b"a", size - there), (b"b", there))
+                if held
+            ]
+    disks = used if added is not None and hour >= added else used[:1]
+    for path, held in zip((b"a", b"b"), disks, strict=False):
+        row = b'{"kind":"log_dir","path":"/data/%s","free":%d,"total":%d,"online":true}\n'
+        rows.append(row % (path, DISK_BYTES - held, DISK_BYTES))
+    return rows
+
+
+def make_hour(directory: Path, hour: int, topics: int, intervals: int, added: int | None) -> tuple[int, int]:
     """Write the file of one hour; return its size, and the size before compression.
 
     Counters continue from hour to hour: the traffic of a topic per minute is a rate that differs by topic, with some noise.
     """
     begin_ms = int((FIRST + timedelta(hours=hour)).timestamp() * 1000)
+    step = 60 // intervals
     chance = random.Random(hour)
-    paces = [1000 + number * 7919 % 90_000 for number in range(topics)]
+    paces = [pace_of(number) for number in range(topics)]
     heads = [
         b'{"kind":"usage","page":%d,"principal":"User:team-%d","client":"service-%d","topic":"%s","api":"%s","since":%d,'
         % (n % 2, n % 40, n % 300, name_of(n), b"Fetch" if n % 3 == 0 else b"Produce", SINCE_MS)
@@ -47,9 +85,9 @@ def make_hour(directory: Path, hour: int, topics: int) -> tuple[int, int]:
     ]
     content = []
     raw = 0
-    for minute in range(MINUTES):
-        end_ms = begin_ms + minute * 60_000 + 20_000
-        at = hour * MINUTES + minute
+    for interval in range(intervals):
+        end_ms = begin_ms + interval * step * 60_000 + 20_000
+        at = (hour * intervals + interval) * step
         rows = []
         for number, head in enumerate(heads):
             bytes_in = paces[number] * at + chance.randrange(paces[number])
@@ -60,15 +98,18 @@ def make_hour(directory: Path, hour: int, topics: int) -> tuple[int, int]:
             )
         rows += [  # a tenth of the topics' sizes change each minute
             b'{"kind":"topic","topic":"%s","id":"%032x","partitions":6,"bytes":%d,"largest":%d,"end":%d,"start":0,'
-            b'"retention_ms":604800000,"retention_bytes":-1}\n'
+            b'"retention_ms":-1,"retention_bytes":-1}\n'
             % (name_of(number), number, paces[number] * at, paces[number] * at // 4, paces[number] * at // 200)
             for number in range(topics)
-            if minute == 0 or number % 10 == at % 10
+            if interval == 0 or number % 10 == at % 10
         ]
+        if interval == 0:
+            rows += disk_rows(hour, at, topics, added)
         body = b"".join(rows)
         line = {
-            "kind": "interval", "boot": BOOT, "broker": 1, "seq": at + 1, "from": end_ms - 60_000, "to": end_ms,
-            "rows": len(rows), "crc": zlib.crc32(body), "elapsed": 60_000, "clock": at * 60_000, "full": minute == 0,
+            "kind": "interval", "boot": BOOT, "broker": 1, "seq": hour * intervals + interval + 1,
+            "from": end_ms - step * 60_000, "to": end_ms, "rows": len(rows), "crc": zlib.crc32(body),
+            "elapsed": step * 60_000, "clock": at * 60_000, "full": interval == 0,
         }  # fmt: skip
         content += [body, json.dumps(line, separators=(",", ":")).encode() + b"\n"]
     whole = b"".join(content)
@@ -77,6 +118,41 @@ def make_hour(directory: Path, hour: int, topics: int) -> tuple[int, int]:
     packed = gzip.compress(whole, 6, mtime=0)
     (directory / name).write_bytes(packed)
     return len(packed), raw
+
+
+def differences(out: Path, hours: int, topics: int, added: int | None) -> list[str]:
+    """Return a line for each figure of the summary that differs from what was written, and for each wrong forecast."""
+    found = json.loads((out / "report.json").read_text())
+    at = (hours - 1) * 60
+    every = [pace_of(number) for number in range(topics)]
+    moved = sum(every[1::2]) if added is not None and hours - 1 >= added + MOVING_HOURS else 0
+    disks = {"/data/a": (sum(every) - moved) * at}
+    disks |= {"/data/b": moved * at} if moved else {}
+    wrong = []
+    for name, value, wanted, off in (
+        ("stored_bytes", found["stored_bytes"], sum(every) * at, 0),
+        ("topics", found["topics"], topics, 0),
+        ("hours without data", found["missing"]["hours"], 0, 0),
+        ("bytes_in", found["traffic"]["bytes_in"], sum(every) * at, sum(every)),  # at most a minute of noise
+        ("log directories", len(found["disks"]), len(disks), 0),
+    ):
+        if not abs(value - wanted) <= off:
+            wrong.append(f"{name}: {value}, expected {wanted}")
+    for disk in found["disks"]:
+        used = disks.get(disk["log_dir"])
+        if used is None:
+            wrong.append(f"{disk['log_dir']}: expected {', '.join(disks)}")
+            continue
+        if disk["total_bytes"] - disk["free_bytes"] != used:
+            wrong.append(
+                f"{disk['log_dir']}: {disk['total_bytes'] - disk['free_bytes']} bytes are used, expected {used}"
+            )
+        if disk["no_forecast"] is None:
+            days = (DISK_BYTES - 256 * 2**20 - used) / (used / at * 1440)
+            until = disk["days_until_full"]
+            if until["median"] is None or abs(until["median"] - days) > 0.05 * days + 1:
+                wrong.append(f"{disk['log_dir']}: {until} days until full, expected {days:.1f}")
+    return wrong
 
 
 def look(process: int, cpu: dict[int, int]) -> int:
@@ -127,6 +203,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=int, default=24, help="hours in the spool (default 24)")
     parser.add_argument("--topics", type=int, default=10_000, help="topics in the spool (default 10000)")
+    parser.add_argument("--intervals", type=int, default=60, help="intervals of an hour, a divisor of 60 (default 60)")
+    parser.add_argument(
+        "--disk-added", type=int, metavar="HOUR", help="hour in which the second log directory is added"
+    )
     parser.add_argument("--directory", type=Path, default=None, help="directory for the temporary spool and report")
     parser.add_argument("--memory", default="1g", help="heap size of Spark's driver (default 1g)")
     options = parser.parse_args()
@@ -137,7 +217,10 @@ def main() -> None:
         begun = time.monotonic()
         with ProcessPoolExecutor(os.cpu_count()) as pool:
             hours = range(options.hours)
-            sizes = list(pool.map(make_hour, [spool] * options.hours, hours, [options.topics] * options.hours))
+            make = partial(
+                make_hour, spool, topics=options.topics, intervals=options.intervals, added=options.disk_added
+            )
+            sizes = list(pool.map(make, hours))
         packed, raw = (sum(column) for column in zip(*sizes, strict=True))
         print(
             f"spool: {options.hours} hours of {options.topics} topics, {raw / 1e9:.2f} GB, {packed / 1e9:.2f} GB compressed, "
@@ -145,10 +228,13 @@ def main() -> None:
         )  # fmt: skip
         load = os.getloadavg()[0]
         seconds, cpu, most = measure(spool, directory / "out", options.hours, options.memory)
+        for line in differences(directory / "out", options.hours, options.topics, options.disk_added):
+            print(f"WRONG: {line}")
+        page = (directory / "out" / "report.html").stat().st_size
         tables = sum(path.stat().st_size for path in (directory / "out" / "tables").rglob("*.parquet"))
         rate = f"{raw / 1e6 / seconds:.0f} MB/s"
         used = f"{seconds:.0f} s, {cpu:.0f} s of CPU, {rate}, maximum memory {most / 1e6:.0f} MB"
-        print(f"job: {used}, tables {tables / 1e6:.1f} MB; load before {load:.1f}")
+        print(f"job: {used}, tables {tables / 1e6:.1f} MB, page {page / 1e6:.1f} MB; load before {load:.1f}")
     finally:
         shutil.rmtree(directory)
 

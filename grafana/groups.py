@@ -260,7 +260,8 @@ READING = Row(
             24,
             rows(
                 "Positions",
-                "Position and lag of each reader in each partition.",
+                "Position and lag of each reader in each partition, and the time since the position last moved back, if it "
+                "did: the lag of a reader that reads records again says from where it reads.",
                 "none",
                 {"client_id": "Client", "principal": "Principal", "topic": "Topic", "partition": "Partition"},
                 Query(
@@ -276,6 +277,12 @@ READING = Row(
                 Query(
                     f"max by (client_id, principal, topic, partition) (odradek_reader_position{{{READERS}}})",
                     "Position",
+                ),
+                Query(
+                    "time() - max by (client_id, principal, topic, partition) "
+                    f"(odradek_reader_last_back_timestamp_seconds{{{READERS}}})",
+                    "Moved back",
+                    unit="s",
                 ),
                 links={"Client": Link("The client", "odradek-clients", {"client": "Client"}), "Topic": TO_TOPIC},
                 steps={"Lag in seconds": SECONDS_STEPS},

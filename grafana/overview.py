@@ -133,10 +133,16 @@ HEALTH = Row(
             4,
             number(
                 "Largest lag",
-                "The largest lag of all consumer groups in seconds: the age of the oldest uncommitted record.",
+                "The largest lag in seconds of a consumer group that has members, and the group: the age of the oldest "
+                "uncommitted record.",
                 "s",
-                Query(f"max(odradek_consumergroup_lag_seconds{{{CLUSTER}}})", "lag"),
+                Query(
+                    f"topk(1, max by (job, consumergroup) (odradek_consumergroup_lag_seconds{{{CLUSTER}}}) "
+                    f"and on (job, consumergroup) kafka_consumergroup_members{{{CLUSTER}}} > 0)",
+                    "{{consumergroup}}",
+                ),
                 steps=[(60, YELLOW), (300, RED)],
+                named=True,
             ),
         ),
     ],

@@ -113,18 +113,20 @@ def number(
     steps: Steps = (),
     names: Mapping[int, tuple[str, str]] | None = None,
     text: bool = False,
+    named: bool = False,
     decimals: int | None = None,
 ) -> stat.Panel:
     """The current value as a large number.
 
     :param names: the text and colour for each value of a state.
-    :param text: show the name of the series instead of its value.
+    :param text: show the name of the series instead of its value. :param named: show both.
     """
+    shown = options.BigValueTextMode.VALUE_AND_NAME if named else options.BigValueTextMode.AUTO
     panel = (
         stat.Panel()
         .graph_mode(options.BigValueGraphMode.NONE if names or text else options.BigValueGraphMode.AREA)
         .color_mode(options.BigValueColorMode.VALUE)
-        .text_mode(options.BigValueTextMode.NAME if text else options.BigValueTextMode.AUTO)
+        .text_mode(options.BigValueTextMode.NAME if text else shown)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .no_value("no data")
     )

@@ -6,7 +6,7 @@ Used in a worker's event loop. Records count as read by a client when its next r
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from odradek._ext.protocol.api_versions cimport FETCH
-from odradek._ext.shm.metering cimport USAGE_RECORDS_OUT, leave_position, put_position, still_client, usage_of
+from odradek._ext.shm.metering cimport USAGE_RECORDS_OUT, leave_position, put_requested, still_client, usage_of
 
 
 cdef class FetchPartition:
@@ -219,7 +219,7 @@ cdef class FetchContext:
             p.unrecorded = False
             if p.counted is None or not p.slot:
                 continue
-            put_position(self.client.number, p.slot - 1, p.incarnation, p.request.fetch_offset, &p.progress.place)
+            put_requested(self.client.number, p.slot - 1, p.incarnation, p.request.fetch_offset, &p.progress.place)
             if p.progress.uncounted_records:
                 usage_of(self.client.number, p.counted.counted(), FETCH).values[USAGE_RECORDS_OUT] += <uint64_t>p.progress.uncounted_records
                 p.progress.uncounted_records = 0

@@ -204,6 +204,8 @@ cdef struct MeterPosition:
     uint64_t at_ms                # wall clock of that request or response, or of the last reader's leaving
     uint32_t incarnation
     uint32_t readers              # connections that read the partition as this client; cleared when their process dies
+    int64_t requested             # offset of the last request
+    uint64_t back_ms              # wall clock of the last request for an offset before `requested`; 0: there was none
 
 
 cdef struct MeterPage:

@@ -52,6 +52,8 @@ class MeterPosition(TypedDict):
     at_ms: int
     incarnation: int
     readers: int
+    requested: int
+    back_ms: int
 
 class MeterPage(TypedDict):
     words: list[int]

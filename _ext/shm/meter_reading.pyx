@@ -181,7 +181,7 @@ def read_usage(int process):
 
 
 def read_positions(int process):
-    """A list of (principal, client id, slot, incarnation, offset, at ms, readers)."""
+    """A list of (principal, client id, slot, incarnation, offset, at ms, readers, back ms)."""
     cdef Copy copy = Copy()
     cdef MeterPosition* entry
     cdef list positions = []
@@ -191,7 +191,7 @@ def read_positions(int process):
         entry = &copy.positions[i]
         if entry.since:
             positions.append((*copy.client(entry.key >> 32), entry.key & 0xFFFFFFFF, entry.incarnation, entry.offset, entry.at_ms,
-                              entry.readers))
+                              entry.readers, entry.back_ms))
     return positions
 
 

@@ -37,8 +37,10 @@ cdef void count_stored(uint32_t topic, uint32_t size) noexcept nogil
 cdef void count_request(int api, int version) noexcept nogil
 cdef void count_error(int api, int code) noexcept nogil
 cdef void count_times(int api, uint64_t n, int64_t queue_us, int64_t local_us, int64_t remote_us, int64_t send_us) noexcept nogil
-# Store the client's position. `place` counts as a reader of that entry until it is put elsewhere or leaves.
-cdef void put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int64_t offset, ReaderPlace* place) noexcept nogil
+# Store the client's position. `place` counts as a reader of that entry until it is put elsewhere or leaves. Returns the entry, or NULL.
+cdef MeterPosition* put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int64_t offset, ReaderPlace* place) noexcept nogil
+# Store the offset that the client requests as its position, and note the time if its only connection requested a later one before.
+cdef void put_requested(uint32_t client, uint32_t slot, uint32_t incarnation, int64_t offset, ReaderPlace* place) noexcept nogil
 cdef void leave_position(ReaderPlace* place) noexcept nogil
 cdef int software_opened(int listener, bytes name, bytes version) except -2     # returns the place that `software_closed` takes
 cdef void software_closed(int place) noexcept nogil

@@ -300,19 +300,29 @@ cdef MeterPosition* place_entry(MeterPage* page, ReaderPlace* place) noexcept no
     return entry if entry.since == place.since else NULL
 
 
-cdef void put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int64_t offset, ReaderPlace* place) noexcept nogil:
+cdef MeterPosition* put_position(uint32_t client, uint32_t slot, uint32_t incarnation, int64_t offset, ReaderPlace* place) noexcept nogil:
     cdef MeterPage* page = counted_page()
     cdef MeterPosition* entry = place_entry(page, place)
     if entry == NULL or entry.key != (<uint64_t>client << 32 | slot) or entry.incarnation != incarnation:
         leave_position(place)
         entry = position_entry(page, client, slot, incarnation)
         if entry == NULL:
-            return
+            return NULL
         entry.readers += 1
         place.number = <uint32_t>(entry - &page.positions[0]) + 1
         place.since = entry.since
     entry.offset = offset
     entry.at_ms = <uint64_t>state.now_ms
+    return entry
+
+
+cdef void put_requested(uint32_t client, uint32_t slot, uint32_t incarnation, int64_t offset, ReaderPlace* place) noexcept nogil:
+    cdef MeterPosition* entry = put_position(client, slot, incarnation, offset, place)
+    if entry == NULL:
+        return
+    if offset < entry.requested and entry.readers == 1:   # several connections may read at different offsets
+        entry.back_ms = entry.at_ms
+    entry.requested = offset
 
 
 cdef void leave_position(ReaderPlace* place) noexcept nogil:
@@ -356,6 +366,8 @@ cdef MeterPosition* position_entry(MeterPage* page, uint32_t client, uint32_t sl
     entry.offset = 0
     entry.at_ms = 0               # until the caller stores the position, the entry counts as idle
     entry.readers = 0
+    entry.requested = -1
+    entry.back_ms = 0
     store_release_64(&entry.since, new_since(page))
     enter_index(&state.positions, key, i)
     state.live_positions += 1

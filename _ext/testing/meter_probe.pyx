@@ -26,7 +26,7 @@ from odradek._ext.shm.metering cimport (
     find_topic,
     leave_position,
     own_page,
-    put_position,
+    put_requested,
     turn_clock,
     usage_of,
 )
@@ -76,7 +76,7 @@ def put_reader_position(bytes principal, bytes client_id, uint32_t slot, uint32_
     own_page()
     turn_clock()
     find_client(principal, len(principal), <const uint8_t*><const char*>client_id, len(client_id), &client)
-    put_position(client.number, slot, incarnation, offset, &place)
+    put_requested(client.number, slot, incarnation, offset, &place)
     if ended:
         leave_position(&place)
 

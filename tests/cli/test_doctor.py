@@ -356,3 +356,23 @@ def test_a_running_cluster_is_checked_for_batches_groups_and_offsets(tmp_path):
     assert report["checked"] == [f"the metrics at {address}", f"the cluster at {broker.bootstrap_servers}"]
     done = Command(broker.bootstrap_servers).run("doctor", "--metrics", address, "--timeout", 1)
     assert f"nothing listens on {address}" in done.stdout and "1 error, 1 warning" in done.stdout
+
+
+def test_a_group_with_members_that_is_five_minutes_behind_is_a_finding() -> None:
+    def text(group: str, age_s: float, members: int) -> str:
+        labels = f'consumergroup="{group}",topic="orders"'
+        return (
+            f'odradek_consumergroup_lag_seconds{{{labels},partition="0"}} {age_s}\n'
+            f'odradek_consumergroup_lag_seconds{{{labels},partition="1"}} 3\n'
+            f'kafka_consumergroup_members{{consumergroup="{group}"}} {members}\n'
+        )
+
+    groups = (
+        text("analytics", 4000.4, 2)
+        + text("fast", 299, 1)
+        + text("nobody", 4000, 0)
+        + text("odradek-mirror.a->b", 4000, 1)
+    )
+    [found] = judge_metrics(groups)
+    assert (found.severity, found.subject) == ("warning", "group analytics")
+    assert found.what == "the oldest record of orders that the group has not committed is 1 h 6 min old"

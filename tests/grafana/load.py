@@ -99,6 +99,18 @@ def _read(bootstrap: str, client: str) -> None:
     consumer.close()
 
 
+def _read_again(bootstrap: str, client: str) -> None:
+    """Read the first records of each partition again and again, as a scheduled export without a group does."""
+    while not over.is_set():
+        consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "client.id": client, "group.id": "unused", "enable.auto.commit": False}
+        )
+        consumer.assign([TopicPartition("orders", partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+        consumer.consume(1000, 1)
+        consumer.consume(1000, 1)  # requests what follows the first records
+        consumer.close()
+
+
 def _write_securely(bootstrap: str, client: str, ca: str) -> None:
     settings = {
         "bootstrap.servers": bootstrap, "client.id": client, "security.protocol": "SASL_SSL", "ssl.ca.location": ca,
@@ -142,7 +154,7 @@ def main(role: str, bootstrap: str, *more: str) -> None:
             (_write, "shop", "orders"), (_write, "crm", "orders"), (_write, "auditor", "audit"), (_fail,),
         ],
         "group": [(_consume, "billing-0"), (_consume, "billing-1")],
-        "reader": [(_read, "spark")],
+        "reader": [(_read, "spark"), (_read_again, "export")],
         "transactions": [(_transact, "payments"), (_add_by_writing,)],
         "security": [(_write_securely, "secure", *more), (_log_in, *more)],
     }[role]  # fmt: skip

@@ -190,7 +190,7 @@ def test_variables_offer_the_existing_values(site: Site) -> None:
 
 def test_a_panel_that_is_narrowed_to_one_topic_group_and_client_has_data(site: Site) -> None:
     chosen = everything(WINDOW) | {
-        "job": "odradek", "instance": site.target, "topic": "orders", "consumergroup": "billing", "client": "spark",
+        "job": "odradek", "instance": site.target, "topic": "orders", "consumergroup": "billing", "client": "export",
     }  # fmt: skip
     queries = {
         query.name: replaced(query.expr, chosen)
@@ -252,6 +252,7 @@ def test_a_group_that_stops_makes_its_alert_fire(troubled: Site) -> None:
 
 def test_a_reader_that_never_commits_and_stops_makes_its_alert_fire(troubled: Site) -> None:
     troubled.prometheus.wait_for_alert("OdradekReaderStopped", client_id="spark", topic="orders")
+    assert troubled.prometheus.value('count(ALERTS{alertname=~"OdradekReader.+",client_id="export"}) or vector(0)') == 0
 
 
 def test_requests_that_fail_make_their_alert_fire(site: Site) -> None:

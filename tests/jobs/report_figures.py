@@ -9,6 +9,7 @@ from odradek.jobs.usage_report.aggregates import COUNTS, DAY, GAP_COLUMNS, HOUR,
 FIRST = 1_763_596_800  # 2025-11-20
 LAG_COLUMNS = (
     "kind", "name", "topic", "lag_max", "lag_seconds_max", "lag_first", "lag_last", "stall_hours", "stall_begin", "stall_end",
+    "catches_up", "back", "back_late",
 )  # fmt: skip
 STATE_COLUMNS = (
     "topic", "hour", "partitions", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets", "retention_ms",
@@ -41,7 +42,7 @@ def figures(**given: Any) -> Figures:
         "lag_hourly": frame(("hour", "kind", "name", "topic", "lag", "seconds")),
         "workers": frame(("hour", "worker", "connections_max", "busy_share", "bytes_in", "bytes_out")),
         "gaps": frame(GAP_COLUMNS),
-        "counts": {"topics_with_traffic": 0, "clients": 0, "unread_topics": 0, "unread_bytes": 0},
+        "counts": {"topics_with_traffic": 0, "clients": 0, "throttled_clients": 0, "unread_topics": 0, "unread_bytes": 0},
         "carried": {}, "placed": frame(("topic", "broker", "path", "bytes")),
     }  # fmt: skip
     return Figures(**(values | given))

@@ -369,11 +369,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from odradek.cli.load import printer
 from odradek.jobs.load import job
+from odradek.jobs.usage_report import session
 said = threading.Event()
 stage = SimpleNamespace(numCompletedTasks=1, numTasks=7, numActiveTasks=2)
 tracker = SimpleNamespace(getActiveStageIds=lambda: [0], getStageInfo=lambda stage_id: stage)
 spark = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
-job._PROGRESS_S = 0.01
+session._PROGRESS_S = 0.01
 out = printer()
 def say(line):
     out(line)

@@ -14,6 +14,7 @@ from odradek.jobs.usage_report.forecast import Forecast
 from odradek.jobs.usage_report.gaps import Scraped, Span, coverage, scrape_coverage
 from odradek.jobs.usage_report.page import capacity_sections, svg, text, traffic_sections
 from odradek.jobs.usage_report.page.charts import COUNT, BarChart, HeatChart, TimeChart, ticks
+from odradek.jobs.usage_report.page.svg_parts import WIDTHS
 from odradek.jobs.usage_report.page.text import Cell, Table, name_cell, table_lines
 from odradek.jobs.usage_report.report import CheckedOptions, compose
 from tests.jobs.report_figures import FIRST, LAG_COLUMNS, STATE_COLUMNS, figures, frame, hours, log_dir
@@ -45,7 +46,7 @@ def test_small_costs_have_distinct_labels() -> None:
     [chart] = section.charts
     assert isinstance(chart, BarChart)
     labels = re.findall(r'<text class="value"[^>]*>([^<]*)<', svg.draw(chart))
-    assert labels == ["0.47", "0.19", "0.0042"]
+    assert labels == ["0.47", "0.19", "0.0042"] * len(WIDTHS)
     [table] = section.tables
     assert [row[-1].text for row in table.rows] == ["0.47 EUR", "0.19 EUR", "0.0042 EUR"]
 
@@ -111,7 +112,7 @@ def test_the_busiest_hour_is_not_one_that_holds_the_counts_of_a_gap() -> None:
     given = after_a_gap()
     page, made = compose(given, [], OPTIONS, "")
     assert int(busiest(given)["hour"].iloc[0]) == FIRST + 9 * HOUR
-    assert "the busiest hour was Thu 20 Nov 09:00 UTC with 361 kB/s" in found_in(given)["traffic"]
+    assert "the busiest hour was Thu 20 Nov 09:00 UTC with 361 kB/s in and out together" in found_in(given)["traffic"]
     [tile] = [tile for tile in page.tiles if tile.key == "peak"]
     assert tile.value == 1.3 * GB and "09:00" in tile.small
     assert made.document["traffic"]["bytes_in"] == given.hourly["bytes_in"].sum(), "sums still hold all bytes"
@@ -161,6 +162,9 @@ def lag(
         stall["stall_hours"],
         stall["stall_begin"],
         stall["stall_end"],
+        means[-1] <= max(means) / 2,
+        float("nan"),
+        False,
     )
 
 
@@ -172,8 +176,8 @@ def test_a_group_that_is_dead_since_days_is_a_finding_though_its_lag_does_not_do
     [one] = [one for one in findings(given, [], gaps_of(given)) if one.key == "lag_grows"]
     assert one.level == "warn" and one.subject == "billing orders"
     assert plain(one.sentence) == (
-        "Group billing does not catch up on orders: in the last 24 known hours its lag never fell and grew from 2.30 M to "
-        "3.50 million records, up to 2.3 d."
+        "Group billing does not catch up on orders: in the last 24 known hours its mean lag of an hour never fell and grew "
+        "from 2.30 M to 3.50 million records; the oldest unread record was up to 2.3 d old."
     )
 
 
@@ -181,6 +185,20 @@ def test_a_working_group_with_a_large_lag_is_not_a_finding() -> None:
     waves = [2e6 + 5e5 * np.sin(hour) for hour in range(24)]
     for means in (waves, [2.3e6] * 24, [3.5e6 - hour for hour in range(24)], [10.0 + hour for hour in range(24)]):
         assert "lag_grows" not in found_in(figures(lag=frame(LAG_COLUMNS, [lag("group", "g", means)])))
+
+
+def test_a_reader_that_goes_back_or_catches_up_does_not_fall_behind() -> None:
+    growing, reset = (
+        [5_000.0 * 2**hour for hour in range(5)],
+        [0.0, 0.0, 0.0, 0.0, 90_000.0, 60_000.0, 30_000.0, 9_000.0],
+    )
+    row = lag("reader", "User:a/export", growing)
+    assert "falls behind" in found_in(figures(lag=frame(LAG_COLUMNS, [row])))["lag_grows"]
+    back = (*row[:-2], FIRST + 4 * HOUR, True)
+    assert "lag_grows" not in found_in(figures(lag=frame(LAG_COLUMNS, [back])))
+    assert "lag_grows" not in found_in(figures(lag=frame(LAG_COLUMNS, [lag("group", "reset", reset)])))
+    [table] = traffic_sections.lag(figures(lag=frame(LAG_COLUMNS, [back]))).tables
+    assert [row[7].text for row in table.rows] == ["Thu 20 Nov 04:00"]
 
 
 def test_a_group_that_is_not_known_at_the_end_has_not_stalled() -> None:
@@ -238,6 +256,33 @@ def test_a_shorter_retention_never_removes_bytes_of_other_topics() -> None:
         assert disk.forecast is not None
         others = disk.total - disk.free - (150 * GB if disk.name == "/disk1" else 0)
         assert (disk.scenarios[0].forecast.paths >= np.minimum(disk.forecast.paths, others) - 1).all()
+
+
+@pytest.mark.parametrize("added", [10, 20])
+def test_a_disk_that_is_added_in_the_middle_of_the_history_has_a_forecast_from_its_own_days(added: int) -> None:
+    """4 GB a day on one disk; 53 % of all bytes move to the second one on the day on which it is added."""
+    days, total = 35, 400.0 * GB
+    noise = np.random.default_rng(3).normal(0, 0.3, days)
+    every = [(60 + 4 * day + noise[day]) * GB for day in range(days)]
+    left = [used * (1 if day < added else 0.47) for day, used in enumerate(every)]
+    right = [used * 0.53 for used in every[added:]]
+    rows = [*log_dir("/disk1", left, total), *log_dir("/disk2", right, total, first=FIRST + added * DAY)]
+    made = capacity.disks(
+        frame(("broker", "path", "hour", "free", "total"), rows), frame(STATE_COLUMNS), [],
+        frame(("topic", "broker", "path", "bytes")),
+    )  # fmt: skip
+    assert [(disk.name, len(disk.days)) for disk in made] == [("/disk2", days - added), ("/disk1", days)]
+    for disk, share in zip(made, (0.53, 0.47), strict=True):
+        assert disk.full is not None
+        assert disk.full.median == pytest.approx((disk.limit - disk.used[-1]) / (4 * GB * share), rel=0.03)
+
+
+def test_two_large_disks_with_little_data_are_two_disks() -> None:
+    rows = [*log_dir("/disk1", [2.0 * GB] * 3, 4000.0 * GB), *log_dir("/disk2", [2.1 * GB] * 3, 4000.0 * GB),
+            *log_dir("/disk3", [2.0 * GB] * 3, 4000.0 * GB)]  # fmt: skip
+    dirs = frame(("broker", "path", "hour", "free", "total"), rows)
+    made = capacity.disks(dirs, frame(STATE_COLUMNS), [], frame(("topic", "broker", "path", "bytes")))
+    assert sorted(disk.name for disk in made) == ["/disk1, /disk3", "/disk2"]
 
 
 def test_without_bytes_by_log_directory_a_note_says_that_what_ifs_are_divided() -> None:

@@ -14,10 +14,11 @@ from typing import Any
 
 import matplotlib.image
 import numpy as np
+import pandas as pd
 import pyarrow.dataset
 import pytest
 
-from odradek.jobs.usage_report import report
+from odradek.jobs.usage_report import aggregates, report
 from odradek.jobs.usage_report.aggregates import aggregate
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.options import Options
@@ -235,6 +236,44 @@ def test_disks_have_their_usage_and_a_forecast_for_each_what_if(place: Path, pag
     assert names == ["used", "forecast (median)", *(f"what if {one}" for one in WHAT_IFS)]
 
 
+def test_readers_that_were_connected_for_seconds_have_no_lag_and_those_that_go_back_do_not_fall_behind(
+    session: Any,
+) -> None:
+    begin = END - DAY
+    traffic = [
+        ("User:a", "peek", 240_000),
+        ("User:a", "export", 600_000),
+        ("User:a", "old", 0),
+        ("User:b", "peek", 300_000),
+    ]
+    short = aggregates._short(pd.DataFrame(traffic, columns=["principal", "client", "connection_ms"]))
+    assert short == {"User:a/peek"}
+    # the export begins again every hour, the old reader did so once: before the period
+    returns: dict[str, Any] = defaultdict(lambda: lambda hour: None)
+    returns |= {
+        "User:a/export": lambda hour: (begin + hour * HOUR) * 1000,
+        "User:a/old": lambda hour: (begin - 60) * 1000,
+    }
+    rows = [
+        (begin + hour * HOUR, kind, name, "orders", lag, float(lag), 1.0, back)
+        for kind, name, growth in (
+            ("reader", "User:a/peek", 1000), ("reader", "User:a/export", 900), ("reader", "User:a/old", 800),
+            ("reader", "User:b/peek", 700), ("group", "User:a/peek", 600),
+        )
+        for hour in range(24)
+        for lag in (growth * (hour + 1),)
+        for back in (returns[name](hour),)
+    ]  # fmt: skip
+    schema = aggregates.SCHEMAS["lag_hourly"].replace("hour timestamp", "hour bigint").removesuffix(", day string")
+    shown, drawn = aggregates._lag(session.createDataFrame(rows, schema), short)
+    assert list(zip(shown["kind"], shown["name"], shown["back_late"], strict=True)) == [
+        ("reader", "User:a/export", True), ("reader", "User:a/old", False), ("reader", "User:b/peek", False),
+        ("group", "User:a/peek", False),
+    ]  # fmt: skip
+    assert [int(at) for at in shown["back"].dropna()] == [begin + 23 * HOUR]
+    assert ("reader", "User:a/peek") not in set(zip(drawn["kind"], drawn["name"], strict=True))
+
+
 def test_costs_are_the_prices_times_the_bytes_and_leave_nothing_out(place: Path, page: Page) -> None:
     traffic, topics = rows_of(place, "traffic_hourly"), rows_of(place, "topics_hourly")
     costs = page.cells["costs"]
@@ -267,6 +306,18 @@ def test_the_findings_contain_the_problems_of_the_week(page: Page, week: Summary
     assert "/data/a of broker 1 will be full in" in said and "orders.placed" in said and str(week.files[0]) in said
     tables = week.text[week.text.index("Days until each log directory is full:") :]
     assert len(tables) > 15 and max(map(len, tables)) <= 100
+
+
+def test_every_number_of_a_finding_is_on_the_page_below_the_findings(page: Page, week: Summary) -> None:
+    rest = Page(re.sub(r'<ol class="findings".*?</ol>', "", page.html, flags=re.DOTALL)).said
+    shown = set(re.findall(r"\d[\d\u202f.:-]*", rest))
+    missing = {
+        (finding["key"], number)
+        for finding in week.document["findings"]
+        for number in re.findall(r"(?<![\w.-])\d[\d\u202f.:-]*", finding["sentence"])
+        if number.rstrip(".:-\u202f") not in {found.rstrip(".:-\u202f") for found in shown}
+    }
+    assert not missing
 
 
 @pytest.mark.parametrize("read", [False, True])
@@ -381,10 +432,10 @@ def test_a_browser_shows_every_chart_and_asks_the_network_for_nothing(
     file = place / "report.html"
     shown = Shown(chromium, file, viewport={"width": 1200, "height": 900}, color_scheme="light")
     assert shown.requests == [file.as_uri()]
-    figures = shown.page.locator("figure.chart")
+    figures = shown.page.locator("figure.chart")  # each has drawings for several widths
     assert figures.count() == len(page.charts) >= 12
     for index in range(figures.count()):
-        plot = figures.nth(index).locator("svg")
+        plot = figures.nth(index).locator("svg:visible")
         box = plot.bounding_box()
         assert box["width"] > 300 and box["height"] > 80
         image = shown.pixels(plot)
@@ -395,6 +446,48 @@ def test_a_browser_shows_every_chart_and_asks_the_network_for_nothing(
     assert shown.page.evaluate("document.documentElement.scrollWidth") == 1200
     assert shown.page.evaluate("document.querySelectorAll('img').length") == 0
     assert shown.complaints == [] and shown.requests == [file.as_uri()]
+
+
+#: The smallest height of a text in a chart and on the page in pixels; the texts of charts that are not inside their drawing;
+#: the charts that are not inside their frame; the number of tables that scroll; the width of the page.
+MEASURE = """() => {
+  let least = 99;
+  const outside = [], wide = [];
+  for (const svg of document.querySelectorAll("svg")) {
+    const box = svg.getBoundingClientRect(), frame = svg.closest("figure").getBoundingClientRect();
+    if (!box.width) continue;
+    if (box.left < frame.left || box.right > frame.right) wide.push(svg.getAttribute("aria-label"));
+    for (const text of svg.querySelectorAll("text")) {
+      const at = text.getBoundingClientRect();
+      least = Math.min(least, parseFloat(getComputedStyle(text).fontSize) * box.width / svg.viewBox.baseVal.width);
+      if (at.left < box.left - 2 || at.right > box.right + 2) outside.push(text.textContent);
+    }
+  }
+  for (const part of document.querySelectorAll("body :not(svg *)")) {
+    const own = [...part.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (own && part.getClientRects().length) least = Math.min(least, parseFloat(getComputedStyle(part).fontSize));
+  }
+  const cut = [...document.querySelectorAll(".scroll")].filter((table) => table.scrollWidth > table.clientWidth + 1).length;
+  return { least, outside, wide, cut, width: document.documentElement.scrollWidth };
+}"""
+
+
+@pytest.mark.parametrize("width", [360, 400, 500, 768, 1000, 1400])
+def test_texts_are_readable_and_charts_fit_on_a_screen_of_any_width(
+    chromium: Any, place: Path, page: Page, week: Summary, width: int
+) -> None:
+    shown = Shown(chromium, place / "report.html", viewport={"width": width, "height": 900})
+    assert shown.page.locator("figure.chart svg:visible").count() == len(page.charts)
+    shown.page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    measured = shown.page.evaluate(MEASURE)
+    assert measured["least"] >= 10 and measured["width"] == width
+    assert measured["outside"] == [] and measured["wide"] == []
+    # a table that is wider than the screen scrolls, and has a shadow at the edge where it continues
+    layers = shown.page.locator(".scroll").first.evaluate("(table) => getComputedStyle(table).backgroundAttachment")
+    assert layers == "local, local, scroll, scroll" and (measured["cut"] > 0 or width > 500)
+    shown.page.set_viewport_size({"width": 700, "height": 900})
+    shown.page.emulate_media(media="print")
+    assert shown.page.evaluate(MEASURE)["cut"] == 0
 
 
 def test_dark_is_dark_a_telephone_needs_no_sideways_scrolling_and_print_holds_the_tables(
@@ -419,7 +512,7 @@ def test_dark_is_dark_a_telephone_needs_no_sideways_scrolling_and_print_holds_th
 def test_the_keyboard_reads_a_chart(chromium: Any, place: Path, page: Page, week: Summary) -> None:
     shown = Shown(chromium, place / "report.html", viewport={"width": 1200, "height": 900})
     figure = shown.page.locator('figure[data-chart="traffic"]')
-    figure.locator("svg").focus()
+    figure.locator("svg:visible").focus()
     shown.page.keyboard.press("Home")
     reading = figure.locator(".reading")
     assert reading.is_visible()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odradek.jobs.usage_report.gaps import FileDamage, Gap, Span, clip, find_gaps
+from odradek.jobs.usage_report.gaps import FileDamage, Gap, Scraped, Span, clip, find_gaps, find_scrape_gaps
 from odradek.jobs.usage_report.intervals import Damage, Interval, read_intervals
 from odradek.jobs.usage_report.spool import SpoolFile, find, needed, read_share, shares
 from tests.jobs import spools
@@ -273,3 +273,26 @@ def test_gaps_are_cut_at_midnight_and_at_the_ends() -> None:
         (DAY - HOUR_MS, DAY), (DAY, DAY + day), (DAY + day, DAY + day + HOUR_MS),
     ]  # fmt: skip
     assert [(one.from_ms, one.to_ms) for one in clip([gap, gap], DAY, DAY + HOUR_MS)] == [(DAY, DAY + HOUR_MS)]
+
+
+def test_nothing_is_missing_before_the_first_interval_of_all_times() -> None:
+    begun, cut = span("a", (1, 60), (60, 120)), span("a", (7, 66), (60, 120))
+    now_ms = DAY + 99 * HOUR_MS
+
+    def found(some: Span, has_older: bool) -> list[Gap]:
+        return find_gaps([some], [], DAY, DAY + 2 * HOUR_MS, now_ms, has_older=has_older)
+
+    assert found(begun, has_older=False) == []
+    for some, has_older in ((begun, True), (cut, False), (cut, True)):
+        [gap] = found(some, has_older)
+        assert (gap.from_ms, gap.to_ms) == (DAY, DAY + HOUR_MS)
+
+
+def test_a_broker_that_joined_in_the_period_is_not_missing_before_its_first_sample() -> None:
+    old = [Scraped("odradek/a", DAY, DAY, DAY + 2 * HOUR_MS, 120, 1.0)]
+    new = [Scraped("odradek/b", DAY + HOUR_MS, DAY + HOUR_MS, DAY + 2 * HOUR_MS, 60, 2.0)]
+    arguments = ([*old, *new], DAY, DAY + 2 * HOUR_MS, DAY + 99 * HOUR_MS, MINUTE_MS)
+    assert find_scrape_gaps(*arguments, {"odradek/a"}) == []
+    for older in (None, {"odradek/a", "odradek/b"}):
+        [gap] = find_scrape_gaps(*arguments, older)
+        assert (gap.from_ms, gap.to_ms, gap.source) == (DAY, DAY + HOUR_MS, "odradek/b")

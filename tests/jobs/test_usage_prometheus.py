@@ -78,6 +78,10 @@ def of_reader(row: dict[str, Any]) -> list[tuple[str, dict[str, str], float]]:
     return [
         *(("odradek_reader_lag", labels | {"partition": str(n)}, float((row["lag"] + n) // 2)) for n in range(2)),
         ("odradek_reader_lag_seconds", labels | {"partition": "0"}, float(row["lag_s"])),
+        *(
+            ("odradek_reader_last_back_timestamp_seconds", labels | {"partition": str(n)}, row["back"] / 1000 - n)
+            for n in range(2)
+        ),
     ]
 
 
@@ -136,8 +140,9 @@ def live(boot: spools.Boot, minutes: int, seed: int, scraped: list[Sample], bega
             members=2,
         )
         boot.set(
-            kind="reader", principal="User:s", client="spark", topic="orders", lag=chance.randrange(1000), lag_s=0.25
-        )
+            kind="reader", principal="User:s", client="spark", topic="orders", lag=chance.randrange(1000), lag_s=0.25,
+            back=boot.wall_ms - 9_000,
+        )  # fmt: skip
         boot.tick()
         scraped += scrape(boot, began_ms)
 

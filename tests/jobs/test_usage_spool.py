@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.cli.main import main
+from odradek.jobs.usage_report import aggregates
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.options import Source
 from odradek.testing import Broker
@@ -73,7 +74,9 @@ def make_a_life(directory: Path) -> tuple[list[spools.Boot], dict[str, Path]]:
     first.set(kind="log_dir", path="/data", free=4000, total=9000, online=True)
     first.set(kind="worker", worker=0, connections=9, busy_us=5_000_000 + 29 * 60 * 500_000, **{"in": 80, "out": 70})
     first.set(kind="group", group="g", topic="orders", lag=40, lag_s=2.5, members=2)
-    first.set(kind="reader", principal="User:s", client="spark", topic="orders", lag=7, lag_s=0.5)
+    first.set(
+        kind="reader", principal="User:s", client="spark", topic="orders", lag=7, lag_s=0.5, back=first.wall_ms - 9
+    )
     spools.live(first, 9, seed=3)
     first.set(kind="worker", worker=0, connections=2, busy_us=5_000_000 + 29 * 60 * 500_000, **{"in": 80, "out": 70})
     spools.live(first, 100, seed=4)
@@ -122,7 +125,9 @@ def test_a_life_with_restarts_and_set_clocks_is_counted_to_the_byte(report: Repo
     # the hour's intervals end at 00:00:13, ... 00:59:13; the 23rd is the first with the new lag
     assert (group["lag_max"], group["lag_seconds_max"]) == (40, 2.5)
     assert group["lag_avg"] == pytest.approx((10 * 22 + 40 * 38) / 60)
-    assert lags[("reader", "User:s/spark", "orders")]["lag_avg"] == 7
+    reader = lags[("reader", "User:s/spark", "orders")]
+    assert (reader["lag_avg"], reader["back_ms"]) == (7, at("2025-11-20T00:21:13") - 9)
+    assert group["back_ms"] is None
     workers = {row["hour"]: row for row in report.rows("workers_hourly")}
     assert workers[DAY]["connections_max"] == 9
     assert workers[DAY]["busy_share"] == pytest.approx(29 * 0.5 / 60)
@@ -291,3 +296,22 @@ def test_the_page_names_the_principal_of_a_login(spark: Any, tmp_path: Path) -> 
     done = CliRunner().invoke(main, ["report", "usage", *map(str, arguments)])
     assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
     assert "(User:alice)" in (out / "report.html").read_text()
+
+
+def test_nothing_is_missing_before_the_first_start_of_a_broker(report: Report, tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    boot = spools.Boot(tmp_path / "spool", "aa01", at("2025-11-20T16:25:13"))
+    spools.live(boot, 455, seed=1)  # until the next day
+    report.run(Source(spool=tmp_path / "spool"), DAY, NEXT_DAY)
+    assert report.rows("gaps") == []
+    first, last, begin_s = DAY // 1000, NEXT_DAY // 1000, at("2025-11-20T16:00") // 1000
+    tables = report.out / "tables"
+    assert aggregates.data_begin(tables, first, last) == begin_s
+    assert aggregates.data_begin(tables, first - 6 * 86400, last) == begin_s
+    assert aggregates.data_begin(tables, begin_s + 3600, last) is None
+    # the second day of the broker has older data, so that a gap at its beginning is one
+    later = spools.Boot(tmp_path / "spool", "bb02", at("2025-11-21T02:00:13"))
+    spools.live(later, 60, seed=2)
+    report.run(Source(spool=tmp_path / "spool"), NEXT_DAY, NEXT_DAY + 24 * HOUR_MS)
+    missing = [row for row in report.rows("gaps") if row["from"] == NEXT_DAY]
+    assert missing and aggregates.data_begin(tables, last, last + 86400) is None

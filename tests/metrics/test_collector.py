@@ -230,6 +230,28 @@ def test_readers_that_never_commit_have_a_lag(broker):
     assert value(found, "odradek_reader_lag_seconds", **place) == 5.0
 
 
+def test_only_a_reader_whose_position_moved_back_has_the_time_of_that(broker):
+    slot, made = broker.create("t", 0), collector(broker)
+    slot_probe.append(slot, [batch(10)])
+    incarnation = slot_probe.incarnation_of(slot)
+    for client, offsets in ((b"export", (4, 9, 4)), (b"spark", (4, 9, 9))):
+        for number, offset in enumerate(offsets):
+            use_clock(NOW_MS - 9000 + number)
+            put_reader_position(ANYBODY, client, slot, incarnation, offset, ended=True)
+            use_clock(NOW_MS)
+        use(client, b"t", FETCH)
+    times = [
+        (dict(key[1])["client_id"], at)
+        for key, at in samples(made).items()
+        if key[0].endswith("last_back_timestamp_seconds")
+    ]
+    assert times == [("export", (NOW_MS - 8998) / 1000)]
+    rows = [
+        PositionRow(page, "User:a", "c", slot, incarnation, 3, NOW_MS, 0, back_ms) for page, back_ms in ((1, 7), (2, 0))
+    ]
+    assert [reader.back_ms for reader in readers(rows, rows_by_slot(broker), EndHistory(), 0)] == [7]
+
+
 def test_a_reader_that_ended_has_no_lag_two_minutes_later(broker):
     clock = Clock()
     slot, made = broker.create("t", 0), collector(broker, clock=clock)
@@ -387,7 +409,8 @@ def test_every_metric_except_those_of_the_spool_has_samples(broker):
     made.tick()
     slot_probe.append(slot, [batch(10)])
     clock.ms += 60_000
-    put_reader_position(ANYBODY, b"c", slot, slot_probe.incarnation_of(slot), 4)
+    for offset in (6, 4):  # it goes back
+        put_reader_position(ANYBODY, b"c", slot, slot_probe.incarnation_of(slot), offset, ended=True)
     count_usage(ANYBODY, b"c", b"t", PRODUCE, (1, 1, 1, 1, 1, 1, 1, 1))
     gauge("parked_fetches", 2)
     count("closed_eof")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from odradek.clock import now_ms
 from odradek.metrics import pages
 from odradek.testing import Broker
 from tests.metrics.outside import Totals, memory_of, until
@@ -170,3 +171,47 @@ def test_the_readers_of_a_worker_that_died_have_ended(broker: Broker, shm: Any) 
     with Reader(broker, "orphan") as again:
         again.fetch("orphaned", 40)
         assert sum(row.readers for row in positions(shm, "orphan")) == 1
+
+
+def went_back(shm: Any, client_id: str) -> list[bool]:
+    """Whether the position of a client has moved back, for each worker that has one."""
+    return [row.back_ms > 0 for row in positions(shm, client_id)]
+
+
+def test_a_reader_that_requests_an_earlier_offset_has_gone_back(broker: Broker, shm: Any) -> None:
+    filled(broker, "back")
+    before_ms = now_ms()
+    with Reader(broker, "exporter") as reader:
+        for offset in (0, 50, 50, 100):
+            reader.fetch("back", offset)
+        assert went_back(shm, "exporter") == [False], "the end of a response is no request"
+        reader.fetch("back", 0)
+        assert went_back(shm, "exporter") == [True]
+        [row] = positions(shm, "exporter")
+        assert before_ms <= row.back_ms <= now_ms()
+        reader.fetch("back", 100)
+        assert positions(shm, "exporter")[0].back_ms == row.back_ms, "the time of the return stays"
+
+
+def test_a_reader_that_connects_again_and_begins_again_has_gone_back(broker: Broker, shm: Any) -> None:
+    filled(broker, "again")
+    # each connection may go to another worker, which knows only the readings that it served
+    for _ in range(CONFIG["num.network.threads"] + 1):
+        with Reader(broker, "again") as reader:
+            reader.fetch("again", 0)
+            reader.fetch("again", 100)
+        wait_until(lambda: all(not row.readers for row in positions(shm, "again")), lambda: f"{read(shm, 'again')}")
+    assert any(went_back(shm, "again"))
+
+
+def test_several_connections_of_a_client_at_different_offsets_do_not_go_back(broker: Broker, shm: Any) -> None:
+    filled(broker, "fan")
+    readers = [Reader(broker, "fan") for _ in range(6)]
+    for reader in readers:
+        reader.fetch("fan", 10)
+    for _ in range(2):
+        for offset, reader in enumerate(reversed(readers)):
+            reader.fetch("fan", 90 - 10 * offset)
+    assert sum(row.readers for row in positions(shm, "fan")) == 6 and not any(went_back(shm, "fan"))
+    for reader in readers:
+        reader.socket.close()

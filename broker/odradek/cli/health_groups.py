@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from odradek.cli.finding import Finding, abbreviate
-from odradek.cli.output import count
+from odradek.cli.output import count, span
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster, View
 from odradek.clients.errors import RefusedError
@@ -13,6 +13,10 @@ from odradek.mirror.keys import GROUP_PREFIX
 from odradek.protocol.errors import ErrorCode
 
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
+
+
+LATE_S = 300
+"""As the alert OdradekLagSeconds."""
 
 
 class GroupOffsets(NamedTuple):
@@ -173,6 +177,24 @@ def judge_group(group: GroupOffsets, starts: Mapping[Place, int], ends: Mapping[
             f"the group has no members, and {lag:,} records to read",
             "no consumer processes these records, and retention will delete them",
             f"start the group's consumers; if the group is not needed, run `odradek group delete {group.group_id}`",
+        )
+
+
+def judge_late_groups(behind: Mapping[tuple[str, str], float]) -> Iterator[Finding]:
+    """The findings on groups whose consumers run but are behind.
+
+    :param behind: age in seconds of the oldest record that a group with members has not committed, by group and topic.
+    """
+    for (group_id, topic), age_s in sorted(behind.items(), key=lambda entry: -entry[1]):
+        if age_s < LATE_S or group_id.startswith(GROUP_PREFIX):
+            continue
+        yield Finding(
+            "warning",
+            f"group {group_id}",
+            f"the oldest record of {topic} that the group has not committed is {span(round(age_s) * 1000)} old",
+            "the group's consumers are slower than the producers, or do not make progress; retention deletes records that they "
+            "do not read in time",
+            f"`odradek group describe {group_id}` shows the lag of each partition; add consumers, or make them faster",
         )
 
 

@@ -1,10 +1,11 @@
-"""Checks of `odradek doctor` on a broker's metrics: batches larger than consumers' fetch limits, certificates,
-logins."""
+"""Checks of `odradek doctor` on a broker's metrics: batches larger than consumers' fetch limits, certificates, logins, groups
+that are behind."""
 
 import time
 from collections.abc import Iterator
 
 from odradek.cli.finding import Finding, abbreviate
+from odradek.cli.health_groups import judge_late_groups
 from odradek.cli.health_security import SECURITY_METRICS, judge_security_sample
 from odradek.cli.health_sizes import judge_sizes
 from odradek.cli.health_tasks import judge_task_sample
@@ -48,6 +49,8 @@ def judge_metrics(text: str, now: float | None = None, status_judged: bool = Fal
     now = time.time() if now is None else now
     large: dict[str, int] = {}
     old = False
+    behind: dict[tuple[str, str], float] = {}
+    members: dict[str, float] = {}
     for name, labels, value in samples(text):
         if name == "odradek_topic_largest_batch_bytes" and value > FETCH_BYTES:
             large[labels["topic"]] = int(value)
@@ -65,6 +68,12 @@ def judge_metrics(text: str, now: float | None = None, status_judged: bool = Fal
             )
         elif name == "kafka_network_requestmetrics_requests_total" and labels["request"] == "Fetch":
             old |= labels["version"] in OLD_FETCHES and value > 0
+        elif name == "odradek_consumergroup_lag_seconds":
+            place = labels["consumergroup"], labels["topic"]
+            behind[place] = max(value, behind.get(place, 0.0))
+        elif name == "kafka_consumergroup_members":
+            members[labels["consumergroup"]] = value
+    yield from judge_late_groups({place: age for place, age in behind.items() if members.get(place[0])})
     if not large:
         return
     reason = "a consumer needs memory for the whole batch, and receives each such batch in a separate response"

@@ -42,11 +42,15 @@ class Lag(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """A client that fetches, and its lag in one partition."""
+    """A client that fetches, and its lag in one partition.
+
+    :param back_ms: when its position last moved back (`PositionRow.back_ms`); 0: never.
+    """
 
     principal: str
     client_id: str
     lag: Lag
+    back_ms: int = 0
 
 
 def lag_of(topic: str, row: Partition, offset: int, history: EndHistory, now_ms: int) -> Lag:
@@ -171,17 +175,19 @@ def readers(
     :param where: {slot: (topic, partition)}.
     """
     newest: dict[tuple[str, str, int], PositionRow] = {}
+    back_ms: dict[tuple[str, str, int], int] = {}
     for position in positions:
         key = position.principal, position.client_id, position.slot
         known = newest.get(key)
+        back_ms[key] = max(position.back_ms, back_ms.get(key, 0))
         if known is None or (known.readers > 0, known.at_ms) <= (position.readers > 0, position.at_ms):
             newest[key] = position
-    for position in newest.values():
+    for key, position in newest.items():
         place = where.get(position.slot)
         if place is None or place[1].incarnation != position.incarnation or not serves(place[1]):
             continue
         lag = lag_of(place[0], place[1], position.offset, history, now_ms)
-        yield Reader(position.principal, position.client_id, lag)
+        yield Reader(position.principal, position.client_id, lag, back_ms[key])
 
 
 def live_positions(positions: Iterable[PositionRow], now_ms: int, idle_ms: int) -> Iterator[PositionRow]:
@@ -204,10 +210,14 @@ def reader_families(named_readers: Iterable[Reader]) -> Iterator[Family]:
                 topic=reader.lag.topic,
                 partition=str(reader.lag.partition),
             ),
-            reader.lag,
+            reader,
         )
         for reader in named_readers
     ]
-    yield Family(METRICS["odradek_reader_position"], [("", labels, lag.offset) for labels, lag in shown])
-    yield Family(METRICS["odradek_reader_lag"], [("", labels, lag.lag) for labels, lag in shown])
-    yield Family(METRICS["odradek_reader_lag_seconds"], [("", labels, lag.seconds) for labels, lag in shown])
+    yield Family(METRICS["odradek_reader_position"], [("", labels, reader.lag.offset) for labels, reader in shown])
+    yield Family(METRICS["odradek_reader_lag"], [("", labels, reader.lag.lag) for labels, reader in shown])
+    yield Family(METRICS["odradek_reader_lag_seconds"], [("", labels, reader.lag.seconds) for labels, reader in shown])
+    yield Family(
+        METRICS["odradek_reader_last_back_timestamp_seconds"],
+        [("", labels, reader.back_ms / 1000) for labels, reader in shown if reader.back_ms],
+    )

@@ -54,6 +54,8 @@ class PositionRow(NamedTuple):
         then.
     :param at_ms: when the client last fetched or received records, or when the last of its readers ended.
     :param readers: number of open connections of this client that read the partition; 0: all have ended.
+    :param back_ms: when the client's only connection last requested an offset before that of the previous request, which may
+        be of an earlier connection; 0: never, as far as this page knows.
     """
 
     page: int
@@ -64,6 +66,7 @@ class PositionRow(NamedTuple):
     offset: int
     at_ms: int
     readers: int
+    back_ms: int = 0
 
 
 class RequestTimes(NamedTuple):

@@ -29,7 +29,8 @@ If the two clocks differ by more than a second, the wall clock was set: `"jump":
     {"kind":"stored","topic":s,"path":s,"bytes":n}        of the topic in one log directory; only if the broker has several
     {"kind":"log_dir","path":s,"free":n,"total":n,"online":bool}
     {"kind":"group","group":s,"topic":s,"lag":n,"lag_s":x|null,"members":n}
-    {"kind":"reader","principal":s,"client":s,"topic":s,"lag":n,"lag_s":x|null}
+    {"kind":"reader","principal":s,"client":s,"topic":s,"lag":n,"lag_s":x|null,"back":ms|null}
+                              back: when its position in a partition last moved back; null: never
     {"kind":"worker","worker":n,"connections":n,"busy_us":n,"in":n,"out":n}
     {"kind":"retired","page":n,"in":n,...,"conn":ms}      for the writer's own use, see below
 

@@ -110,11 +110,16 @@ def group(group_id: str, topic_name: str, *, lag: int, lag_seconds: float | None
     }  # fmt: skip
 
 
-def reader(principal: str, client_id: str, topic_name: str, *, lag: int, lag_seconds: float | None) -> Row:
-    """Return the row of a reader's lag in a topic, by the offsets that it fetches."""
+def reader(
+    principal: str, client_id: str, topic_name: str, *, lag: int, lag_seconds: float | None, back_ms: int | None = None
+) -> Row:
+    """Return the row of a reader's lag in a topic, by the offsets that it fetches.
+
+    :param back_ms: when its position in a partition last moved back; None: never.
+    """
     return {
         "kind": "reader", "principal": principal, "client": client_id, "topic": topic_name, "lag": lag,
-        "lag_s": _seconds(lag_seconds),
+        "lag_s": _seconds(lag_seconds), "back": back_ms,
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.clock import now_ms
 from odradek.metrics import pages, processes, spool_rows
 from odradek.metrics.collector import SIZES_AT_ONCE, Collector, Groups
-from odradek.metrics.groups import Lag, size_of
+from odradek.metrics.groups import Lag, Reader, size_of
 from odradek.metrics.partitions import Rows, serves
 from odradek.metrics.spool import Spool, steady_ms
 from odradek.metrics.spool_rows import Row
@@ -190,13 +190,13 @@ class UsageReports:
                 yield spool_rows.group(group.group_id, topic, lag=lag, lag_seconds=seconds, members=group.members)
 
     def _readers(self, rows: Rows) -> Iterator[Row]:
-        by_client: dict[tuple[str, str], list[Lag]] = {}
+        by_topic: dict[tuple[str, str, str], list[Reader]] = {}
         for reader in self._collector.readers(rows):
-            by_client.setdefault((reader.principal, reader.client_id), []).append(reader.lag)
-        for (principal, client_id), lags in by_client.items():
-            for topic, of_topic in _by_topic(lags).items():
-                lag, seconds = _sum(of_topic)
-                yield spool_rows.reader(principal, client_id, topic, lag=lag, lag_seconds=seconds)
+            by_topic.setdefault((reader.principal, reader.client_id, reader.lag.topic), []).append(reader)
+        for (principal, client_id, topic), partitions in by_topic.items():
+            lag, seconds = _sum([reader.lag for reader in partitions])
+            back_ms = max(reader.back_ms for reader in partitions) or None
+            yield spool_rows.reader(principal, client_id, topic, lag=lag, lag_seconds=seconds, back_ms=back_ms)
 
 
 def _by_topic(lags: Sequence[Lag]) -> dict[str, list[Lag]]:

@@ -6,7 +6,6 @@ happens if the process dies between any two of its lines is in docs/decisions/00
 """
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -33,7 +32,7 @@ from odradek.jobs.load.output import format_of
 from odradek.jobs.load.recheck import Recheck
 from odradek.jobs.load.scratch import scratch_directory
 from odradek.jobs.usage_report.errors import ReportError
-from odradek.jobs.usage_report.session import first_line, spark_session, stderr_in
+from odradek.jobs.usage_report.session import first_line, spark_session, stderr_in, task_progress
 from odradek.jobs.usage_report.times import iso
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ Say = Callable[[str], None]
 SPARK_LOG = "spark.log"
 #: Up to this many offsets Spark starts without compilation, which costs more than it saves.
 LITTLE = 500_000
-_PROGRESS_S = 10.0
 _HASHES = 1 << 64
 
 
@@ -369,30 +367,6 @@ def spark_of(version: VersionDirectory, options: SparkOptions, lean: bool) -> "I
         if type(error).__module__.startswith("py4j"):
             raise _translated(error, log) from None
         raise
-
-
-@contextmanager
-def task_progress(spark: "SparkSession", say: Say) -> Iterator[None]:
-    """Print how many tasks have ended every `_PROGRESS_S` seconds, in a separate thread."""
-    ended = threading.Event()
-    tracker = spark.sparkContext.statusTracker()
-
-    def report() -> None:
-        while not ended.wait(_PROGRESS_S):
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            for stage in stages:
-                if stage is not None:
-                    say(
-                        f"{stage.numCompletedTasks} of {stage.numTasks} tasks ended, {stage.numActiveTasks} are running"
-                    )
-
-    thread = threading.Thread(target=report, name="load-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def quietly(version: VersionDirectory) -> AbstractContextManager[None]:

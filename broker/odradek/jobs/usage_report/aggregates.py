@@ -46,10 +46,14 @@ SCHEMAS = {
     "topics_hourly": "hour timestamp, topic string, partitions bigint, stored_bytes bigint, largest_partition_bytes bigint, "
     "end_offsets bigint, start_offsets bigint, retention_ms bigint, retention_bytes bigint, day string",
     "lag_hourly": "hour timestamp, kind string, name string, topic string, lag_max bigint, lag_avg double, "
-    "lag_seconds_max double, day string",
+    "lag_seconds_max double, back_ms bigint, day string",
 }
 #: Readers whose lag is drawn.
 _DRAWN_LAGS = 6
+#: A reader whose connections were open for less than this in the period is left out of the lag: somebody looked at a topic.
+_SHORT_MS = 300_000
+#: Groups and readers that are examined, the largest lag first, to find those that are not left out.
+_EXAMINED_LAGS = 1000
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ def aggregate(spark: SparkSession, directory: Path, first: int, last: int) -> Fi
     topics, topic_count = _topics(traffic["topic"])
     clients, client_count = _clients(traffic["client"])
     states = _states(tables, last)
-    lag, lag_hourly = _lag(tables.read("lag_hourly", first, last))
+    lag, lag_hourly = _lag(tables.read("lag_hourly", first, last), _short(traffic["client"]))
     unread, unread_bytes, unread_count = _unread(tables, states, first, last, history_first)
     seen = {hour for hour, known in covered.items() if known}
     return Figures(
@@ -183,6 +187,7 @@ def aggregate(spark: SparkSession, directory: Path, first: int, last: int) -> Fi
         counts={
             "topics_with_traffic": topic_count,
             "clients": client_count,
+            "throttled_clients": int((traffic["client"]["throttle_ms"] > 0).sum()),
             "unread_topics": unread_count,
             "unread_bytes": unread_bytes,
         },
@@ -383,18 +388,49 @@ def _unread(
     return unread.head(2 * TOP).reset_index(drop=True), int(unread["stored_bytes"].sum()), len(unread)
 
 
-def _lag(rows: DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def data_begin(directory: Path, first: int, last: int) -> int | None:
+    """Return the hour of the first data of all times if it is in the period, and nothing is missing before it; else None."""
+    if small_tables.has_older(directory, first):
+        return None
+    day = first // DAY * DAY
+    while day < last and not any(
+        small_tables.days(directory, name, day, day + DAY) for name in ("coverage_hourly", "gaps")
+    ):
+        day += DAY
+    rows = small_tables.read(directory, "coverage_hourly", day, min(day + DAY, last))
+    begin = int(rows["hour"].min()) if len(rows) else last
+    missing = small_tables.read(directory, "gaps", day, min(day + DAY, last))
+    return begin if first < begin < last and not (missing["from"] < begin).any() else None
+
+
+def _short(clients: pd.DataFrame) -> frozenset[str]:
+    """Return the names of readers (as in `lag_hourly`) whose connections were open for less than `_SHORT_MS` in the period."""
+    held = clients[(clients["connection_ms"] > 0) & (clients["connection_ms"] < _SHORT_MS)]
+    return frozenset(f"{row.principal}/{row.client}" for row in held.itertuples(index=False))
+
+
+def _lag(rows: DataFrame, short: frozenset[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the readers with the largest lag (kind, name, topic, lag_max, lag_seconds_max, lag_last, lag_first), and by hour.
 
-    `lag_first` and `lag_last` are means over the first and the last quarter of the period. `stall_hours` is the number of hours
+    `lag_first` and `lag_last` are means over the first and the last quarter of the period. `catches_up`: the lag of the last
+    hour is at most half of the highest, as some time after a group's offsets were reset. `stall_hours` is the number of hours
     up to the last one in which the lag never fell; `stall_begin` and `stall_end` are the lag in the first and the last of them.
+    `back` is when a reader's position last moved back in the period (seconds), null: never; `back_late`: that was in the last
+    quarter, or since the lag stopped falling. The lag of such a reader says from where it reads, not that it falls behind.
+
+    :param short: names of readers that are left out
     """
     keys = ["kind", "name", "topic"]
     rows = rows.withColumn("topic", F.coalesce("topic", F.lit("")))
-    most = rows.groupBy(*keys).agg(F.max("lag_max").alias("lag_max"), F.max("lag_seconds_max").alias("lag_seconds_max"))
-    shown = _largest(most.where("lag_max > 0"), F.col("lag_max"), keys, 2 * TOP)
+    most = rows.groupBy(*keys).agg(
+        F.max("lag_max").alias("lag_max"),
+        F.max("lag_seconds_max").alias("lag_seconds_max"),
+        (F.max("back_ms") / 1000).alias("back"),
+    )
+    shown = _largest(most.where("lag_max > 0"), F.col("lag_max"), keys, _EXAMINED_LAGS)
+    shown = shown[(shown["kind"] == "group") | ~shown["name"].isin(short)].head(2 * TOP).reset_index(drop=True)
     if shown.empty:
-        columns = ["lag_first", "lag_last", "stall_hours", "stall_begin", "stall_end"]
+        columns = ["lag_first", "lag_last", "catches_up", "stall_hours", "stall_begin", "stall_end", "back_late"]
         return shown.assign(**{name: [] for name in columns}), pd.DataFrame(
             {"hour": [], "kind": [], "name": [], "topic": [], "lag": [], "seconds": []}
         )
@@ -411,8 +447,13 @@ def _lag(rows: DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     for key in shown[keys].itertuples(index=False):
         lags = of_reader[tuple(key)]
         early, late = lags[lags["hour"] < begin + quarter], lags[lags["hour"] > end - quarter]
-        facts.append({"lag_first": early["lag_avg"].mean(), "lag_last": late["lag_avg"].mean(), **_stall(lags, end)})
+        means = {"lag_first": early["lag_avg"].mean(), "lag_last": late["lag_avg"].mean()}
+        catches_up = bool(lags["lag_avg"].iloc[-1] <= lags["lag_avg"].max() / 2)
+        facts.append({**means, "catches_up": catches_up, **_stall(lags, end)})
     shown = pd.concat([shown, pd.DataFrame(facts)], axis=1)
+    shown["back"] = shown["back"].astype("float64").where(lambda at: at >= begin)
+    since = np.minimum(end + HOUR - quarter, end + HOUR - HOUR * shown["stall_hours"])
+    shown["back_late"] = shown["back"] >= since
     drawn = pd.concat([of_reader[tuple(key)] for key in shown.head(_DRAWN_LAGS)[keys].itertuples(index=False)])
     drawn = drawn.rename(columns={"lag_max": "lag", "lag_seconds_max": "seconds"}).drop(columns="lag_avg")
     return shown, drawn.sort_values([*keys, "hour"], kind="stable", ignore_index=True)

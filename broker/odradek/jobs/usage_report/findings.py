@@ -93,7 +93,8 @@ def _disks(disks: list[Disk]) -> list[Finding]:
     for disk in disks:
         where = disk.label
         if disk.total - disk.free >= disk.limit:
-            sentence = f"{where} is full: {text.bytes_(disk.free)} of {text.bytes_(disk.total)} free."
+            used, total = text.bytes_(disk.total - disk.free), text.bytes_(disk.total)
+            sentence = f"{where} is full: {used} of {total} are used, and the broker refuses producers."
             result.append(Finding(BAD, "disk_full", where, sentence, "capacity"))
             continue
         if disk.full is None or disk.forecast is None:
@@ -152,7 +153,8 @@ def _lag(lag: pd.DataFrame) -> list[Finding]:
     """Groups and readers whose lag doubled, and groups and readers whose lag grew and never fell.
 
     The members of a group are observed as readers too: a reader whose lag is not higher than that of a group with a finding on
-    the same topic gets no finding.
+    the same topic gets no finding. Nor does one that catches up, or a reader whose position moved back lately: it reads records
+    again.
     """
     result = []
     groups: dict[str, float] = {}
@@ -160,7 +162,7 @@ def _lag(lag: pd.DataFrame) -> list[Finding]:
         first, late = row.lag_first, row.lag_last
         stalled = row.stall_hours >= _STALL_HOURS and row.stall_end - row.stall_begin >= _LEAST_LAG
         grows = not pd.isna(first) and not pd.isna(late) and late >= max(_LEAST_LAG, 2 * first)
-        if not stalled and not grows:
+        if row.back_late or not (stalled or (grows and not row.catches_up)):
             continue
         behind = max(float(row.lag_max), 0.0)
         if row.kind == "group":
@@ -178,15 +180,16 @@ def _lag(lag: pd.DataFrame) -> list[Finding]:
 def _lag_sentence(row: Any, stalled: bool) -> str:
     who = f"{'Group' if row.kind == 'group' else 'Reader'} {row.name}"
     seconds = row.lag_seconds_max
-    behind = "" if pd.isna(seconds) else f", up to {text.duration(seconds)}"
+    behind = "" if pd.isna(seconds) else f"; the oldest unread record was up to {text.duration(seconds)} old"
     if stalled:
+        hours = text.counted(row.stall_hours, "known hour")
         return (
-            f"{who} does not catch up on {row.topic}: in the last {text.counted(row.stall_hours, 'known hour')} its lag "
-            f"never fell and grew from {text.count(row.stall_begin)} to {text.counted(row.stall_end, 'record')}{behind}."
+            f"{who} does not catch up on {row.topic}: in the last {hours} its mean lag of an hour never fell and grew from "
+            f"{text.count(row.stall_begin)} to {text.counted(row.stall_end, 'record')}{behind}."
         )
     return (
-        f"{who} falls behind on {row.topic}: its lag grew from {text.count(row.lag_first)} at the beginning of the period "
-        f"to {text.counted(row.lag_last, 'record')} at its end{behind}."
+        f"{who} falls behind on {row.topic}: its mean lag grew from {text.count(row.lag_first)} in the first quarter of the "
+        f"period to {text.counted(row.lag_last, 'record')} in the last quarter{behind}."
     )
 
 
@@ -195,14 +198,14 @@ def _errors(figures: Figures) -> list[Finding]:
     inside = inside_period(figures)
     requests, errors = int(inside["requests"].sum()), int(inside["errors"].sum())
     if requests and errors / requests > 0.01:
-        share = text.percent(errors / requests)
+        share = text.percent(errors / requests, 2)
         sentence = f"{text.counted(errors, 'error')} in {text.counted(requests, 'request')} ({share})."
         result.append(Finding(WARN, "errors", "", sentence, "errors"))
     throttled = figures.clients[figures.clients["throttle_ms"] > 0].sort_values("throttle_ms", ascending=False)
     if len(throttled):
         first = throttled.iloc[0]
         sentence = (
-            f"{text.counted(len(throttled), 'client was', 'clients were')} throttled. "
+            f"{text.counted(figures.counts['throttled_clients'], 'client was', 'clients were')} throttled. "
             f"{first['client']} ({first['principal']}) has the longest total throttle time: "
             f"{text.duration(first['throttle_ms'] / 1000)}."
         )
@@ -244,11 +247,12 @@ def _traffic(figures: Figures) -> list[Finding]:
     peaks = busiest(figures)
     if len(peaks):
         peak = peaks.iloc[0]
-        sentence += f"; the busiest hour was {text.moment(peak['hour'])} UTC with {text.rate(peak['moved'] / HOUR)}"
+        rate = text.rate(peak["moved"] / HOUR)
+        sentence += f"; the busiest hour was {text.moment(peak['hour'])} UTC with {rate} in and out together"
     sentence += "."
     now, before, known = week_sums(figures)
     if known and before:
-        sentence += f" Traffic compared with the week before: {text.change(now, before)}."
+        sentence += f" In and out compared with the week before: {text.change(now, before)}."
     return [Finding(NOTE, "traffic", "", sentence, "traffic")]
 
 
@@ -261,7 +265,7 @@ def _growth(states: pd.DataFrame) -> list[Finding]:
     all_grown = float(grown[grown > 0].sum())
     if all_grown <= 0:
         return []
-    share = text.percent(grown[first] / all_grown, 0)
+    share = text.percent(grown[first] / all_grown)
     sentence = (
         f"Topic {known.loc[first, 'topic']} grew most in a week: by {text.bytes_(grown[first])}, {share} of all growth; "
         f"its size is {text.bytes_(known.loc[first, 'stored_bytes'])}."
@@ -289,8 +293,8 @@ def _skew(figures: Figures) -> list[Finding]:
         first = shares.iloc[0]
         if first["share"] * len(shares) > 1.6 and first["bytes"] > 0:
             sentence = (
-                f"Worker {int(first['worker'])} handled {text.percent(first['share'], 0)} of the traffic; "
-                f"an even share would be {text.percent(1 / len(shares), 0)}."
+                f"Worker {int(first['worker'])} handled {text.percent(first['share'])} of the traffic; "
+                f"an even share would be {text.percent(1 / len(shares))}."
             )
             result.append(Finding(NOTE, "worker_skew", str(int(first["worker"])), sentence, "skew"))
     skewed = partition_skew(figures.states)

@@ -3,7 +3,7 @@
 Pure functions on the driver, over a few rows per hour. A gap of length 0 is an observation whose duration is unknown.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median_low
 from typing import Any, NamedTuple
@@ -73,10 +73,20 @@ def known_from(spans: Iterable[Span]) -> dict[str, int | None]:
     }
 
 
-def find_gaps(spans: Sequence[Span], damages: Iterable[FileDamage], from_ms: int, to_ms: int, now_ms: int) -> list[Gap]:
+def find_gaps(
+    spans: Sequence[Span],
+    damages: Iterable[FileDamage],
+    from_ms: int,
+    to_ms: int,
+    now_ms: int,
+    *,
+    has_older: bool = True,
+) -> list[Gap]:
     """Return all gaps of the period.
 
     :param now_ms: times after it are not missing
+    :param has_older: whether there are data from before the period. If not, and the spool is complete from the beginning of its
+        first boot, nothing is missing before that: the broker did not exist.
     """
     result: list[Gap] = []
     to_ms = min(to_ms, now_ms)
@@ -110,7 +120,8 @@ def find_gaps(spans: Sequence[Span], damages: Iterable[FileDamage], from_ms: int
     elif inside:
         first, last = min(span.from_ms for span in inside), max(span.end_ms for span in inside)
         before_it = [span.end_ms for span in spans if span.hour is None]
-        if first > from_ms and not before_it:
+        began = not has_older and boots_in_order(spans)[0][0].first_seq == FIRST_SEQ
+        if first > from_ms and not before_it and not began:
             result.append(Gap(from_ms, first, nothing, "before the first interval of the spool"))
         if (
             last + 2 * usual_ms + 1000 < to_ms
@@ -194,10 +205,14 @@ class Scraped(NamedTuple):
     boot: float
 
 
-def find_scrape_gaps(spans: Iterable[Scraped], from_ms: int, to_ms: int, now_ms: int, step_ms: int) -> list[Gap]:
+def find_scrape_gaps(
+    spans: Iterable[Scraped], from_ms: int, to_ms: int, now_ms: int, step_ms: int, older: Collection[str] | None = None
+) -> list[Gap]:
     """Return the times in which an instance was not scraped, and its restarts.
 
     :param step_ms: time between samples; less than two steps at the ends of the period is not a gap
+    :param older: the instances that were scraped before the period; None: all. Nothing is missing before the first sample of
+        another one.
     """
     result: list[Gap] = []
     to_ms = min(to_ms, now_ms)
@@ -207,7 +222,7 @@ def find_scrape_gaps(spans: Iterable[Scraped], from_ms: int, to_ms: int, now_ms:
     not_scraped = "the broker was not scraped"
     for instance, scraped in by_instance.items():
         scraped.sort(key=lambda span: span.from_ms)
-        if scraped[0].from_ms > from_ms + 2 * step_ms:
+        if scraped[0].from_ms > from_ms + 2 * step_ms and (older is None or instance in older):
             result.append(Gap(from_ms, scraped[0].from_ms, not_scraped, instance))
         for before, span in pairwise(scraped):
             if span.from_ms > before.end_ms:

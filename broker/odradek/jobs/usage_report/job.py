@@ -23,7 +23,7 @@ from odradek.jobs.usage_report.errors import INSTALL, ReportError
 from odradek.jobs.usage_report.gaps import Span
 from odradek.jobs.usage_report.options import Job
 from odradek.jobs.usage_report.page.text import counted
-from odradek.jobs.usage_report.session import first_line, spark_session, stderr_in
+from odradek.jobs.usage_report.session import first_line, spark_session, stderr_in, task_progress
 from odradek.jobs.usage_report.times import DAY_MS, HOUR_MS, iso, moment
 
 if TYPE_CHECKING:
@@ -58,9 +58,11 @@ def run(job: Job, say: Say) -> None:
         raise ReportError(f"the Python packages of the report cannot be loaded: {cause}") from error
     report.check(job.options)
     job = _with_data(job, say)
-    with _opened(job) as (spark, log):
+    say(f"starting Spark; its messages are in {job.out / LOG}")
+    with _opened(job) as (spark, log), task_progress(spark, say):
         _write_tables(spark, job, log, say)
         to_ms = end_of_page_ms(job)
+        say("making the page")
         with _errors_in_one_line(log):
             result = report.build(spark, job.out / "tables", job.out, moment(job.from_ms), moment(to_ms), job.options)
         for line in result.lines():
@@ -197,10 +199,15 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
 
-    from odradek.jobs.usage_report import gaps, spool, tables
+    from odradek.jobs.usage_report import gaps, small_tables, spool, tables
 
     assert job.source.spool is not None
-    files = spool.needed(spool.find(job.source.spool), from_ms, to_ms)
+    found = spool.find(job.source.spool)
+    files = spool.needed(found, from_ms, to_ms)
+    has_older = any(file.hour_ms < from_ms for file in found) or small_tables.has_older(
+        job.out / "tables", from_ms // 1000
+    )
+    say(f"reading {counted(len(files), 'file')} of the spool")
     shuffles = min(64, max(1, sum(file.size for file in files) >> 22))
     spark.conf.set("spark.sql.shuffle.partitions", str(shuffles))
     tasks = 4 * spark.sparkContext.defaultParallelism
@@ -217,7 +224,7 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
         for damage in sorted(damages, key=lambda damage: damage.source):
             say(f"warning: skipped: {damage.source}: {damage.reason}")
         known_from = gaps.known_from(spans)
-        gap_rows = gaps.find_gaps(spans, damages, from_ms, to_ms, now_ms())
+        gap_rows = gaps.find_gaps(spans, damages, from_ms, to_ms, now_ms(), has_older=has_older)
         for boot, count in tables.without_start(facts, known_from):
             at_ms = max(from_ms, known_from[boot] or from_ms)
             began = counted(count, "counter")
@@ -226,7 +233,7 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
         if not any(span.hour is not None for span in spans):
             raise _nothing(job, from_ms, to_ms, files)
         intervals = sum(span.intervals for span in spans if span.hour is not None)
-        say(f"{counted(len(files), 'file')}, {counted(intervals, 'interval')}")
+        say(f"{counted(len(files), 'file')}, {counted(intervals, 'interval')}; writing the tables")
         _write(job, from_ms, to_ms, tables.from_spool(facts, known_from), gap_rows, gaps.coverage(spans), say)
     finally:
         facts.unpersist()
@@ -257,6 +264,7 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
     source = job.source
     assert source.prometheus is not None
     server = Prometheus(source.prometheus, source.match, source.step_s)
+    say(f"reading {server.url}")
     ids = server.label_values("id", prometheus.BROKERS, from_ms, to_ms)
     spark.dataSource.register(prometheus.PrometheusSource)
     spark.conf.set("spark.sql.shuffle.partitions", str(2 * spark.sparkContext.defaultParallelism))
@@ -270,14 +278,15 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
     try:
         small = facts.where(F.col("kind") == "span").withColumnRenamed("count", "samples")
         spans = [gaps.Scraped(*row) for row in small.select(*gaps.Scraped._fields).collect()]
-        gap_rows = gaps.find_scrape_gaps(spans, from_ms, to_ms, now_ms(), source.step_s * 1000)
+        older = prometheus.older_instances(server, from_ms)
+        gap_rows = gaps.find_scrape_gaps(spans, from_ms, to_ms, now_ms(), source.step_s * 1000, older)
         unknown = facts.where(F.col("unknown") > 0).groupBy("hour").agg(F.sum("unknown").alias("count"))
         for row in unknown.orderBy("hour").collect():
             lost = counted(row["count"], "sample")
             reason = f"{lost} of counters without an earlier sample; the increase of these counters is not known"
             gap_rows.append(gaps.Gap(row["hour"], row["hour"], reason, server.url))
         brokers, samples = len({span.instance for span in spans}), sum(span.samples for span in spans)
-        say(f"{counted(brokers, 'broker')}, {counted(samples, 'sample')}")
+        say(f"{counted(brokers, 'broker')}, {counted(samples, 'sample')}; writing the tables")
         broker = int(ids[0]) if len(ids) == 1 and ids[0].isdigit() else None
         made = tables.from_prometheus(facts, broker)
         _write(job, from_ms, to_ms, made, gap_rows, gaps.scrape_coverage(spans), say)

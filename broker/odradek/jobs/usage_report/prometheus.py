@@ -23,6 +23,8 @@ from odradek.jobs.usage_report.times import DAY_MS, HOUR_MS
 
 NAME = "odradek_prometheus"
 BOOT = Query("odradek_boot_time_seconds", shard="instance")
+#: The instances that were scraped in the last 30 days.
+_EARLIER = Query(BOOT.metric, "max by (job, instance) (last_over_time({}[30d]))")
 BROKERS = Query("kafka_broker_info")
 LOOK_BACK_MS = HOUR_MS
 
@@ -47,8 +49,11 @@ def _usage(column: str, name: str, scale: int = 1) -> Metric:
     return Metric("traffic", column, Query(f"odradek_usage_{name}_total", shard=shard), True, scale)
 
 
-def _gauge(kind: str, column: str, metric: str, how: str, labels: str) -> Metric:
-    return Metric(kind, column, Query(metric, f"{how} by ({labels}) ({{}})", labels.split(",")[-1].strip()), False)
+def _gauge(kind: str, column: str, metric: str, how: str, labels: str, scale: int = 1) -> Metric:
+    times = f" * {scale}" if scale != 1 else ""
+    return Metric(
+        kind, column, Query(metric, f"{how} by ({labels}) ({{}}){times}", labels.split(",")[-1].strip()), False
+    )
 
 
 def _worker(column: str, name: str, scale: int = 1) -> Metric:
@@ -70,6 +75,9 @@ METRICS = (
     _gauge("group", "lag_seconds", "odradek_consumergroup_lag_seconds", "max", "consumergroup, topic"),
     _gauge("reader", "lag", "odradek_reader_lag", "sum", "principal, client_id, topic"),
     _gauge("reader", "lag_seconds", "odradek_reader_lag_seconds", "max", "principal, client_id, topic"),
+    _gauge(
+        "reader", "back_ms", "odradek_reader_last_back_timestamp_seconds", "max", "principal, client_id, topic", 1000
+    ),
     _gauge("worker", "connections", "odradek_worker_connections", "sum", "worker"),
     _worker("busy_us", "worker_busy_seconds", 1_000_000),
     _worker("bytes_in", "socket_bytes_in"),
@@ -198,6 +206,12 @@ def boots(source: Prometheus, from_ms: int, to_ms: int) -> dict[tuple[str, str],
     for labels, samples in source.samples(BOOT, _grid(source, from_ms - LOOK_BACK_MS), _grid(source, to_ms)):
         times.setdefault(_instance(labels), {}).update(samples)
     return times
+
+
+def older_instances(source: Prometheus, from_ms: int) -> set[str]:
+    """Return the instances, as in the facts of kind "span", that were scraped before the period."""
+    at_ms = _grid(source, from_ms)
+    return {"/".join(_instance(labels)) for labels, _ in source.samples(_EARLIER, at_ms, at_ms)}
 
 
 def spans(source: Prometheus, from_ms: int, to_ms: int) -> Iterator[dict[str, Any]]:

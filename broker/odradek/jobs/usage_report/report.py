@@ -18,6 +18,7 @@ from odradek.jobs.usage_report.aggregates import (
     HOUR,
     Figures,
     aggregate,
+    data_begin,
     stored_byte_hours,
     traffic_by_client_and_topic,
 )
@@ -73,18 +74,25 @@ def build(
     before the period. Raises ReportError if a file of `options` is wrong or `out_dir` cannot be written.
     """
     checked = check(options)
-    first, last = int(from_.timestamp()), int(to.timestamp())
+    asked, last = int(from_.timestamp()), int(to.timestamp())
+    began = data_begin(tables_dir, asked, last)
+    first = asked if began is None else began  # nothing is missing before the first data
     figures = aggregate(spark, tables_dir, first, last)
     costs: list[cost.Cost] = []
     if checked.charge:
         traffic = traffic_by_client_and_topic(spark, tables_dir, first, last)
         costs = cost.costs(checked.prices, checked.owners, traffic, stored_byte_hours(spark, tables_dir, first, last))
-    page, contents = compose(figures, costs, checked, options.source)
-    return write(page, contents, out_dir, _name(first, last), options)
+    page, contents = compose(figures, costs, checked, options.source, began)
+    return write(page, contents, out_dir, _name(asked, last), options)
 
 
-def compose(figures: Figures, costs: list[cost.Cost], options: CheckedOptions, source: str) -> tuple[Page, Summary]:
-    """Return the page and the summary of these figures; no files are written."""
+def compose(
+    figures: Figures, costs: list[cost.Cost], options: CheckedOptions, source: str, began: int | None = None
+) -> tuple[Page, Summary]:
+    """Return the page and the summary of these figures; no files are written.
+
+    :param began: `data_begin`, if that is why the period begins there
+    """
     disks = capacity.disks(figures.log_dirs, figures.states, options.what_ifs, figures.placed)
     gaps = gaps_of(figures)
     sentences = findings(figures, disks, gaps)
@@ -104,6 +112,8 @@ def compose(figures: Figures, costs: list[cost.Cost], options: CheckedOptions, s
     )
     period = f"{_moment(figures.first)} to {_moment(figures.last)} UTC"
     subtitle = f"{period}{f', from {source}' if source else ''}"
+    if began is not None:
+        subtitle += f"; the first data are of {_moment(began)}"
     footer = (
         "Odradek. A GB is 10\N{SUPERSCRIPT NINE} bytes, times are UTC, the end of the period is exclusive. "
         "Grey in a chart: there are no data of that time. How to read this page: docs/usage-report.md."
@@ -111,8 +121,9 @@ def compose(figures: Figures, costs: list[cost.Cost], options: CheckedOptions, s
     page = Page(TITLE, subtitle, tuple(sentences), _tiles(figures, disks), sections, footer)
     tables = {table.name: table for section in sections for table in section.tables}
     short = [tables[name].only(keys) for name, keys in _ON_A_TERMINAL.items() if name in tables]
-    lines = summary.lines(f"{TITLE}, {period}", sentences, short)
-    contents = summary.document(figures, disks, sentences, gaps, costs, options.prices, source)
+    since = "" if began is None else "; there are no older data"
+    lines = summary.lines(f"{TITLE}, {period}{since}", sentences, short)
+    contents = summary.document(figures, disks, sentences, gaps, costs, options.prices, source, began)
     return page, Summary(contents, lines, ())
 
 
@@ -153,7 +164,7 @@ def _tiles(figures: Figures, disks: list[capacity.Disk]) -> tuple[Tile, ...]:
         Tile("bytes_in", "Bytes in", text.bytes_(into), into, against),
         Tile("bytes_out", "Bytes out", text.bytes_(out), out, f"{out / into:.1f} times the bytes in" if into else ""),
         Tile("peak", "Busiest hour", text.rate(peak / HOUR), peak,
-             f"{text.moment(peaks['hour'].iloc[0])} UTC" if len(peaks) else ""),
+             f"{text.moment(peaks['hour'].iloc[0])} UTC, in and out together" if len(peaks) else ""),
         Tile("stored_bytes", "Stored", text.bytes_(stored), stored, text.counted(len(figures.states), "topic")),
         Tile("requests", "Requests", text.count(requests), requests,
              f"{text.counted(errors, 'error')} ({text.percent(errors / requests if requests else None, 2)})"),

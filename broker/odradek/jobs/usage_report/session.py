@@ -9,7 +9,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
+_PROGRESS_S = 10.0
 JAVA_AT_LEAST = 17
 _HOW_JAVA = f"install one (Debian: apt-get install openjdk-{JAVA_AT_LEAST}-jre-headless) or set JAVA_HOME"
 
@@ -153,6 +155,30 @@ def spark_session(
         raise
     with stderr_in(log):
         session.stop()
+
+
+@contextmanager
+def task_progress(spark: "SparkSession", say: Callable[[str], None]) -> Iterator[None]:
+    """Print how many tasks have ended every `_PROGRESS_S` seconds, in a separate thread."""
+    ended = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+
+    def report() -> None:
+        while not ended.wait(_PROGRESS_S):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            for stage in stages:
+                if stage is not None:
+                    say(
+                        f"{stage.numCompletedTasks} of {stage.numTasks} tasks ended, {stage.numActiveTasks} are running"
+                    )
+
+    thread = threading.Thread(target=report, name="task-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _stop_after_a_failure(session: "SparkSession") -> None:

@@ -28,6 +28,11 @@ def days(directory: Path, name: str, first: int, last: int) -> list[Path]:
     return [path for path in paths if path.name.removeprefix("day=") in names and any(path.glob("*.parquet"))]
 
 
+def has_older(directory: Path, first: int) -> bool:
+    """Whether a table has a day before that of `first`."""
+    return any(days(directory, name, 0, first // DAY * DAY) for name in SCHEMAS if name != "gaps")
+
+
 def day_number(path: Path) -> int:
     """Return the days since 1970 of a directory of `days`."""
     return date.fromisoformat(path.name.removeprefix("day=")).toordinal() - _EPOCH

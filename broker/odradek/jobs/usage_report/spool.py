@@ -51,7 +51,7 @@ _KINDS: dict[str, list[tuple[str, str, pa.DataType]]] = {
     ],
     "reader": [
         ("principal", "principal", _TEXT), ("client", "client", _TEXT), ("topic", "topic", _TEXT), ("lag", "lag", _INT),
-        ("lag_s", "lag_seconds", pa.float64()),
+        ("lag_s", "lag_seconds", pa.float64()), ("back", "back_ms", _INT),
     ],
     "worker": [
         ("worker", "page", _INT), ("connections", "connections", _INT), ("busy_us", "busy_us", _INT),
@@ -269,6 +269,7 @@ class _Hour:
             if lag is None:
                 lag = self._lags[(kind, *key)] = _Lag(self._count)
             lag.becomes(self._count, row["lag"], row["lag_s"])
+            lag.back_ms = row.get("back")  # groups and spools of older brokers do not have it
 
     def usage_so_far(self) -> Iterator[pa.RecordBatch]:
         """Yield the current values of the series."""
@@ -287,7 +288,13 @@ class _Hour:
                 self._bad += bad
                 yield self._batch(kind, table)
         lags = [
-            {"kind": key[0], "lag": lag.value, "lag_seconds": lag.seconds, **lag.sums(self._count)}
+            {
+                "kind": key[0],
+                "lag": lag.value,
+                "lag_seconds": lag.seconds,
+                "back_ms": lag.back_ms,
+                **lag.sums(self._count),
+            }
             | dict(zip(_LAG_KEYS[key[0]], key[1:], strict=True))
             for key, lag in self._lags.items()
         ]
@@ -319,6 +326,7 @@ class _Lag:
         self._first = self._since = at
         self.value = 0
         self.seconds: float | None = None
+        self.back_ms: int | None = None
         self._sum = self._max = 0
         self._seconds_max: float | None = None
 

@@ -44,7 +44,7 @@ class Summary:
 
 def document(
     figures: Figures, disks: Sequence[Disk], findings: Sequence[Finding], gaps: Gaps, costs: Sequence[Cost],
-    prices: Prices | None, source: str,
+    prices: Prices | None, source: str, began: int | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the content of the JSON file. Sizes are bytes, times ISO in UTC, shares 0 to 1; null means unknown."""
     inside = inside_period(figures)
@@ -53,6 +53,7 @@ def document(
         "format": FORMAT,
         "from": _iso(figures.first),
         "to": _iso(figures.last),
+        "first_data": None if began is None else _iso(began),
         "source": source,
         "worst": findings[0].level if findings else "good",
         "findings": [
@@ -77,6 +78,7 @@ def document(
             {
                 "kind": row.kind, "name": row.name, "topic": row.topic, "lag_max": int(row.lag_max),
                 "lag_seconds_max": None if row.lag_seconds_max != row.lag_seconds_max else float(row.lag_seconds_max),
+                "moved_back": None if row.back != row.back else _iso(int(row.back)),
             }
             for row in figures.lag.itertuples(index=False)
         ],

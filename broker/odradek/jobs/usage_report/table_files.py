@@ -53,7 +53,8 @@ SCHEMAS: dict[str, pa.Schema] = {
         [_HOUR, *_fields("broker", _INT), *_fields("path", _TEXT), *_fields("free_bytes_min total_bytes", _INT)]
     ),
     "lag_hourly": pa.schema(
-        [_HOUR, *_fields("kind name topic", _TEXT), *_fields("lag_max", _INT), *_fields("lag_avg lag_seconds_max", _REAL)]
+        [_HOUR, *_fields("kind name topic", _TEXT), *_fields("lag_max", _INT), *_fields("lag_avg lag_seconds_max", _REAL),
+         *_fields("back_ms", _INT)]
     ),
     "workers_hourly": pa.schema([
         _HOUR, *_fields("worker connections_max", _INT), *_fields("busy_share", _REAL), *_fields("bytes_in bytes_out", _INT),

@@ -12,7 +12,8 @@ that it computed as a whole, and does not change other days. The columns of each
   retention_bytes, at the end of the hour.
 - ``log_dirs_hourly``: broker, path; free_bytes_min, total_bytes.
 - ``lag_hourly``: kind (``group``, ``reader``), name (of the group, or principal/client), topic; lag_max, lag_avg,
-  lag_seconds_max.
+  lag_seconds_max, back_ms (when the reader's position last moved back, in milliseconds since 1970; null: never, or a group;
+  missing in tables of older versions).
 - ``workers_hourly``: worker; connections_max, busy_share (0 to 1; null: unknown), bytes_in, bytes_out.
 - ``coverage_hourly``: source; intervals, covered_ms, carried_ms (how long before this hour the gap began whose
   counts are in this hour; 0 without such a gap, missing in tables of older versions).
@@ -149,6 +150,7 @@ def _lag(facts: DataFrame) -> DataFrame:
             F.max("lag_max").alias("lag_max"),
             (F.sum("lag_sum") / F.sum("lag_count")).alias("lag_avg"),
             F.max("lag_seconds_max").alias("lag_seconds_max"),
+            F.max("back_ms").alias("back_ms"),
         )
     )
 
@@ -230,6 +232,7 @@ def from_prometheus(facts: DataFrame, broker: int | None) -> dict[str, DataFrame
             level("lag", "max").alias("lag_max"),
             (F.sum(pick("lag", "sum")) / F.sum(pick("lag", "count"))).alias("lag_avg"),
             F.max(pick("lag_seconds", "max")).alias("lag_seconds_max"),
+            level("back_ms", "last").alias("back_ms"),
         ),
         "workers_hourly": of("worker")
         .groupBy("hour", F.col("worker").cast("bigint").alias("worker"))

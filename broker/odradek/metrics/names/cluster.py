@@ -99,6 +99,9 @@ GROUPS = (
             "lag": "Lag of a reader in a partition, in records: the high watermark minus the reader's position.",
             "lag_seconds": "Lag of a reader in a partition, in seconds: the time since the high watermark passed the "
             "reader's position; 0 without lag. A lower bound if that was before the reporter process started.",
+            "last_back_timestamp_seconds": "Unix time in seconds at which the position of a reader in a partition last moved "
+            "back: its only connection requested records before the previous request. A reader whose position has not moved "
+            "back has no series.",
         },
         "odradek_reader_",
     ),

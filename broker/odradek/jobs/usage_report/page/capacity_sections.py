@@ -212,6 +212,7 @@ def storage(figures: Figures) -> Section:
     shown = states.loc[order].head(2 * TOP) if grown.notna().any() else states.head(2 * TOP)
     rows = []
     most = float(states["stored_bytes"].max()) or 1.0
+    all_grown = float(grown[grown > 0].sum()) or 1.0
     for row in shown.itertuples(index=False):
         known_before = not pd.isna(row.before)
         change = row.stored_bytes - row.before if known_before else None
@@ -220,6 +221,7 @@ def storage(figures: Figures) -> Section:
                 name_cell(str(row.topic)),
                 Cell(text.bytes_(row.stored_bytes), row.stored_bytes, bar=row.stored_bytes / most),
                 Cell(text.bytes_(change), change),
+                Cell(text.percent(change / all_grown) if change is not None and change > 0 else ""),
                 Cell(text.change(row.stored_bytes, row.before if known_before else 0, known_before)),
                 Cell(
                     "none" if row.retention_ms < 0 else text.duration(row.retention_ms / 1000), float(row.retention_ms)
@@ -227,7 +229,8 @@ def storage(figures: Figures) -> Section:
                 Cell(text.count(row.partitions), row.partitions),
             )
         )
-    columns = (("topic", "Topic"), ("stored", "Stored"), ("grown", "Change in a week"), ("share", ""),
+    columns = (("topic", "Topic"), ("stored", "Stored"), ("grown", "Change in a week"),
+               ("part", "Of all growth"), ("share", "Against last week"),
                ("retention", "Retention"), ("partitions", "Partitions"))  # fmt: skip
     table = Table("storage", "Topics that changed most", columns, tuple(rows))
     total = text.bytes_(states["stored_bytes"].sum())
@@ -263,14 +266,13 @@ def unread(figures: Figures) -> Section:
         ("read", "Last read (UTC)"),
     )
     many = figures.counts["unread_topics"]
+    title = f"{text.counted(many, 'topic')}, {text.bytes_(figures.counts['unread_bytes'])}"
     note = (
         ""
         if many <= len(rows)
         else f"{text.counted(many - len(rows), 'smaller topic is', 'smaller topics are')} not shown."
     )
-    return Section(
-        "unread", "Topics nobody reads", lead, ((Table("unread", text.counted(many, "topic"), columns, rows, note),),)
-    )
+    return Section("unread", "Topics nobody reads", lead, ((Table("unread", title, columns, rows, note),),))
 
 
 def cost(costs: Sequence[Cost], prices: Prices | None, figures: Figures) -> Section:

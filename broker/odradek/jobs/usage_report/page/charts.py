@@ -138,12 +138,12 @@ def runs(values: Sequence[float | None]) -> list[tuple[int, int]]:
     return result
 
 
-def time_ticks(first: float, last: float) -> list[tuple[float, str]]:
-    """Return ticks of the time axis as (seconds, strftime pattern): about eight at most, at midnights UTC if possible."""
+def time_ticks(first: float, last: float, most: int = 8) -> list[tuple[float, str]]:
+    """Return ticks of the time axis as (seconds, strftime pattern): about `most`, at midnights UTC if possible."""
     span = last - first
     day = 86400
-    for step in (3600, 3 * 3600, 6 * 3600, day, 2 * day, 7 * day, 14 * day, 28 * day, 56 * day, 112 * day):
-        if span / step <= 8:
+    for step in (3600, 3 * 3600, 6 * 3600, 12 * 3600, day, 2 * day, 7 * day, 14 * day, 28 * day, 56 * day, 112 * day):
+        if span / step <= most:
             break
     # weeks begin on Mondays: 1970-01-05 was a Monday
     origin = 4 * day if step >= 7 * day else 0

@@ -14,7 +14,6 @@ from importlib.resources import files
 from odradek.jobs.usage_report.findings import Finding
 from odradek.jobs.usage_report.page import svg, text
 from odradek.jobs.usage_report.page.charts import Chart
-from odradek.jobs.usage_report.page.svg_parts import FULL_WIDTH, HALF_WIDTH
 from odradek.jobs.usage_report.page.text import Table
 
 _LEVELS = {"bad": "Act now", "warn": "Check", "note": "Note", "good": "OK"}
@@ -112,7 +111,7 @@ def _tiles(tiles: Sequence[Tile]) -> str:
 def _section(section: Section) -> str:
     out = [f'<section id="{section.id}"><h2>{escape(section.title)}</h2><p>{escape(section.lead)}</p>']
     for row in section.parts:
-        drawn = "".join(_part(part, FULL_WIDTH if len(row) == 1 else HALF_WIDTH) for part in row)
+        drawn = "".join(_part(part) for part in row)
         out.append(drawn if len(row) == 1 else f'<div class="pair">{drawn}</div>')
     if section.empty:
         out.append(f'<p class="empty">{escape(section.empty)}</p>')
@@ -120,7 +119,7 @@ def _section(section: Section) -> str:
     return "".join(out) + "</section>"
 
 
-def _part(part: Chart | Table, width: int = FULL_WIDTH) -> str:
+def _part(part: Chart | Table) -> str:
     if isinstance(part, Table):
         return f'<div class="panel">{text.table_html(part)}</div>'
-    return svg.draw(part, width)
+    return svg.draw(part)

@@ -29,17 +29,17 @@
   for (const figure of document.querySelectorAll("figure.chart")) {
     const data = JSON.parse(figure.querySelector("script").textContent);
     if (data.kind !== "time") continue;
-    const plot = figure.querySelector(".plot"), svg = plot.querySelector("svg"), cursor = svg.querySelector(".cursor");
+    const plot = figure.querySelector(".plot"), drawings = plot.querySelectorAll("svg");  // one of them is visible
     const reading = document.createElement("div");
     reading.className = "reading";
     reading.hidden = true;
     plot.append(reading);
     const last = data.times.length - 1, first = data.times[0], span = data.times[last] + data.step - first;
-    const inner = data.width - data.left - data.right;
     let at = last;
-    const show = (index) => {
+    const show = (svg, index) => {
       at = Math.max(0, Math.min(last, index));
-      const x = data.left + (data.times[at] + data.step / 2 - first) / span * inner;
+      const width = svg.viewBox.baseVal.width, cursor = svg.querySelector(".cursor");
+      const x = data.left + (data.times[at] + data.step / 2 - first) / span * (width - data.left - data.right);
       cursor.setAttribute("x1", x);
       cursor.setAttribute("x2", x);
       const head = document.createElement("b");
@@ -55,26 +55,28 @@
       }));
       reading.hidden = false;
       svg.classList.add("live");
-      const part = x / data.width;
+      const part = x / width;
       reading.style.left = part < 0.5 ? `calc(${part * 100}% + 10px)` : "auto";
       reading.style.right = part < 0.5 ? "auto" : `calc(${(1 - part) * 100}% + 10px)`;
     };
-    const hide = () => { reading.hidden = true; svg.classList.remove("live"); };
-    svg.addEventListener("pointermove", (event) => {
-      const box = svg.getBoundingClientRect();
-      const x = (event.clientX - box.left) / box.width * data.width;
-      show(Math.floor((x - data.left) / inner * span / data.step));
-    });
-    svg.addEventListener("pointerleave", hide);
-    svg.setAttribute("tabindex", "0");
-    svg.addEventListener("focus", () => { if (svg.matches(":focus-visible")) show(at); });
-    svg.addEventListener("blur", hide);
-    svg.addEventListener("keydown", (event) => {
-      const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -24, PageDown: 24, Home: -last, End: last }[event.key];
-      if (step === undefined) return;
-      event.preventDefault();
-      show(at + step);
-    });
+    for (const svg of drawings) {
+      const hide = () => { reading.hidden = true; svg.classList.remove("live"); };
+      svg.addEventListener("pointermove", (event) => {
+        const box = svg.getBoundingClientRect(), width = svg.viewBox.baseVal.width;
+        const x = (event.clientX - box.left) / box.width * width;
+        show(svg, Math.floor((x - data.left) / (width - data.left - data.right) * span / data.step));
+      });
+      svg.addEventListener("pointerleave", hide);
+      svg.setAttribute("tabindex", "0");
+      svg.addEventListener("focus", () => { if (svg.matches(":focus-visible")) show(svg, at); });
+      svg.addEventListener("blur", hide);
+      svg.addEventListener("keydown", (event) => {
+        const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -24, PageDown: 24, Home: -last, End: last }[event.key];
+        if (step === undefined) return;
+        event.preventDefault();
+        show(svg, at + step);
+      });
+    }
   }
   const closed = new Set();
   addEventListener("beforeprint", () => {

@@ -10,18 +10,20 @@ import json
 from html import escape
 
 from odradek.jobs.usage_report.page.charts import BarChart, Chart, HeatChart, TimeChart
-from odradek.jobs.usage_report.page.svg_parts import FORMATS, FULL_WIDTH, RIGHT, legend_list, number, svg
+from odradek.jobs.usage_report.page.svg_parts import FORMATS, NARROW, RIGHT, WIDTHS, legend_list, number, svg
 from odradek.jobs.usage_report.page.time_drawing import TimeDrawing
 
 
-def draw(chart: Chart, width: int = FULL_WIDTH) -> str:
-    """Return the chart as a `<figure>`, drawn for `width` pixels."""
+def draw(chart: Chart) -> str:
+    """Return the chart as a `<figure>`, drawn in each of `WIDTHS`."""
     if isinstance(chart, TimeChart):
-        body, legend, data = TimeDrawing(chart, width).parts()
+        drawings = [TimeDrawing(chart, width).parts() for width in WIDTHS]
     elif isinstance(chart, BarChart):
-        body, legend, data = _bars(chart, width)
+        drawings = [_bars(chart, width) for width in WIDTHS]
     else:
-        body, legend, data = _heat(chart, width)
+        drawings = [_heat(chart, width) for width in WIDTHS]
+    body = "".join(drawing for drawing, _, _ in drawings)
+    _, legend, data = drawings[0]
     note = f'<p class="remark">{escape(chart.note)}</p>' if chart.note else ""
     # a topic named </script> would end the block early
     values = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
@@ -33,8 +35,12 @@ def draw(chart: Chart, width: int = FULL_WIDTH) -> str:
 
 
 def _bars(chart: BarChart, width: int) -> tuple[str, str, dict]:
-    names_width, row = min(230, width // 3), 30 if chart.second else 24
+    above = width <= NARROW
+    names_width = 0 if above else min(230, width // 3)
+    line = 18 if above else 0
+    row = (30 if chart.second else 24) + line
     height = row * len(chart.bars) + 8
+    letters = (width if above else names_width) // 8
     seconds = chart.second or (None,) * len(chart.bars)
     most = (
         max([value for _, value in chart.bars] + [value for value in seconds if value is not None], default=0.0) or 1.0
@@ -43,11 +49,14 @@ def _bars(chart: BarChart, width: int) -> tuple[str, str, dict]:
     room = width - names_width - 96
     out = []
     for index, ((name, value), other) in enumerate(zip(chart.bars, seconds, strict=True)):
-        at = index * row + 6
-        short = name if len(name) <= 28 else name[:27] + "\N{HORIZONTAL ELLIPSIS}"
+        at = index * row + 6 + line
+        short = name if len(name) <= letters else name[: letters - 1] + "\N{HORIZONTAL ELLIPSIS}"
         length = value / most * room
+        where = (
+            f'class="label" x="0" y="{at - 6}"' if above else f'class="label end" x="{names_width - 8}" y="{at + 12}"'
+        )
         out.append(
-            f'<text class="label end" x="{names_width - 8}" y="{at + 12}">{escape(short)}<title>{escape(name)}</title></text>'
+            f"<text {where}>{escape(short)}<title>{escape(name)}</title></text>"
             f'<rect class="fill s0" x="{names_width}" y="{at}" width="{number(max(length, 1))}" height="15" rx="2"/>'
             f'<text class="value" x="{number(names_width + length + 6)}" y="{at + 12}">{escape(write(value))}</text>'
         )
@@ -62,7 +71,7 @@ def _bars(chart: BarChart, width: int) -> tuple[str, str, dict]:
 
 
 def _heat(chart: HeatChart, width: int) -> tuple[str, str, dict]:
-    left, top, row = 74, 6, 22
+    left, top, row = 84, 6, 22
     cell = (width - left - RIGHT) / max(1, len(chart.columns))
     height = top + row * len(chart.rows) + 24
     most = max((value for cells in chart.cells for value in cells if value is not None), default=0.0) or 1.0

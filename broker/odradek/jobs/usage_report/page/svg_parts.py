@@ -8,8 +8,11 @@ from html import escape
 from odradek.jobs.usage_report.page import text
 from odradek.jobs.usage_report.page.charts import BYTES, COUNT, MONEY, RATE, SECONDS, SHARE, Chart
 
-#: Widths of a chart that has a row for itself and of one beside another: so that text has the same size in both.
-FULL_WIDTH, HALF_WIDTH = 1100, 540
+#: Each chart is drawn in these widths, from which the style sheet selects one by the space that the chart has: so text is 10 to
+#: 15 pixels high on every screen. `style.css` has the limits.
+WIDTHS = (1100, 740, 500, 340)
+#: In drawings up to this width names have lines of their own above their bars.
+NARROW = 400
 HEIGHT = 260
 LEFT, RIGHT, TOP, BOTTOM = 66, 14, 14, 28
 COLORS = 8
@@ -30,8 +33,8 @@ def number(value: float) -> str:
 
 def svg(chart: Chart, width: float, height: float, inner: str) -> str:
     return (
-        f'<svg viewBox="0 0 {number(width)} {number(height)}" role="img" aria-label="{escape(chart.title)}" '
-        f'preserveAspectRatio="xMidYMid meet">{inner}</svg>'
+        f'<svg class="w{number(width)}" viewBox="0 0 {number(width)} {number(height)}" role="img" '
+        f'aria-label="{escape(chart.title)}" preserveAspectRatio="xMidYMid meet">{inner}</svg>'
     )
 
 

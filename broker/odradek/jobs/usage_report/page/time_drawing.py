@@ -21,6 +21,8 @@ from odradek.jobs.usage_report.page.svg_parts import (
 
 #: A marked time this close to the right edge (in pixels) has its label on its left.
 _LABEL_WIDTH = 150
+#: The time axis has at most one label per this many pixels.
+_TICK_WIDTH = 64
 
 
 class TimeDrawing:
@@ -59,7 +61,6 @@ class TimeDrawing:
             "step": chart.step,
             "left": LEFT,
             "right": RIGHT,
-            "width": self.width,
             "times": list(chart.times),
             "lines": [[line.name, list(line.values)] for line in chart.lines],
         }
@@ -81,7 +82,7 @@ class TimeDrawing:
             self._elements.append(
                 f'<text class="tick end" x="{LEFT - 8}" y="{number(y + 4)}">{escape(write(value))}</text>'
             )
-        for time, form in time_ticks(self._first, self._last):
+        for time, form in time_ticks(self._first, self._last, min(8, (self.width - LEFT) // _TICK_WIDTH)):
             x = self._x(time)
             self._elements.append(
                 f'<line class="grid" x1="{number(x)}" x2="{number(x)}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM + 4}"/>'

@@ -131,6 +131,7 @@ def _peaks(figures: Figures, inside: pd.DataFrame) -> Table:
             time_cell(text.moment(row.hour, "%a %d %b %H:%M")),
             Cell(text.rate(row.bytes_in / HOUR), row.bytes_in),
             Cell(text.rate(row.bytes_out / HOUR), row.bytes_out),
+            Cell(text.rate(row.moved / HOUR), row.moved),
             Cell(f"{row.moved / mean:.1f}", float(row.moved / mean)),
             Cell(text.count(row.requests), row.requests),
         )
@@ -140,6 +141,7 @@ def _peaks(figures: Figures, inside: pd.DataFrame) -> Table:
         ("hour", "Hour (UTC)"),
         ("in", "In"),
         ("out", "Out"),
+        ("moved", "Together"),
         ("mean", "Times the mean"),
         ("requests", "Requests"),
     )
@@ -306,7 +308,7 @@ def lag(figures: Figures) -> Section:
     """The section of the lag of groups and observed readers."""
     lead = (
         "Lag in records, the maximum of each hour. The lag of readers that never commit is computed from their fetches "
-        "(observed)."
+        "(observed); readers that were connected for less than five minutes are left out."
     )
     if figures.lag.empty:
         return Section("lag", "Consumer lag", lead, empty="No group and no observed reader had lag in this period.")
@@ -327,15 +329,26 @@ def lag(figures: Figures) -> Section:
             ),
             Cell(text.count(row.lag_first), None if pd.isna(row.lag_first) else float(row.lag_first)),
             Cell(text.count(row.lag_last), None if pd.isna(row.lag_last) else float(row.lag_last)),
+            time_cell("" if pd.isna(row.back) else text.moment(row.back)),
+            time_cell(_stalled(row.stall_hours, row.stall_begin, row.stall_end)),
         )
         for row in figures.lag.itertuples(index=False)
     )
     columns = (("name", "Reader"), ("topic", "Topic"), ("kind", "Kind"), ("max", "Max. records"), ("seconds", "Max. time"),
-               ("first", "Mean, start"), ("last", "Mean, end"))  # fmt: skip
-    note = "Start and end: the first and the last quarter of the period."
+               ("first", "Mean, start"), ("last", "Mean, end"), ("back", "Moved back (UTC)"),
+               ("stall", "Never fell"))  # fmt: skip
+    note = (
+        "Start and end: the first and the last quarter of the period. Moved back: when the reader last requested records "
+        "before its position; the lag of a reader that reads records again says from where it reads. Never fell: the last "
+        "hours with data in which the mean lag of an hour never fell, and the means of the first and the last of them."
+    )
     return Section(
         "lag", "Consumer lag", lead, ((chart,), (Table("lag", "Readers with the largest lag", columns, rows, note),))
     )
+
+
+def _stalled(hours: float, begin: float, end: float) -> str:
+    return "" if hours < 2 or end <= begin else f"{hours:.0f} h: {text.count(begin)} to {text.count(end)}"
 
 
 def skew(figures: Figures) -> Section:
@@ -355,7 +368,7 @@ def skew(figures: Figures) -> Section:
                 name_cell(str(row.topic)),
                 Cell(text.count(row.partitions), int(row.partitions)),
                 Cell(text.bytes_(row.largest_partition_bytes), int(row.largest_partition_bytes)),
-                Cell(f"{row.skew:.2f}", float(row.skew), tone="warn" if row.skew >= 2 else ""),
+                Cell(f"{row.skew:.1f}", float(row.skew), tone="warn" if row.skew >= 2 else ""),
             )
             for row in skewed.itertuples(index=False)
         )
@@ -407,7 +420,7 @@ def _workers(figures: Figures, shares: pd.DataFrame) -> tuple[TimeChart, Table]:
     )
     columns = (("worker", "Worker"), ("bytes", "Bytes"), ("share", "Share"), ("busy", "Busy, mean"),
                ("busy_max", "Busiest hour"), ("connections", "Max. connections"))  # fmt: skip
-    return chart, Table("workers", "Workers", columns, rows)
+    return chart, Table("workers", "Workers", columns, rows, f"An even share is {text.percent(1 / len(shares))}.")
 
 
 def connections(figures: Figures) -> Section:
@@ -450,7 +463,8 @@ def errors(figures: Figures) -> Section:
     axis, hourly = Hours(figures), figures.hourly
     requests, wrong = int(inside["requests"].sum()), int(inside["errors"].sum())
     waited = text.duration(inside["throttle_ms"].sum() / 1000)
-    lead += f" {text.counted(wrong, 'error')}, {text.counted(requests, 'request')}, {waited} throttled."
+    many = text.counted(figures.counts["throttled_clients"], "client")
+    lead += f" {text.counted(wrong, 'error')}, {text.counted(requests, 'request')}, {waited} throttled ({many})."
     wrong_line = Line("errors", axis.line(hourly["hour"], hourly["errors"], zero=True), fill=True, color=6)
     waiting = Line("throttled", axis.line(hourly["hour"], hourly["throttle_ms"] / 1000, zero=True), fill=True, color=4)
     charts = (
