@@ -93,6 +93,7 @@ NIGHTLY: dict[str, str] = {
     "tests/cluster/test_groups_of_cluster.py": "clusters: coordinators of groups that are killed",
     "tests/cluster/test_golden_trees.py": "clusters: the tree in ZooKeeper, compared with Kafka's",
     "tests/cluster/test_guest_of_kafka.py": "clusters: one broker in a cluster of Kafka, and Kafka's tools",
+    "tests/cluster/test_haproxy.py": "clusters: two brokers behind haproxy",
     "tests/cluster/test_kafka_follows.py": "clusters: Kafka brokers as followers",
     "tests/cluster/test_leader_changes.py": "clusters: leaderships that move between Kafka and Odradek",
     "tests/cluster/test_lost_tails.py": "clusters: logs that lost their ends",
