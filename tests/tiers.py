@@ -123,6 +123,8 @@ NIGHTLY: dict[str, str] = {
     "tests/ecosystem/test_debezium.py": "Debezium's engine writes the changes of a PostgreSQL table, with kills",
     "tests/ecosystem/test_flink.py": "Flink's job at exactly once, with kills",
     "tests/ecosystem/test_karapace.py": "Karapace, from a checkout that KARAPACE_SOURCE names, with Avro clients",
+    "tests/ecosystem/test_python_clients.py::test_a_killed_framework_misses_nothing": "Python frameworks, which are killed; "
+    "`make test` kills the clients",
     "tests/ecosystem/test_mirror_maker.py": "MirrorMaker 2 in both directions, between two brokers of ours and with Kafka",
     "tests/ecosystem/test_connect.py::test_every_line_is_there_once_although_workers_and_the_broker_are_killed": "two workers",
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",
