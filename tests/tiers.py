@@ -98,6 +98,7 @@ NIGHTLY: dict[str, str] = {
     "tests/cluster/test_groups_of_cluster.py": "clusters: coordinators of groups that are killed",
     "tests/cluster/test_golden_trees.py": "clusters: the tree in ZooKeeper, compared with Kafka's",
     "tests/cluster/test_guest_of_kafka.py": "clusters: one broker in a cluster of Kafka, and Kafka's tools",
+    "tests/cluster/test_haproxy.py": "clusters: two brokers behind haproxy",
     "tests/cluster/test_kafka_follows.py": "clusters: Kafka brokers as followers",
     "tests/cluster/test_leader_changes.py": "clusters: leaderships that move between Kafka and Odradek",
     "tests/cluster/test_lost_tails.py": "clusters: logs that lost their ends",
@@ -127,6 +128,8 @@ NIGHTLY: dict[str, str] = {
     "tests/ecosystem/test_debezium.py": "Debezium's engine writes the changes of a PostgreSQL table, with kills",
     "tests/ecosystem/test_flink.py": "Flink's job at exactly once, with kills",
     "tests/ecosystem/test_karapace.py": "Karapace, from a checkout that KARAPACE_SOURCE names, with Avro clients",
+    "tests/ecosystem/test_python_clients.py::test_a_killed_framework_misses_nothing": "Python frameworks, which are killed; "
+    "`make test` kills the clients",
     "tests/ecosystem/test_mirror_maker.py": "MirrorMaker 2 in both directions, between two brokers of ours and with Kafka",
     "tests/ecosystem/test_connect.py::test_every_line_is_there_once_although_workers_and_the_broker_are_killed": "two workers",
     "tests/grafana/test_live.py": "live dashboards and alerts: a broker under load, Prometheus, windows of minutes",

@@ -42,10 +42,12 @@ def address(broker: UnderTest) -> str:
 
 
 @contextmanager
-def running(command: list[str], log: Path, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: list[str], log: Path, stdin: int = subprocess.DEVNULL, cwd: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A program whose output goes to a file, and which is killed at the end."""
     with log.open("ab") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, stdin=stdin)
+        process = subprocess.Popen(command, stdout=output, stderr=output, stdin=stdin, cwd=cwd)
         try:
             yield process
         finally:

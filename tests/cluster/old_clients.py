@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +71,16 @@ class OldClients:
     # -- high-level consumer --------------------------------------------------------------------------------------
 
     def consume(
-        self, name: str, group: str, topics: Sequence[str] = (), whitelist: str | None = None, **settings: object
+        self,
+        name: str,
+        group: str,
+        topics: Sequence[str] = (),
+        topic_filter: Mapping[str, str] | None = None,
+        **settings: object,
     ) -> None:
         """Start a consumer, with a stream for each topic or one for a filter.
 
+        :param topic_filter: a regular expression of names, by the name "whitelist" or "blacklist".
         :param settings: properties of the consumer with underscores for dots.
         """
         properties = {
@@ -90,7 +96,7 @@ class OldClients:
             "offsets.channel.backoff.ms": 200,
             "socket.timeout.ms": 10_000,
         } | {key.replace("_", "."): value for key, value in settings.items()}
-        source: dict[str, object] = {"topics": list(topics)} if whitelist is None else {"whitelist": whitelist}
+        source: dict[str, object] = {"topics": list(topics)} if topic_filter is None else dict(topic_filter)
         self.do("consume", name=name, properties=properties, **source)
 
     def records(self, name: str) -> list[Record]:
@@ -110,7 +116,7 @@ class OldClients:
     def produce(
         self, servers: Sequence[str], topic: str, partition: int, values: Sequence[str], **settings: object
     ) -> None:
-        """Send values to a partition with the old producer; returns when they are acknowledged."""
+        """Send values to a partition with the old producer, and close it; it has sent all of them when this returns."""
         properties = {
             "metadata.broker.list": ",".join(servers),
             "producer.type": "sync",

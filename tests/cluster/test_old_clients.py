@@ -237,22 +237,43 @@ def test_two_consumers_of_a_group_share_the_partitions_and_one_takes_over(site: 
     assert site.owners(group, topic) == {}
 
 
-def test_a_topic_filter_finds_new_topics(site: Site) -> None:
-    clients, group = site.clients, "filtering"
-    site.spread("filter-one")
-    site.spread("other")
-    clients.consume("f", group, whitelist="filter-.*")
-    sent = site.fill("filter-one")
-    site.fill("other")
+@pytest.mark.parametrize("kind", ["whitelist", "blacklist"])
+def test_a_topic_filter_finds_new_topics(site: Site, kind: str) -> None:
+    clients, group = site.clients, f"filtering-{kind}"
+    for topic in (f"{kind}-one", f"other-than-{kind}"):
+        site.spread(topic)
+    # a blacklist names all topics but those of this test
+    pattern = f"{kind}-.*" if kind == "whitelist" else f"(?!{kind}-).*"
+    clients.consume("f", group, topic_filter={kind: pattern})
+    sent = site.fill(f"{kind}-one")
+    site.fill(f"other-than-{kind}")
     wait_for_values(lambda: clients.records("f"), sent)
-    site.spread("filter-two")
-    site.wait_for_owners(group, "filter-two", "f")
-    sent |= site.fill("filter-two", first=RECORDS)
+    site.spread(f"{kind}-two")
+    site.wait_for_owners(group, f"{kind}-two", "f")
+    sent |= site.fill(f"{kind}-two", first=RECORDS)
     wait_for_values(lambda: clients.records("f"), sent)
-    assert {topic for topic, _, _, _ in clients.records("f")} == {"filter-one", "filter-two"}
-    pattern = json.loads(site.nodes.get(f"/consumers/{group}/ids/{group}_f")[0])
-    assert pattern["pattern"] == "white_list"
+    assert {topic for topic, _, _, _ in clients.records("f")} == {f"{kind}-one", f"{kind}-two"}
+    registered = json.loads(site.nodes.get(f"/consumers/{group}/ids/{group}_f")[0])
+    assert registered["pattern"] == kind.replace("list", "_list")
     clients.stop("f")
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy"])
+def test_the_asynchronous_producer_sends_its_queue_in_batches(site: Site, codec: str) -> None:
+    topic, clients = f"queued-{codec}", site.clients
+    site.create(topic, {0: [1, 2, 3]})
+    sent = [f"{n}" for n in range(10 * RECORDS)]
+    queue: dict[str, object] = {"batch_num_messages": 20, "queue_buffering_max_ms": 100, "queue_enqueue_timeout_ms": -1}
+    settings = queue | {"producer_type": "async", "request_required_acks": -1, "compression_codec": codec}
+    clients.produce(site.servers(2), topic, 0, sent, **settings)
+    with without(site, 1):  # the producer looks for the new leader itself
+        clients.produce(site.servers(2, 3), topic, 0, sent, **settings)
+    with consuming(clients, f"reading-{topic}", [topic], "q"):
+        until(lambda: len(clients.records("q")) >= 2 * len(sent), lambda: clients.log_tail())
+        received = [value for _, _, _, value in clients.records("q")]
+    # a batch whose acknowledgement the kill delayed may be there again
+    assert [value for n, value in enumerate(received) if n < len(sent)] == sent
+    assert set(received[len(sent) :]) == set(sent)
 
 
 def test_a_group_moves_its_offsets_from_zookeeper_to_the_log_and_back(site: Site) -> None:

@@ -145,7 +145,13 @@ def test_a_frame_of_a_forbidden_size_closes_only_its_connection(size, caplog):
 
 @pytest.mark.parametrize(
     ("hello", "word"),
-    [(b"GET / HTTP/1.1\r\n\r\n", "HTTP"), (b"POST /x HTTP/1.1\r\n", "HTTP"), (b"\x16\x03\x01\x02\x00\x01", "TLS")],
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP"),
+        (b"POST /x HTTP/1.1\r\n", "HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01", "TLS"),
+        (b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 9092\r\n", "PROXY protocol"),
+        (b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0", "PROXY protocol"),
+    ],
 )
 @pytest.mark.parametrize("limit", [1000, 2**31 - 1])
 def test_another_protocol_is_named_and_closed(hello, word, limit, caplog):

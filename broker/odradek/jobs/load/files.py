@@ -65,15 +65,15 @@ class _Counts:
     checksum: int = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count a batch with the columns offset, timestamp, hash, and decode_error if values are decoded."""
-        offsets = pc.min_max(batch.column("offset")).as_py()
-        times = pc.min_max(batch.column("timestamp").cast(pa.int64())).as_py()
-        first_ms, last_ms = times["min"] // 1000, times["max"] // 1000
+        """Count a batch with the columns offset, which ascends, timestamp, hash, and decode_error if values are decoded."""
+        offsets = batch.column("offset")
+        times = batch.column("timestamp").view(pa.int64()).to_numpy()
+        first_ms, last_ms = int(times.min()) // 1000, int(times.max()) // 1000
         if not self.records:
-            self.first_offset, self.first_timestamp_ms, self.last_timestamp_ms = offsets["min"], first_ms, last_ms
+            self.first_offset, self.first_timestamp_ms, self.last_timestamp_ms = offsets[0].as_py(), first_ms, last_ms
         self.first_timestamp_ms = min(self.first_timestamp_ms, first_ms)
         self.last_timestamp_ms = max(self.last_timestamp_ms, last_ms)
-        self.last_offset = offsets["max"]
+        self.last_offset = offsets[-1].as_py()
         hashes = batch.column(HASH).to_numpy(zero_copy_only=False).view(np.uint64)
         self.checksum = (self.checksum + int(hashes.sum(dtype=np.uint64))) % _HASHES
         self.records += batch.num_rows
@@ -199,31 +199,44 @@ def _written(directory: Path, batches: Iterator[pa.RecordBatch], decoder: TaskDe
 
 def _check_order(last: dict[tuple[str, int], int], batch: pa.RecordBatch) -> None:
     offsets = batch.column("offset").to_numpy()
-    topics, partitions = batch.column("topic").dictionary_encode(), batch.column("partition").to_numpy()
-    for code, topic in enumerate(topics.dictionary.to_pylist()):
-        for partition in np.unique(partitions):
-            chosen = (topics.indices.to_numpy() == code) & (partitions == partition)
-            place = (topic, int(partition))
-            ascending = np.concatenate(([last.get(place, -1)], offsets[chosen]))
-            if (np.diff(ascending) <= 0).any():
-                raise RuntimeError(f"{topic}-{partition}: the offsets after {ascending[0]} do not ascend")
-            last[place] = int(ascending[-1])
+    for place, rows in _places(batch):
+        ascending = offsets[rows]
+        before = last.get(place, -1)
+        if ascending[0] <= before or (ascending[1:] <= ascending[:-1]).any():
+            raise RuntimeError(f"{place[0]}-{place[1]}: the offsets after {before} do not ascend")
+        last[place] = int(ascending[-1])
+
+
+def _places(batch: pa.RecordBatch) -> list[tuple[tuple[str, int], slice | np.ndarray]]:
+    """The topics and partitions of a batch, and which rows are theirs; nearly always one has all rows."""
+    if not batch.num_rows:
+        return []
+    topics, partitions = pc.unique(batch.column("topic")), batch.column("partition").to_numpy()
+    if len(topics) == 1 and (partitions == partitions[0]).all():
+        return [((topics[0].as_py(), int(partitions[0])), slice(None))]
+    codes = batch.column("topic").dictionary_encode().indices.to_numpy()
+    return [
+        ((topic, int(partition)), (codes == code) & (partitions == partition))
+        for code, topic in enumerate(topics.to_pylist())
+        for partition in np.unique(partitions[codes == code])
+    ]
 
 
 def _by_place_and_date(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int, str], pa.RecordBatch]]:
     """The rows of a batch by topic, partition and date (UTC), in their order."""
-    if not batch.num_rows:
-        return
-    days = batch.column("timestamp").cast(pa.int64()).to_numpy() // _MICROSECONDS_A_DAY
-    partitions = batch.column("partition").to_numpy()
-    topics = batch.column("topic").dictionary_encode()
-    codes = topics.indices.to_numpy()
-    keys = np.stack((codes, partitions, days), axis=1)
-    found = keys[:1] if (keys == keys[0]).all() else np.unique(keys, axis=0)
-    for code, partition, day in found:
-        chosen = (keys == (code, partition, day)).all(axis=1)
-        part = batch if len(found) == 1 else batch.filter(pa.array(chosen))
-        yield (topics.dictionary[int(code)].as_py(), int(partition), date_of(int(day))), part
+    times = batch.column("timestamp").view(pa.int64()).to_numpy()
+    for place, rows in _places(batch):
+        first, last = (int(time) // _MICROSECONDS_A_DAY for time in (times[rows].min(), times[rows].max()))
+        if first == last and isinstance(rows, slice):
+            yield (*place, date_of(first)), batch
+            continue
+        days = times // _MICROSECONDS_A_DAY
+        for day in np.unique(days[rows]):
+            chosen = days == day
+            yield (
+                (*place, date_of(int(day))),
+                batch.filter(pa.array(chosen if isinstance(rows, slice) else chosen & rows)),
+            )
 
 
 def date_of(day: int) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -29,10 +30,11 @@ _SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int,"
     " headers array<struct<key: string, value: binary>>"
 )
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _ARROW = pa.schema([
     ("key", pa.binary()), ("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),
-    ("timestamp", pa.timestamp("us", tz="UTC")), ("timestampType", pa.int32()),
-    ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ("timestamp", _TIMESTAMP), ("timestampType", pa.int32()), ("headers", _HEADERS),
 ])  # fmt: skip
 #: The largest time in milliseconds that a column of microseconds can have, in the year 294247.
 _LAST_MS = (1 << 63) // 1000
@@ -182,18 +184,28 @@ class _Silence:
 
 
 def _batches(wanted: OffsetRange, columns: tuple[list[Any], ...]) -> Iterator[pa.RecordBatch]:
-    """Batches of at most `_BATCH` records."""
-    for first in range(0, len(columns[0]), _BATCH):
-        keys, values, offsets, times, kinds, headers = (column[first : first + _BATCH] for column in columns)
-        rows: list[list[Any]] = [
-            keys,
-            values,
-            [wanted.topic] * len(offsets),
-            [wanted.partition] * len(offsets),
-            offsets,
-            [max(-_LAST_MS, min(_LAST_MS, at_ms)) * 1000 for at_ms in times],
-            kinds,
-            [some and [{"key": name, "value": value} for name, value in some] for some in headers],
-        ]
-        arrays = [pa.array(row, field.type) for row, field in zip(rows, _ARROW, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
+    """Batches of at most `_BATCH` records: slices of one that has all records, because each array costs time."""
+    keys, values, offsets, times, kinds, headers = columns
+    count = len(offsets)
+    if not count:
+        return
+    in_range = np.clip(np.array(times, np.int64), -_LAST_MS, _LAST_MS)
+    arrays = [
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.repeat(wanted.topic, count),
+        pa.repeat(pa.scalar(wanted.partition, pa.int32()), count),
+        pa.array(np.array(offsets, np.int64)),
+        pa.array(in_range * 1000).cast(_TIMESTAMP),
+        pa.array(np.array(kinds, np.int32)),
+        _headers(headers),
+    ]
+    whole = pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
+    for first in range(0, count, _BATCH):
+        yield whole.slice(first, _BATCH)
+
+
+def _headers(column: list[Any]) -> pa.Array:
+    if not any(column):  # most topics have none
+        return pa.nulls(len(column), _HEADERS)
+    return pa.array([some and [{"key": name, "value": value} for name, value in some] for some in column], _HEADERS)

@@ -20,6 +20,7 @@ import kafka.api.PartitionOffsetRequestInfo;
 import kafka.common.OffsetAndMetadata;
 import kafka.common.OffsetMetadataAndError;
 import kafka.common.TopicAndPartition;
+import kafka.consumer.Blacklist;
 import kafka.consumer.Consumer;
 import kafka.consumer.ConsumerConfig;
 import kafka.consumer.KafkaStream;
@@ -74,6 +75,8 @@ public final class OldClients {
             List<KafkaStream<byte[], byte[]>> streams = new ArrayList<>();
             if (command.has("whitelist")) {
                 streams.addAll(connector.createMessageStreamsByFilter(new Whitelist(command.get("whitelist").asText()), 1));
+            } else if (command.has("blacklist")) {
+                streams.addAll(connector.createMessageStreamsByFilter(new Blacklist(command.get("blacklist").asText()), 1));
             } else {
                 Map<String, Integer> counts = new HashMap<>();
                 command.get("topics").forEach(topic -> counts.put(topic.asText(), 1));
@@ -155,7 +158,11 @@ public final class OldClients {
                 String partition = command.get("partition").asText();
                 messages.add(new KeyedMessage<>(command.get("topic").asText(), partition, value.asText()));
             }
-            producer.send(messages);
+            if (properties.get("producer.type").equals("async")) {
+                messages.forEach(producer::send); // each goes into the queue; the producer's thread makes the batches
+            } else {
+                producer.send(messages);
+            }
         } finally {
             producer.close();
         }
