@@ -11,8 +11,8 @@ LAG_COLUMNS = (
     "kind", "name", "topic", "lag_max", "lag_seconds_max", "lag_first", "lag_last", "stall_hours", "stall_begin", "stall_end",
 )  # fmt: skip
 STATE_COLUMNS = (
-    "topic", "hour", "partitions", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets", "retention_ms",
-    "retention_bytes", "before", "records_a_day",
+    "topic", "hour", "partitions", "replicas", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets",
+    "retention_ms", "retention_bytes", "before", "records_a_day",
 )  # fmt: skip
 
 

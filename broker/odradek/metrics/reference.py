@@ -17,7 +17,8 @@ Generated from the tables in `broker/odradek/metrics/names/` by `make tables`. D
 The reporter process serves the metrics at `http://<metrics.listener>/metrics` (default 127.0.0.1:9404). The Accept header of
 the request selects Prometheus' text format or OpenMetrics; the response is compressed if the request accepts gzip. The
 process also serves `/healthz` (200 while the reporter process works), `/readyz` (200 while the broker and its coordinator
-serve, else 503 with the reason) and `/usage` (the data of `odradek usage`, as JSON). After its start, a broker of a cluster is
+serve, else 503 with the reason), `/usage` (the data of `odradek usage`, as JSON) and `/spool` (the files of the usage spool,
+for the report of a cluster: docs/usage-report.md). After its start, a broker of a cluster is
 not ready before it is registered and all its replicas are in sync (except those whose partitions have no leader); a later loss
 of ZooKeeper or of in-sync replicas does not make it unready.
 

@@ -136,7 +136,9 @@ class Reporter:
         self._loop.add_reader(self._shm.event_fd(), self._on_wake)
         http = None
         if self._context.metrics_socket is not None:
-            pages = Pages(self._render, self.not_ready, self._usage, Credentials(self._context.config).permit)
+            permit, spool = Credentials(self._context.config).permit, self.usage.spool
+            directory = None if spool is None else spool.directory
+            pages = Pages(self._render, self.not_ready, self._usage, permit, directory)
             http = HttpServer(self._context.metrics_socket, pages, tls=self._tls)
         own_tasks.report_to(self._context.tasks, Area.REPORTER)
         own_tasks.expect(COLLECTION, round(TICK_S * 1000))
