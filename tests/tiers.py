@@ -60,6 +60,7 @@ NIGHTLY: dict[str, str] = {
     "tests/documents/test_testing.py::test_the_recipe_of_a_cluster_passes": "the example of a cluster in docs/testing.md",
     "tests/faults/test_power_loss_of_cluster.py": "three brokers lose power; `make test` checks what a follower acknowledges",
     "tests/jobs/test_report_cluster.py": "the report by spark-submit, on a cluster of Spark",
+    "tests/jobs/test_report_of_cluster.py": "the report of a real cluster; `make test` uses written spools",
     "tests/jobs/test_load_every_line.py": "loads and merges that die before each of their lines",
     "tests/jobs/test_load_delta_spark.py": "Spark with Delta's own library reads and changes a table; it starts five JVMs",
     "tests/jobs/test_load_kills.py": "50 loads, and tasks, that are killed; `make test` kills one load (test_load_spark.py)",

@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
 UNITS = PROJECT / "deploy/systemd"
 REQUIREMENTS = PROJECT / "deploy/release/requirements.txt"
+REPORT_REQUIREMENTS = PROJECT / "deploy/release/requirements-report.txt"
 BUILD_REQUIREMENTS = PROJECT / "deploy/release/requirements-build.txt"
 PYTHON = "3.11"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -100,10 +101,11 @@ def stage(root: Path, environment: Path, version: str) -> None:
     """Fill `root` with all files of the package but for the environment, which it has already."""
     (environment / "share/odradek").rename(root / "opt/odradek/share")
     shutil.rmtree(environment / "share")
-    install(REQUIREMENTS, root / "opt/odradek/requirements.txt")
+    for requirements in (REQUIREMENTS, REPORT_REQUIREMENTS, BUILD_REQUIREMENTS):
+        install(requirements, root / "opt/odradek" / requirements.name)
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/bin/odradek").symlink_to(f"{PLACE}/bin/odradek")
-    for unit in ("odradek.service", "odradek-mirror@.service"):
+    for unit in ("odradek.service", "odradek-mirror@.service", "odradek-report.service", "odradek-report.timer"):
         install(UNITS / unit, root / "usr/lib/systemd/system" / unit)
     install(UNITS / "odradek.sysusers", root / "usr/lib/sysusers.d/odradek.conf")
     for name in SETTINGS:

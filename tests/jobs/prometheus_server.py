@@ -7,8 +7,9 @@ import re
 import subprocess
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -33,20 +34,26 @@ def open_metrics(samples: list[Sample]) -> str:
 
 
 class PrometheusServer:
-    """Serves the given samples, and scrapes nothing.
+    """Serves the given samples, and scrapes nothing but `targets`, every second.
 
-    :param arguments: further ones of the command, such as limits
+    :param arguments: further ones of the command, such as limits. :param targets: addresses HOST:PORT, of the job odradek
     """
 
-    def __init__(self, directory: Path, samples: list[Sample], *arguments: str) -> None:
+    def __init__(self, directory: Path, samples: list[Sample], *arguments: str, targets: Sequence[str] = ()) -> None:
         prometheus = toolchains.require_command("prometheus", "prometheus")
         promtool = toolchains.require_command("promtool", "prometheus")
         directory.mkdir(parents=True)
         text, blocks, config = directory / "samples.om", directory / "blocks", directory / "prometheus.yml"
         text.write_text(open_metrics(samples))
-        config.write_text("scrape_configs: []\n")
-        made = [promtool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(blocks)]
-        subprocess.run(made, check=True, stdout=subprocess.DEVNULL, timeout=120)
+        job = {"job_name": "odradek", "static_configs": [{"targets": [*targets]}]}
+        scraping = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+            "scrape_configs": [job] if targets else [],
+        }
+        config.write_text(json.dumps(scraping))
+        if samples:
+            made = [promtool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(blocks)]
+            subprocess.run(made, check=True, stdout=subprocess.DEVNULL, timeout=120)
         log = directory / "log"
         self._log = log.open("wb")
         self._process = subprocess.Popen(
@@ -75,6 +82,13 @@ class PrometheusServer:
         except BaseException:
             self.stop()
             raise
+
+    def value(self, expression: str) -> float:
+        """Return the only value of an expression; 0 if there is none."""
+        query = urllib.parse.urlencode({"query": expression})
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{query}", timeout=60) as answer:
+            result = json.load(answer)["data"]["result"]
+        return float(result[0]["value"][1]) if result else 0.0
 
     def stop(self) -> None:
         """Stop the server and wait for its end."""

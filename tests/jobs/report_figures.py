@@ -12,8 +12,8 @@ LAG_COLUMNS = (
     "catches_up", "back", "back_late",
 )  # fmt: skip
 STATE_COLUMNS = (
-    "topic", "hour", "partitions", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets", "retention_ms",
-    "retention_bytes", "before", "records_a_day",
+    "topic", "hour", "partitions", "replicas", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets",
+    "retention_ms", "retention_bytes", "before", "records_a_day",
 )  # fmt: skip
 
 

@@ -223,7 +223,7 @@ def test_the_members_of_a_group_are_not_found_again_as_readers() -> None:
 
 def state(topic: str, stored: float, records_a_day: float) -> tuple[Any, ...]:
     """A row of `Figures.states` of a topic without retention whose records have 1,000 bytes."""
-    return (topic, FIRST, 2, int(stored), int(stored / 2), int(stored / 1000), 0, -1, -1, None, records_a_day)
+    return (topic, FIRST, 2, 2, int(stored), int(stored / 2), int(stored / 1000), 0, -1, -1, None, records_a_day)
 
 
 def two_disks(what_if: str, placed: bool = True) -> dict[str, capacity.Disk]:

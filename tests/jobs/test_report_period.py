@@ -28,13 +28,14 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def made(spool: Path, from_: str | None = None, to: str | None = None) -> Job:
     first, last = parse_range(from_, to, moment(NOW))
-    source = Source(spool=spool)
+    source = Source(spools=(str(spool),))
     return Job(source, first, last, check_out(str(spool / "out")), default_period=from_ is None and to is None)
 
 
 def test_on_the_first_day_the_report_is_of_today_so_far(spool: Path) -> None:
     said: list[str] = []
-    chosen = job._with_data(made(spool), said.append)
+    chosen, spools = job._with_data(made(spool), said.append)
+    assert len(spools.files) > 0
     assert (chosen.from_ms, chosen.to_ms) == (TODAY, TODAY + DAY_MS)
     assert said == ["There are no data for yesterday yet; this report covers today until now (2026-03-10)."]
 
@@ -42,7 +43,7 @@ def test_on_the_first_day_the_report_is_of_today_so_far(spool: Path) -> None:
 def test_an_explicit_period_is_not_replaced_and_the_error_suggests_another(spool: Path) -> None:
     with pytest.raises(ReportError, match=r"files cover the hours from .* try --from today --to tomorrow$"):
         job._with_data(made(spool, "yesterday"), print)
-    assert job._with_data(made(spool, "today", "tomorrow"), print).to_ms == TODAY + DAY_MS
+    assert job._with_data(made(spool, "today", "tomorrow"), print)[0].to_ms == TODAY + DAY_MS
 
 
 def test_the_hint_for_an_old_spool_names_its_days(spool: Path) -> None:

@@ -24,7 +24,10 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200), pytes
 DAY = at("2025-11-20")
 NEXT_DAY = at("2025-11-21")
 NAMES = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors")
-PLACE = {"instance": "b:9404", "job": "odradek"}
+
+
+def place_of(broker: int) -> dict[str, str]:
+    return {"instance": f"b{broker}:9404", "job": "odradek"}
 
 
 def scrape(boot: spools.Boot, began_ms: int) -> list[Sample]:
@@ -34,7 +37,9 @@ def scrape(boot: spools.Boot, began_ms: int) -> list[Sample]:
         total = sums[tuple(key)]  # type: ignore[index]
         total[:] = [a + b for a, b in zip(total, values, strict=True)]
     found: list[tuple[str, dict[str, str], float]] = [("odradek_boot_time_seconds", {}, began_ms / 1000)]
-    found.append(("kafka_broker_info", {"id": "1", "address": "localhost:9092"}, 1.0))
+    found.append(("odradek_broker_info", {"id": str(boot.broker)}, 1.0))
+    members = boot.state.get(("cluster",), {"brokers": [boot.broker]})["brokers"]
+    found += [("kafka_broker_info", {"id": str(member), "address": "localhost:9092"}, 1.0) for member in members]
     connected: dict[tuple[str, str], int] = defaultdict(int)
     for (principal, client, topic, api), values in sums.items():
         labels = {"principal": principal, "client_id": client, "topic": topic or "", "api": api}
@@ -49,8 +54,9 @@ def scrape(boot: spools.Boot, began_ms: int) -> list[Sample]:
             labels = {"principal": principal, "client_id": client}
             found.append(("odradek_usage_connection_seconds_total", labels, ms / 1000))
     for row in boot.state.values():
-        found += STATE[row["kind"]](row)
-    return [(metric, labels | PLACE, boot.wall_ms, value) for metric, labels, value in found]
+        if row["kind"] != "cluster":
+            found += STATE[row["kind"]](row)
+    return [(metric, labels | place_of(boot.broker), boot.wall_ms, value) for metric, labels, value in found]
 
 
 def of_topic(row: dict[str, Any]) -> list[tuple[str, dict[str, str], float]]:
@@ -59,6 +65,8 @@ def of_topic(row: dict[str, Any]) -> list[tuple[str, dict[str, str], float]]:
     return [
         ("kafka_topic_partitions", topic, float(row["partitions"])),
         ("odradek_topic_stored_bytes", topic, float(row["bytes"])),
+        ("odradek_topic_retention_seconds", topic, row["retention_ms"] / 1000),
+        ("odradek_topic_retention_bytes", topic, float(row["retention_bytes"])),
         *(("kafka_log_log_size", place, float(row["largest"] - n)) for place, n in halves),
         *(("kafka_topic_partition_current_offset", place, float((row["end"] + n) // 2)) for place, n in halves),
         *(("kafka_topic_partition_oldest_offset", place, float((row["start"] + n) // 2)) for place, n in halves),
@@ -106,8 +114,11 @@ def of_log_dir(row: dict[str, Any]) -> list[tuple[str, dict[str, str], float]]:
 STATE = {"topic": of_topic, "group": of_group, "reader": of_reader, "worker": of_worker, "log_dir": of_log_dir}
 
 
-def live(boot: spools.Boot, minutes: int, seed: int, scraped: list[Sample], began_ms: int) -> None:
-    """Random minutes, written to a spool and scraped at their ends."""
+def live(boot: spools.Boot, minutes: int, seed: int, scraped: list[Sample], began_ms: int, leads: bool = True) -> None:
+    """Random minutes, written to a spool and scraped at their ends.
+
+    :param leads: whether the broker is the coordinator of the group; only one of a cluster is
+    """
     chance = random.Random(seed)
     clients = [
         (chance.randrange(2), f"User:u{n % 3}", f"client-{n}", chance.choice(["orders", 'a "quoted",\\topic', "päge", None]),
@@ -128,17 +139,12 @@ def live(boot: spools.Boot, minutes: int, seed: int, scraped: list[Sample], bega
             busy_us=busy_us,
             **{"in": busy_us, "out": busy_us // 2},
         )
-        boot.set(kind="topic", topic="orders", id="01", partitions=2, bytes=chance.randrange(10**12), largest=minute + 7,
-                 end=minute * 10, start=minute, retention_ms=7, retention_bytes=-1)  # fmt: skip
+        boot.set(kind="topic", topic="orders", id="01", partitions=2, replicas=2, bytes=chance.randrange(10**12),
+                 largest=minute + 7, end=minute * 10, start=minute, retention_ms=7, retention_bytes=-1)  # fmt: skip
         boot.set(kind="log_dir", path="/data", free=chance.randrange(10**12), total=10**13, online=True)
-        boot.set(
-            kind="group",
-            group="g",
-            topic="orders",
-            lag=chance.randrange(1000),
-            lag_s=chance.randrange(100) / 8,
-            members=2,
-        )
+        lag, lag_s = chance.randrange(1000), chance.randrange(100) / 8
+        if leads:
+            boot.set(kind="group", group="g", topic="orders", lag=lag, lag_s=lag_s, members=2)
         boot.set(
             kind="reader", principal="User:s", client="spark", topic="orders", lag=chance.randrange(1000), lag_s=0.25,
             back=boot.wall_ms - 9_000,
@@ -169,15 +175,11 @@ def test_spool_and_prometheus_agree(
 ) -> None:
     spool, server, boots = lives
     of_spool = Report(tmp_path / "of-spool")
-    of_spool.run(Source(spool=spool), DAY, NEXT_DAY)
+    of_spool.run(Source(spools=(str(spool),)), DAY, NEXT_DAY)
     report.run(Source(prometheus=server.url), DAY, NEXT_DAY)
     ends = [boots[0].wall_ms, boots[0].wall_ms + 12 * MINUTE_MS, boots[1].wall_ms]
     for name in ("traffic_hourly", "topics_hourly", "log_dirs_hourly", "lag_hourly", "workers_hourly"):
         ours, theirs = report.rows(name), of_spool.rows(name)
-        for row in theirs:
-            for unknown in ("retention_ms", "retention_bytes"):
-                if unknown in row:
-                    row[unknown] = None  # no metric tells
         for row in (*ours, *theirs):
             # where a life ends Prometheus takes its last samples for five minutes more, and where one begins it looks
             # half a minute later: means are shifted
@@ -206,6 +208,97 @@ def test_spool_and_prometheus_agree(
     finally:
         proxy.stop()
     assert {name: report.rows(name) for name in before} == before
+
+
+def a_cluster(directory: Path, scraped: list[Sample], ids: tuple[int, ...] = (1, 2, 3)) -> list[spools.Boot]:
+    """Brokers of a topic with a replica on each, with a spool each, and what a Prometheus has scraped."""
+    boots = []
+    for broker in ids:
+        (directory / str(broker)).mkdir(parents=True)
+        boot = spools.Boot(directory / str(broker), f"{broker:04x}", at("2025-11-19T23:10:30"), broker)
+        boot.set(kind="cluster", brokers=[*ids])
+        live(boot, 130, broker, scraped, boot.wall_ms, leads=broker == 2)
+        boots.append(boot)
+    return boots
+
+
+def test_the_spools_and_the_prometheus_of_a_cluster_agree(report: Report, tmp_path: Path) -> None:
+    """A topic has a replica on each broker: its offsets count once, its bytes for each replica, traffic at its leader."""
+    scraped: list[Sample] = []
+    boots = a_cluster(tmp_path / "spools", scraped)
+    of_spools = Report(tmp_path / "of-spools")
+    said = of_spools.run(Source(spools=tuple(str(boot.directory) for boot in boots)), DAY, NEXT_DAY)
+    assert said[0].startswith("3 brokers, "), said
+    server = PrometheusServer(tmp_path / "prometheus", scraped)
+    try:
+        report.run(Source(prometheus=server.url), DAY, NEXT_DAY)
+    finally:
+        server.stop()
+    ends = boots[0].wall_ms // HOUR_MS * HOUR_MS
+    for name in (
+        "traffic_hourly",
+        "topics_hourly",
+        "topic_dirs_hourly",
+        "log_dirs_hourly",
+        "lag_hourly",
+        "workers_hourly",
+    ):
+        ours, theirs = report.rows(name), of_spools.rows(name)
+        assert len(ours) == len(theirs) > 0, name
+        for one, other in zip(ours, theirs, strict=True):
+            if one.get("kind") == "reader":  # the largest sum is at most the sum of the largest
+                assert one.pop("lag_max") <= other.pop("lag_max")
+            if one["hour"] == ends:  # Prometheus takes the last samples for five minutes more
+                for row in (one, other):
+                    row.pop("lag_avg", None)
+                    row.pop("busy_share", None)
+            assert one == pytest.approx(other, rel=1e-9), (name, one, other)
+    truth = {key: values for key, values in spools.traffic(*boots).items() if DAY <= key[0] < NEXT_DAY}
+    for number, name in enumerate(spools.COLUMNS):
+        assert sum(row[name] for row in report.rows("traffic_hourly")) == sum(row[number] for row in truth.values()), (
+            name
+        )
+    [first, *_] = of_spools.rows("topics_hourly")
+    state = boots[0].state["topic", "orders"]
+    assert (first["partitions"], first["replicas"]) == (2, 6)
+    last = of_spools.rows("topics_hourly")[-1]
+    assert (last["end_offsets"], last["start_offsets"]) == (state["end"], state["start"])
+    assert last["stored_bytes"] == sum(boot.state["topic", "orders"]["bytes"] for boot in boots)
+    assert {(row["broker"], row["path"]) for row in of_spools.rows("log_dirs_hourly")} == {
+        (n, "/data") for n in (1, 2, 3)
+    }
+
+
+def test_a_broker_whose_spool_or_scrapes_are_missing_is_named(report: Report, tmp_path: Path) -> None:
+    scraped: list[Sample] = []
+    boots = a_cluster(tmp_path / "spools", scraped)
+    places = [str(boot.directory) for boot in boots]
+    report.run(Source(spools=tuple(places)), DAY, NEXT_DAY)
+    whole = report.rows("traffic_hourly")
+    unread = "broker 3 was a live member of the cluster, but its data are not in this report"
+    assert not any(row["reason"] == unread for row in report.rows("gaps"))
+
+    # a smaller source does not replace the tables of the day
+    said = report.run(Source(spools=tuple(places[:2])), DAY, NEXT_DAY)
+    assert any("intervals from which they were written" in line for line in said), said
+    assert report.rows("traffic_hourly") == whole
+
+    two = Report(tmp_path / "two")
+    two.run(Source(spools=tuple(places[:2])), DAY, NEXT_DAY)
+    gaps = [row for row in two.rows("gaps") if row["reason"] == unread]
+    assert [(row["from"], row["source"]) for row in gaps] == [(DAY, "broker 3")]
+    ended = [row["source"] for row in two.rows("gaps") if row["reason"] == "there is no interval"]
+    assert ended == [f"broker {broker}: after the last interval of the spool" for broker in (1, 2)]
+
+    server = PrometheusServer(
+        tmp_path / "prometheus", [sample for sample in scraped if sample[1]["instance"] != "b3:9404"]
+    )
+    scrapes = Report(tmp_path / "scrapes")
+    try:
+        scrapes.run(Source(prometheus=server.url), DAY, NEXT_DAY)
+    finally:
+        server.stop()
+    assert [row["source"] for row in scrapes.rows("gaps") if row["reason"] == unread] == ["broker 3"]
 
 
 def test_a_prometheus_that_never_scraped_the_broker_is_reported(

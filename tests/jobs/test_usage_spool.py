@@ -101,7 +101,7 @@ def make_a_life(directory: Path) -> tuple[list[spools.Boot], dict[str, Path]]:
 
 def test_a_life_with_restarts_and_set_clocks_is_counted_to_the_byte(report: Report, tmp_path: Path) -> None:
     boots, hurt = make_a_life(tmp_path / "spool")
-    source = Source(spool=tmp_path / "spool")
+    source = Source(spools=(str(tmp_path / "spool"),))
     said = report.run(source, DAY, NEXT_DAY)
     truth = spools.traffic(*boots)
     assert traffic_of(report) == within(truth, DAY, NEXT_DAY)
@@ -174,7 +174,7 @@ def test_damaged_and_missing_files_are_reported_and_lose_only_their_counts(repor
     broken = spools.compress(files[4])
     broken.write_bytes(b"no gzip at all" * 10)
     files[5].write_bytes(b"")
-    said = report.run(Source(spool=directory), DAY, NEXT_DAY)
+    said = report.run(Source(spools=(str(directory),)), DAY, NEXT_DAY)
     for name, byte in ((files[1].name, f"byte {start}:"), (cut.name, "byte"), (broken.name, "byte")):
         assert any(name in line and byte in line and line.startswith("warning: skipped") for line in said), (name, said)
     found = traffic_of(report)
@@ -209,7 +209,7 @@ def test_counters_older_than_the_spool_count_from_its_first_row(report: Report, 
     boot.count(new, [5] * 8)
     boot.tick()
     rotated.unlink()
-    report.run(Source(spool=directory), DAY, NEXT_DAY)
+    report.run(Source(spools=(str(directory),)), DAY, NEXT_DAY)
     found = traffic_of(report)
     assert {key[2]: values[0] for key, values in found.items()} == {"old": 3, "new": 5}
     assert any("1 counter began before the oldest file of the spool" in row["reason"] for row in report.rows("gaps"))
@@ -220,7 +220,7 @@ def test_tables_of_days_that_the_spool_no_longer_has_are_kept(report: Report, tm
     directory.mkdir()
     boot = spools.Boot(directory, "ee05", at("2025-11-20T10:00:30"))
     spools.live(boot, 3 * 60, seed=21)
-    source = Source(spool=directory)
+    source = Source(spools=(str(directory),))
     report.run(source, DAY, NEXT_DAY)
     before = {name: report.rows(name) for name in TABLES}
     boot.files[0].unlink()
@@ -242,7 +242,7 @@ def test_bytes_of_a_topic_by_log_directory_are_those_at_the_end_of_the_hour(repo
         boot.set(kind="stored", topic='a "b",\\c', path="/disk1", bytes=1000 + minute)
         boot.set(kind="stored", topic='a "b",\\c', path="/disk2", bytes=7)
         boot.tick()
-    report.run(Source(spool=directory), DAY, NEXT_DAY)
+    report.run(Source(spools=(str(directory),)), DAY, NEXT_DAY)
     ten = at("2025-11-20T10:00:00")
     assert [
         (row["hour"], row["topic"], row["broker"], row["path"], row["stored_bytes"])
@@ -259,7 +259,7 @@ def test_a_spool_without_bytes_by_log_directory_makes_an_empty_table_of_them(rep
     directory.mkdir()
     boot = spools.Boot(directory, "aa07", at("2025-11-20T10:00:30"))
     spools.live(boot, 70, seed=3)
-    report.run(Source(spool=directory), DAY, NEXT_DAY)
+    report.run(Source(spools=(str(directory),)), DAY, NEXT_DAY)
     assert report.rows("topic_dirs_hourly") == []
     assert traffic_of(report) == spools.traffic(boot)
 
@@ -271,7 +271,7 @@ def test_coverage_names_the_hour_that_holds_the_counts_of_lost_intervals(report:
     spools.live(boot, 5 * 60, seed=4)
     for path in boot.files[1:3]:  # of 11:00 and 12:00
         path.unlink()
-    report.run(Source(spool=directory), DAY, NEXT_DAY)
+    report.run(Source(spools=(str(directory),)), DAY, NEXT_DAY)
     eleven = at("2025-11-20T11:00:00")
     carried = {row["hour"]: row["carried_ms"] for row in report.rows("coverage_hourly") if row["carried_ms"]}
     assert carried == {eleven + 2 * HOUR_MS: 2 * HOUR_MS + MINUTE_MS}

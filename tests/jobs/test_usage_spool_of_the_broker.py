@@ -72,6 +72,7 @@ def test_the_job_reads_what_the_broker_writes(tmp_path: Path) -> None:
                 "t",
                 "00" * 16,
                 partitions=1,
+                replicas=1,
                 stored_bytes=minute,
                 largest_bytes=minute,
                 end_offsets=minute,

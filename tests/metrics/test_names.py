@@ -70,6 +70,7 @@ kafka_coordinator_group_groupmetadatamanager_numgroups{state}
 process_cpu_seconds_total{process,ordinal} process_resident_memory_bytes{process,ordinal}
 process_virtual_memory_bytes{process,ordinal} process_open_fds{process,ordinal} process_max_fds{process,ordinal}
 process_start_time_seconds{process,ordinal}
+odradek_broker_info{id}
 odradek_build_info{version} odradek_boot_time_seconds odradek_metrics_left_out_series odradek_worker_connections{worker}
 odradek_worker_busy_seconds_total{worker} odradek_worker_loop_delay_seconds{worker,le} odradek_purgatory_size{worker,kind}
 odradek_process_restarts_total{process,ordinal} odradek_process_up{process,ordinal} odradek_sendfile_bytes_total{worker}
@@ -93,6 +94,7 @@ odradek_log_dir_free_bytes{log_dir} odradek_log_dir_total_bytes{log_dir} odradek
 odradek_stray_logs{log_dir} odradek_stray_log_bytes{log_dir}
 odradek_task_last_run_timestamp_seconds{task} odradek_task_last_success_timestamp_seconds{task}
 odradek_task_interval_seconds{task} odradek_task_failed_runs{task} odradek_task_failing_objects{task}
+odradek_topic_retention_seconds{topic} odradek_topic_retention_bytes{topic}
 odradek_topic_stored_bytes{topic} odradek_produced_batch_bytes{le} odradek_topic_largest_batch_bytes{topic}
 odradek_topic_max_message_bytes{topic}
 odradek_producer_state_bytes odradek_producer_state_max_bytes odradek_producer_state_producers

@@ -3,6 +3,7 @@
 The machines have no network, so everything that the package depends on is part of Debian's minimal system or of the package.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ def test_a_package_lives_from_its_installation_to_its_purge(debian: Machine, fir
     assert debian.output("man", "--where", "odradek-topic") == "/usr/share/man/man1/odradek-topic.1.gz"
     assert debian.exists("/usr/share/bash-completion/completions/odradek")
     assert debian.run("odradek", "config", "check", SETTINGS).returncode == 0
+    check_the_report(debian)
     debian.run("odradek", "topic", "create", "orders", "-p", "1")
     produced(debian, "one\ntwo\n")
     assert consumed(debian) == "one\ntwo"
@@ -66,6 +68,7 @@ def test_a_package_lives_from_its_installation_to_its_purge(debian: Machine, fir
     apt(debian, "remove", "odradek")
     assert not debian.exists("/opt/odradek")
     assert not debian.exists("/usr/bin/odradek")
+    assert not debian.exists("/etc/systemd/system/timers.target.wants/odradek-report.timer")
     assert debian.exists("/opt")
     assert debian.exists("/var/lib/odradek/data/orders-0")
     assert "127.0.0.1:9505" in debian.read(SETTINGS)
@@ -92,6 +95,21 @@ def test_a_package_lives_from_its_installation_to_its_purge(debian: Machine, fir
     assert debian.output(*named, "-not", "-path", "/var/log/*") == ""
     assert debian.output("getent", "passwd", "odradek").startswith("odradek:")  # files elsewhere may belong to it
     assert debian.run("systemctl", "is-system-running", check=False).stdout == "running\n"
+
+
+def check_the_report(debian: Machine) -> None:
+    """One command starts the timer. Without PySpark the report fails, and says what installs it from the pinned versions."""
+    timer, service = "odradek-report.timer", "odradek-report.service"
+    assert debian.run("systemctl", "is-enabled", timer, check=False).stdout == "disabled\n"
+    debian.run("systemctl", "enable", "--now", timer)
+    assert debian.state_of(timer) == "active"
+    assert debian.run("systemctl", "start", service, check=False).returncode == 1
+    (script,) = set(re.findall(r"/opt/\S+/install-report-packages", debian.journal(service, 20)))
+    assert script in debian.read("/usr/share/doc/odradek/README.Debian")
+    assert debian.output("stat", "--format=%a", script) == "755"
+    for name in re.findall(r"requirements-\w+\.txt", debian.read(script)):
+        assert "--hash=sha256:" in debian.read(f"/opt/odradek/{name}")
+    debian.run("systemctl", "reset-failed", service)
 
 
 def test_an_installation_without_a_package_is_not_overwritten(debian: Machine, first: Path) -> None:

@@ -1,5 +1,6 @@
 """``odradek report usage``: checks the options and runs the Spark job, in the process of the command."""
 
+import os
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +19,15 @@ def report() -> None:
 
 @report.command("usage")
 @click.option(
-    "--spool", metavar="DIR", help="Directory of the broker's spool: usage.spool.dir, or else its first log directory."
+    "--spool",
+    metavar="DIR",
+    multiple=True,
+    help="Directory of a broker's spool (usage.spool.dir, or else its first log directory), or the URL of its metrics.listener,"
+    " http://HOST:PORT; repeat it for each broker of a cluster.",
 )
-@click.option("--prometheus", metavar="URL", help="Read from a Prometheus that scraped the broker, instead of --spool.")
+@click.option(
+    "--prometheus", metavar="URL", help="Read from a Prometheus that scraped the brokers, instead of --spool."
+)
 @click.option(
     "--match", metavar="MATCHERS", default="", help='With --prometheus: only series that match, e.g. job="odradek".'
 )
@@ -51,7 +58,7 @@ def report() -> None:
 @click.option("--png", is_flag=True, help="Also write the charts as PNG files.")
 @click.option("--pdf", is_flag=True, help="Also write the page as a PDF.")
 def usage(**options: Any) -> None:
-    """Report who used the broker, what it cost, and when its disks will be full: Parquet tables and one HTML page.
+    """Report who used the broker or cluster, what it cost, and when its disks will be full: Parquet tables and one HTML page.
 
     Days are read whole. A day that an earlier run has written is replaced; the result is equal unless data was added.
     """
@@ -59,6 +66,12 @@ def usage(**options: Any) -> None:
         from odradek.jobs.usage_report.errors import INSTALL
 
         fail(f"PySpark is missing: {INSTALL}")
+    former = os.environ.get("ODRADEK_SPOOL")
+    if former and not options["prometheus"] and former not in options["spool"]:
+        fail(
+            f"ODRADEK_SPOOL={former} in the environment is not used any more: in /etc/odradek/report.env, write"
+            f" ODRADEK_REPORT_SOURCE=--spool {former} instead"
+        )
     from odradek.jobs.usage_report.__main__ import job_of
     from odradek.jobs.usage_report.errors import ReportError
     from odradek.jobs.usage_report.job import now, run

@@ -274,6 +274,9 @@ class Collector:
         topics = self._topics.names
         yield from of_partitions.cluster_families(rows, self._settings.broker, self._settings.listeners[0])
         yield from of_partitions.partition_families(rows, topics, self.sizes, self._labels)
+        yield from of_partitions.retention_families(
+            {topic: self.settings_of(topic) for topic in rows if topic in topics}
+        )
         if groups is not None:
             yield from self._group_families(groups, rows, limit)
         yield from of_groups.reader_families(
@@ -346,6 +349,7 @@ class Collector:
 
     def _own_families(self) -> Iterator[Family]:
         yield Family(METRICS["odradek_build_info"], [("", Labels(version=__version__), 1)])
+        yield Family(METRICS["odradek_broker_info"], [("", Labels(id=str(self._settings.broker.broker_id)), 1)])
         yield single("odradek_boot_time_seconds", self.began_ms() / 1000)
         busy, recoveries = self._lock_counts()
         yield single("odradek_lock_busy_total", busy)

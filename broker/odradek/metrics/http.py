@@ -29,9 +29,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from odradek.metrics import spool_pages
 from odradek.metrics.http_access import OPEN_PAGES, HttpTls
 from odradek.metrics.registry import Wanted, wanted
 from odradek.security.owners import network_of_peer
@@ -67,6 +69,7 @@ class Pages:
         OSError if the client has gone; it is called from time to time. None: no such page.
     :param permit: whether a request with this Authorization header, from this address, may read the pages other than
         `OPEN_PAGES`.
+    :param spool: directory of the usage spool, whose files are pages; None: no such pages.
     """
 
     def __init__(
@@ -75,7 +78,9 @@ class Pages:
         not_ready: Callable[[], str | None],
         usage: Usage | None = None,
         permit: Callable[[str | None, str], bool] = lambda header, address: True,
+        spool: Path | None = None,
     ) -> None:
+        self.spool = spool
         self.permit = permit
         self.metrics = Shared(render)
         self.not_ready = not_ready
@@ -145,6 +150,7 @@ _UNAUTHORIZED = Response(
     _PLAIN,
     (b"metrics.listener requires a password or a token (Authorization: Basic or Bearer)\n",),
 )
+
 _BUSY = Response(
     HTTPStatus.SERVICE_UNAVAILABLE,
     _PLAIN,
@@ -156,8 +162,13 @@ class ClientGone(OSError):
     """The client has closed its connection, so its response is not made."""
 
 
-_LARGE_PAGES = ("/metrics", "/usage")
+_LARGE_PAGES = ("/metrics", "/usage", spool_pages.PATH)
 _SHOWN = 100  # characters of an unknown path in a response
+
+
+def _no_page(path: str) -> Response:
+    shown = path if len(path) <= _SHOWN else path[:_SHOWN] + "..."
+    return Response(HTTPStatus.NOT_FOUND, _PLAIN, (f"no page {shown}; / lists all pages\n".encode(),))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -181,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
         header, address = self.headers.get("Authorization"), self.client_address[0]
         if url.path not in OPEN_PAGES and not self.server.pages.permit(header, address):
             self._send(_UNAUTHORIZED)
-        elif url.path not in _LARGE_PAGES:
+        elif not url.path.startswith(_LARGE_PAGES):
             self._answer(url.path, url.query)
         elif self.server.begin_page(self.connection, address):
             try:
@@ -215,6 +226,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._metrics(query)
         if path == "/usage" and (usage := self.server.pages.usage) is not None:
             return self._usage(usage, query)
+        if f"{path}/".startswith(f"{spool_pages.PATH}/") and (spool := self.server.pages.spool) is not None:
+            return self._spool(spool, path, query)
         if path == "/readyz":
             reason = self.server.pages.not_ready()
             if reason is not None:
@@ -224,9 +237,9 @@ class _Handler(BaseHTTPRequestHandler):
             return Response(HTTPStatus.OK, _PLAIN, (b"ok\n",))
         if path == "/":
             more = b"" if self.server.pages.usage is None else b"/usage\n"
+            more += b"" if self.server.pages.spool is None else b"/spool\n"
             return Response(HTTPStatus.OK, _PLAIN, (b"/metrics\n/healthz\n/readyz\n" + more,))
-        shown = path if len(path) <= _SHOWN else path[:_SHOWN] + "..."
-        return Response(HTTPStatus.NOT_FOUND, _PLAIN, (f"no page {shown}; / lists all pages\n".encode(),))
+        return _no_page(path)
 
     def _metrics(self, query: str) -> "Response":
         page = wanted(self.headers.get("Accept", ""), parse_qs(query).get("name[]", ()))
@@ -239,6 +252,17 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError as error:
             return Response(HTTPStatus.BAD_REQUEST, _JSON, (json.dumps({"error": str(error)}).encode() + b"\n",))
         return Response(HTTPStatus.OK, _JSON, (json.dumps(document).encode() + b"\n",))
+
+    @staticmethod
+    def _spool(directory: Path, path: str, query: str) -> "Response":
+        if path == spool_pages.PATH:
+            return Response(HTTPStatus.OK, _JSON, (spool_pages.listing(directory),))
+        name = path.removeprefix(f"{spool_pages.PATH}/")
+        try:
+            piece = spool_pages.piece(directory, name, parse_qs(query, keep_blank_values=True))
+        except ValueError as error:
+            return Response(HTTPStatus.BAD_REQUEST, _PLAIN, (f"{error}\n".encode(),))
+        return _no_page(path) if piece is None else Response(HTTPStatus.OK, "application/octet-stream", (piece,))
 
     def _look_for_client(self) -> None:
         """Raise ClientGone if the client has closed the connection, or the server has cut it off."""

@@ -17,10 +17,10 @@ Generated from the tables in `broker/odradek/metrics/names/` by `make tables`. D
 The reporter process serves the metrics at `http://<metrics.listener>/metrics` (default 127.0.0.1:9404). The Accept header of
 the request selects Prometheus' text format or OpenMetrics; the response is compressed if the request accepts gzip. A query
 `?name[]=NAME`, which may be repeated, selects series by their names. The process also serves `/healthz` (200 while the reporter
-process works), `/readyz` (200 while the broker and its coordinator serve, else 503 with the reason) and `/usage` (the data of
-`odradek usage`, as JSON). After its start, a broker of a cluster is not ready before it is registered and all its replicas are
-in sync (except those whose partitions have no leader); a later loss of ZooKeeper or of in-sync replicas does not make it
-unready.
+process works), `/readyz` (200 while the broker and its coordinator serve, else 503 with the reason), `/usage` (the data of
+`odradek usage`, as JSON) and `/spool` (the files of the usage spool, for the report of a cluster: docs/usage-report.md). After
+its start, a broker of a cluster is not ready before it is registered and all its replicas are in sync (except those whose
+partitions have no leader); a later loss of ZooKeeper or of in-sync replicas does not make it unready.
 
 The names come from kafka_exporter, from Strimzi's JMX exporter rules for Kafka's own metrics, from Prometheus' standard process
 metrics, and from Odradek (`odradek_`). A metric of type untyped is a gauge whose name ends in `_count` or `_sum`.

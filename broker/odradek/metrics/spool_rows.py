@@ -1,6 +1,6 @@
 """Makes the rows of the usage spool: one function per kind. Pure. `broker/odradek/metrics/spool.py` defines the format."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from odradek.metrics import usage_totals
@@ -17,6 +17,7 @@ KEYS = {
     "group": ("group", "topic"),
     "reader": ("principal", "client", "topic"),
     "worker": ("worker",),
+    "cluster": (),
 }
 """The fields of each kind that identify a row; the other fields are its values."""
 
@@ -67,6 +68,7 @@ def topic(
     topic_id: str,
     *,
     partitions: int,
+    replicas: int,
     stored_bytes: int,
     largest_bytes: int,
     end_offsets: int,
@@ -76,14 +78,15 @@ def topic(
 ) -> Row:
     """Return the row of a topic.
 
-    :param topic_id: 32 hex digits. :param end_offsets: the sum of its partitions' log end offsets.
-    :param start_offsets: the sum of its partitions' log start offsets.
+    :param topic_id: 32 hex digits. :param replicas: its logs on this broker; the following values are sums over them.
+    :param end_offsets: their log end offsets. :param start_offsets: their log start offsets.
     """
     return {
         "kind": "topic",
         "topic": name,
         "id": topic_id,
         "partitions": partitions,
+        "replicas": replicas,
         "bytes": stored_bytes,
         "largest": largest_bytes,
         "end": end_offsets,
@@ -128,6 +131,11 @@ def worker(ordinal: int, *, connections: int, busy_us: int, bytes_in: int, bytes
     return {
         "kind": "worker", "worker": ordinal, "connections": connections, "busy_us": busy_us, "in": bytes_in, "out": bytes_out
     }  # fmt: skip
+
+
+def cluster(broker_ids: Iterable[int]) -> Row:
+    """Return the row of the live brokers of the cluster."""
+    return {"kind": "cluster", "brokers": sorted(broker_ids)}
 
 
 def _seconds(value: float | None) -> float | None:

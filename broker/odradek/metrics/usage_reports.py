@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import odradek._ext.shm.brokers as brokers
 from odradek import __version__
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.shared_memory import SharedMemory
@@ -117,6 +118,8 @@ class UsageReports:
         for place in places:
             for used in pages.usage_rows(self._shm, place.page):
                 yield spool_rows.usage(used, self._names)
+        if brokers.clustered():
+            yield spool_rows.cluster(broker.id for broker in brokers.brokers())
         rows = self._collector.partitions()
         yield from self._topics(rows)
         yield from self._disks()
@@ -149,6 +152,7 @@ class UsageReports:
                 name,
                 topic_id.hex(),
                 partitions=len(partitions),
+                replicas=len(served),
                 stored_bytes=sum(sizes),
                 largest_bytes=max(sizes, default=0),
                 end_offsets=sum(row.log_end_offset for row in served),

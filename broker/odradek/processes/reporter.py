@@ -160,8 +160,10 @@ class Reporter:
         self._loop.add_reader(self._shm.event_fd(), self._on_wake)
         http = None
         if self._context.metrics_socket is not None:
-            render = Exposition(METRICS.values(), self._families).render
-            pages = Pages(render, self.not_ready, self._usage, PageAccess(Credentials(self._context.config)).permit)
+            render, spool = Exposition(METRICS.values(), self._families).render, self.usage.spool
+            directory = None if spool is None else spool.directory
+            permit = PageAccess(Credentials(self._context.config)).permit
+            pages = Pages(render, self.not_ready, self._usage, permit, directory)
             http = HttpServer(self._context.metrics_socket, pages, tls=self._tls)
         own_tasks.report_to(self._context.tasks, Area.REPORTER)
         own_tasks.expect(COLLECTION, round(TICK_S * 1000))

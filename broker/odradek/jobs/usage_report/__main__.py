@@ -22,7 +22,11 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         "usage_report", description="Write the usage and capacity report of a period.", allow_abbrev=False
     )
-    result.add_argument("--spool", metavar="DIR", help="read the broker's usage spool in this directory")
+    result.add_argument(
+        "--spool", metavar="DIR", action="append", default=[],
+        help="read a broker's usage spool in this directory, or from its metrics.listener (http://HOST:PORT); repeat it for "
+        "each broker of a cluster",
+    )  # fmt: skip
     result.add_argument(
         "--prometheus", metavar="URL", help="read the metrics from this Prometheus, which scrapes the broker"
     )

@@ -43,8 +43,9 @@ SCHEMAS = {
     "traffic_hourly": "hour timestamp, principal string, client string, topic string, api string, "
     + ", ".join(f"{name} bigint" for name in COUNTS)
     + ", day string",
-    "topics_hourly": "hour timestamp, topic string, partitions bigint, stored_bytes bigint, largest_partition_bytes bigint, "
-    "end_offsets bigint, start_offsets bigint, retention_ms bigint, retention_bytes bigint, day string",
+    "topics_hourly": "hour timestamp, topic string, partitions bigint, replicas bigint, stored_bytes bigint, "
+    "largest_partition_bytes bigint, end_offsets bigint, start_offsets bigint, retention_ms bigint, retention_bytes bigint, "
+    "day string",
     "lag_hourly": "hour timestamp, kind string, name string, topic string, lag_max bigint, lag_avg double, "
     "lag_seconds_max double, back_ms bigint, day string",
 }
@@ -130,6 +131,9 @@ class Tables:
         if name == "topics_hourly":  # Prometheus may lack some values of a topic; its retention stays unknown
             rows = rows.fillna(0, ["stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets"])
             rows = rows.fillna(1, ["partitions"])
+            rows = rows.withColumn(
+                "replicas", F.coalesce("replicas", "partitions")
+            )  # missing in tables of older versions
         return rows
 
 
@@ -178,9 +182,7 @@ def aggregate(spark: SparkSession, directory: Path, first: int, last: int) -> Fi
         log_dirs=_log_dirs(tables, history_first, last),
         lag=lag,
         lag_hourly=lag_hourly,
-        workers=small_tables.read(directory, "workers_hourly", first, last).sort_values(
-            ["worker", "hour"], kind="stable", ignore_index=True
-        ),
+        workers=_workers(directory, first, last),
         gaps=small_tables.read(directory, "gaps", first, last).sort_values(
             list(GAP_COLUMNS), kind="stable", ignore_index=True
         ),
@@ -234,6 +236,18 @@ def _log_dirs(tables: Tables, first: int, last: int) -> pd.DataFrame:
         free=("free_bytes_min", "min"), total=("total_bytes", "max")
     )
     return sums.astype({"free": "int64", "total": "int64"})
+
+
+def _workers(directory: Path, first: int, last: int) -> pd.DataFrame:
+    """Return the rows of the workers by hour; `worker` is a number, or a text that names the broker if there are several."""
+    rows = small_tables.read(directory, "workers_hourly", first, last)
+    rows = rows.sort_values(["broker", "worker", "hour"], kind="stable", ignore_index=True)
+    if rows["broker"].nunique() > 1:
+        rows["worker"] = [
+            f"{worker} of broker {broker}"
+            for worker, broker in zip(rows["worker"], _broker_names(rows["broker"]), strict=True)
+        ]
+    return rows
 
 
 def _broker_names(brokers: pd.Series) -> pd.Series:
@@ -319,8 +333,8 @@ def _states(tables: Tables, last: int) -> pd.DataFrame:
     """Return the last known state of all topics, if it is at most a day older than the end: the columns of `topics_hourly`,
     `before` (bytes stored a week earlier, null if unknown) and `records_a_day`."""
     rows = tables.read("topics_hourly", last - WEEK - DAY, last)
-    state = F.struct("hour", "partitions", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets",
-                     "retention_ms", "retention_bytes")  # fmt: skip
+    state = F.struct("hour", "partitions", "replicas", "stored_bytes", "largest_partition_bytes", "end_offsets",
+                     "start_offsets", "retention_ms", "retention_bytes")  # fmt: skip
     recent = F.col("hour") >= last - WEEK
     begin = F.when(recent, F.struct("hour", "end_offsets"))
     states = _collected(

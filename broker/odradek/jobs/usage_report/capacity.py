@@ -69,13 +69,13 @@ class Disk:
 
 
 def topics_of(states: pd.DataFrame) -> tuple[list[whatif.Topic], dict[str, int]]:
-    """Return the topics for `whatif`, and their numbers of partitions, from `aggregates.Figures.states`."""
-    topics, partitions = [], {}
+    """Return the topics for `whatif`, and their numbers of logs (replicas), from `aggregates.Figures.states`."""
+    topics, replicas = [], {}
     for row in states.itertuples(index=False):
         held = max(0, int(row.end_offsets) - int(row.start_offsets))
         size = row.stored_bytes / held if held else 0.0
-        count = max(1, int(row.partitions))
-        partitions[str(row.topic)] = count
+        count = max(1, int(row.replicas))
+        replicas[str(row.topic)] = count
         topics.append(
             whatif.Topic(
                 str(row.topic),
@@ -85,7 +85,7 @@ def topics_of(states: pd.DataFrame) -> tuple[list[whatif.Topic], dict[str, int]]
                 float(row.retention_bytes) * count if row.retention_bytes >= 0 else np.inf,
             )
         )
-    return topics, partitions
+    return topics, replicas
 
 
 def disks(
@@ -93,11 +93,11 @@ def disks(
 ) -> list[Disk]:
     """Return the disks, ordered by the time until they are full. :param placed: `Figures.placed`"""
     series = _file_systems(log_dirs)
-    topics, partitions = topics_of(states)
+    topics, replicas = topics_of(states)
     shares = _shares(series, topics, placed)
     known = len(series) == 1 or not placed.empty
     result = [
-        replace(_disk(broker, name, rows, topics, partitions, shares[broker, name], what_ifs), knows_topics=known)
+        replace(_disk(broker, name, rows, topics, replicas, shares[broker, name], what_ifs), knows_topics=known)
         for (broker, name), rows in series.items()
     ]
     return sorted(result, key=_urgency)
@@ -166,7 +166,7 @@ def daily(rows: pd.DataFrame) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def _disk(
-    broker: str, name: str, rows: pd.DataFrame, topics: Sequence[whatif.Topic], partitions: dict[str, int],
+    broker: str, name: str, rows: pd.DataFrame, topics: Sequence[whatif.Topic], replicas: dict[str, int],
     shares: dict[str, float], what_ifs: Sequence[whatif.WhatIf],
 ) -> Disk:  # fmt: skip
     total, free = int(rows["total"].iloc[-1]), int(rows["free"].iloc[-1])
@@ -182,7 +182,7 @@ def _disk(
         full = made.until(limit)
         for what_if in what_ifs:
             matched = sum(topic.stored * shares.get(topic.name, 0.0) for topic in topics if what_if.matches(topic.name))
-            change = whatif.change(topics, partitions, shares, what_if, HORIZON_DAYS)
+            change = whatif.change(topics, replicas, shares, what_if, HORIZON_DAYS)
             other = made.shifted(change, floor=max(0.0, total - free - matched))
             scenarios.append(Scenario(what_if, other, other.until(limit)))
     return Disk(name, broker, total, free, limit, days, used, made, full, refusal, tuple(scenarios))

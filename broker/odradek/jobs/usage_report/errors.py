@@ -2,9 +2,9 @@
 
 INSTALL = (
     "pip install 'fastavro>=1.9' 'matplotlib>=3.8' 'pandas>=2.2,<3' 'pyarrow>=15' 'pyspark==4.0.0'"
-    " (Odradek's extra `jobs`)"
+    " (Odradek's extra `jobs`); with the Debian package: /opt/odradek/share/deploy/systemd/install-report-packages"
 )
-"""The command that installs the packages of the job; it works for every kind of installation of Odradek."""
+"""The command that installs the packages of the job."""
 
 
 class ReportError(Exception):

@@ -293,10 +293,10 @@ def _skew(figures: Figures) -> list[Finding]:
         first = shares.iloc[0]
         if first["share"] * len(shares) > 1.6 and first["bytes"] > 0:
             sentence = (
-                f"Worker {int(first['worker'])} handled {text.percent(first['share'])} of the traffic; "
+                f"Worker {first['worker']} handled {text.percent(first['share'])} of the traffic; "
                 f"an even share would be {text.percent(1 / len(shares))}."
             )
-            result.append(Finding(NOTE, "worker_skew", str(int(first["worker"])), sentence, "skew"))
+            result.append(Finding(NOTE, "worker_skew", str(first["worker"]), sentence, "skew"))
     skewed = partition_skew(figures.states)
     heavy = skewed[
         (skewed["skew"] >= 2) & (skewed["largest_partition_bytes"] >= 0.02 * figures.states["stored_bytes"].sum())
@@ -329,7 +329,7 @@ def worker_shares(workers: pd.DataFrame) -> pd.DataFrame:
 def partition_skew(states: pd.DataFrame) -> pd.DataFrame:
     """Return topics of several partitions with `skew` (largest partition / mean) and `excess` bytes, the worst first."""
     rows = states[(states["partitions"] > 1) & (states["stored_bytes"] > 0)].copy()
-    mean = rows["stored_bytes"] / rows["partitions"]
+    mean = rows["stored_bytes"] / rows["replicas"]
     rows["skew"] = rows["largest_partition_bytes"] / mean
     rows["excess"] = rows["largest_partition_bytes"] - mean
     return rows.sort_values(["excess", "topic"], ascending=[False, True], ignore_index=True)

@@ -3,12 +3,13 @@
 Pure functions on the driver, over a few rows per hour. A gap of length 0 is an observation whose duration is unknown.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median_low
 from typing import Any, NamedTuple
 
-from odradek.jobs.usage_report.times import DAY_MS
+from odradek.jobs.usage_report.errors import ReportError
+from odradek.jobs.usage_report.times import DAY_MS, HOUR_MS, iso
 
 
 class Span(NamedTuple):
@@ -25,6 +26,7 @@ class Span(NamedTuple):
     jump_ms: int
     hour: int | None
     source: str
+    broker: int = 0
 
 
 class FileDamage(NamedTuple):
@@ -130,6 +132,49 @@ def find_gaps(
     return clip(result, from_ms, to_ms)
 
 
+def find_gaps_of_brokers(
+    spans: Sequence[Span],
+    damages: Sequence[FileDamage],
+    from_ms: int,
+    to_ms: int,
+    now_ms: int,
+    known_before: Collection[int],
+) -> list[Gap]:
+    """Return the gaps of each broker, as `find_gaps` does; with several brokers, the source names the broker.
+
+    :param known_before: ids of the brokers with data from before the period
+    """
+    broker_of = {span.boot: span.broker for span in spans}
+    brokers = sorted(set(broker_of.values()))
+    if len(brokers) < 2:
+        return find_gaps(spans, damages, from_ms, to_ms, now_ms, has_older=bool(known_before))
+    # a file without any interval does not tell whose it is
+    unknown = [damage for damage in damages if damage.boot not in broker_of]
+    result = clip((Gap(at.end_ms, at.end_ms, at.reason, at.source, at.damaged_file) for at in unknown), from_ms, to_ms)
+    for broker in brokers:
+        own = [span for span in spans if span.broker == broker]
+        hurt = [damage for damage in damages if broker_of.get(damage.boot) == broker]
+        found = find_gaps(own, hurt, from_ms, to_ms, now_ms, has_older=broker in known_before)
+        result += [gap._replace(source=f"broker {broker}: {gap.source}") for gap in found]
+    return result
+
+
+def find_unread_members(
+    hours: Mapping[int, Collection[int]], read: Collection[int], from_ms: int, to_ms: int
+) -> list[Gap]:
+    """Return a gap for each broker of the cluster whose data were not read.
+
+    :param hours: by broker id the hours in which other brokers knew it as a live one. :param read: ids of brokers with data
+    """
+    reason = "broker {} was a live member of the cluster, but its data are not in this report"
+    unread = [
+        Gap(min(at), max(at) + HOUR_MS, reason.format(broker), f"broker {broker}")
+        for broker, at in hours.items()
+        if broker not in read
+    ]
+    return clip(unread, from_ms, to_ms)
+
+
 def _between(before: Span, span: Span, damages: dict[tuple[str, int], list[FileDamage]]) -> list[Gap]:
     """Return the gap between two spans of a boot; damages that explain it are removed from `damages`."""
     missing = span.first_seq - before.seq - 1
@@ -162,11 +207,13 @@ def clip(gaps: Iterable[Gap], from_ms: int, to_ms: int) -> list[Gap]:
 
 
 def coverage(spans: Sequence[Span]) -> list[Mapping[str, Any]]:
-    """Return per hour of the period the number of intervals, their total length, and `carried_ms`.
+    """Return per hour of the period the number of intervals, their total length (of the broker with most of the hour), and
+    `carried_ms`.
 
     `carried_ms` is how long before the hour the gap (or the long interval) began whose counts are in this hour.
     """
     hours: dict[int, list[int]] = {}
+    covered: dict[tuple[int, int], int] = {}
     usual_ms = _usual_ms(spans)
     for boot_spans in boots_in_order(spans):
         for before, span in zip([None, *boot_spans], boot_spans, strict=False):
@@ -174,7 +221,9 @@ def coverage(spans: Sequence[Span]) -> list[Mapping[str, Any]]:
                 continue
             hour = hours.setdefault(span.hour, [0, 0, 0])
             hour[0] += span.intervals
-            hour[1] += span.elapsed_ms
+            of_broker = span.hour, span.broker
+            covered[of_broker] = covered.get(of_broker, 0) + span.elapsed_ms
+            hour[1] = max(hour[1], covered[of_broker])
             if before is not None and span.first_seq > before.seq + 1:
                 hour[2] = max(hour[2], span.hour - before.end_ms)
             elif _is_long(span, usual_ms):
@@ -203,6 +252,41 @@ class Scraped(NamedTuple):
     end_ms: int
     samples: int
     boot: float
+
+
+def brokers_of(own: Iterable[Mapping[str, str]], instances: Collection[str], members: Sequence[str]) -> dict[str, int]:
+    """Return the broker ids of instances, as far as they are known.
+
+    :param own: labels of odradek_broker_info, which older brokers lack. :param members: ids of all live brokers
+    """
+    ids = {f"{labels.get('job', '')}/{labels.get('instance', '')}": int(labels["id"]) for labels in own}
+    if not ids and len(members) == 1 == len(instances):
+        return {instance: int(members[0]) for instance in instances}
+    return {instance: ids[instance] for instance in instances if instance in ids}
+
+
+def check_instances(spans: Iterable[Scraped], ids: Mapping[str, int], match: str, step_ms: int) -> None:
+    """:raises ReportError: two instances are of one broker id at the same time: two scrapes of one broker, or two clusters"""
+    times = ((ids[span.instance], span.instance, span.from_ms, span.end_ms) for span in spans if span.instance in ids)
+    for broker, first, second, at_ms in overlaps(times, 2 * step_ms):
+        raise ReportError(
+            f"--match {match!r} selects two instances of broker {broker} at {iso(at_ms)}: {first} and {second} (job/instance). "
+            "Select one cluster, and one Prometheus job that scrapes it, for example with --match 'job=\"odradek\"'"
+        )
+
+
+def overlaps(times: Iterable[tuple[int, str, int, int]], tolerated_ms: int) -> Iterator[tuple[int, str, str, int]]:
+    """Yield (broker, place, other place, time) where data of one broker from two places are of the same time.
+
+    :param times: (broker, place, from_ms, end_ms)
+    """
+    latest: dict[int, tuple[int, str]] = {}
+    for broker, place, from_ms, end_ms in sorted(times, key=lambda time: time[2:]):
+        before_ms, before = latest.get(broker, (from_ms, place))
+        if place != before and from_ms + tolerated_ms < min(before_ms, end_ms):
+            yield broker, before, place, from_ms
+        if end_ms >= before_ms:
+            latest[broker] = end_ms, place
 
 
 def find_scrape_gaps(

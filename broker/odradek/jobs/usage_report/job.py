@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from odradek.jobs.usage_report.spool import SpoolFile
+    from odradek.jobs.usage_report.spool_sources import Spools
 
 _SMALL = (*Span._fields, "reason", "damaged_file")
 Say = Callable[[str], None]
@@ -57,10 +58,10 @@ def run(job: Job, say: Say) -> None:
             cause = cause.__cause__
         raise ReportError(f"the Python packages of the report cannot be loaded: {cause}") from error
     report.check(job.options)
-    job = _with_data(job, say)
+    job, spools = _with_data(job, say)
     say(f"starting Spark; its messages are in {job.out / LOG}")
-    with _opened(job) as (spark, log), task_progress(spark, say):
-        _write_tables(spark, job, log, say)
+    with _opened(job, spools) as (spark, log, scratch), task_progress(spark, say):
+        _write_tables(spark, job, spools, scratch, log, say)
         to_ms = end_of_page_ms(job)
         say("making the page")
         with _errors_in_one_line(log):
@@ -71,32 +72,33 @@ def run(job: Job, say: Say) -> None:
 
 def make_tables(job: Job, say: Say) -> None:
     """Write only the tables, as `run` writes them."""
-    job = _with_data(job, say)
-    with _opened(job) as (spark, log):
-        _write_tables(spark, job, log, say)
+    job, spools = _with_data(job, say)
+    with _opened(job, spools) as (spark, log, scratch):
+        _write_tables(spark, job, spools, scratch, log, say)
 
 
 @contextmanager
-def _opened(job: Job) -> Iterator[tuple["SparkSession", Path]]:
-    """Yield a Spark session and the path of its log; the output directory is locked meanwhile."""
+def _opened(job: Job, spools: "Spools") -> Iterator[tuple["SparkSession", Path, Path]]:
+    """Yield a Spark session, the path of its log, and a directory that is removed at the end; the output directory is locked
+    meanwhile."""
     log = job.out / LOG
-    lean = _expects_little(job)
+    lean = _expects_little(job, spools)
     with (
         _alone(job.out),
         _scratch(job.out) as scratch,
         spark_session(job.master, log, scratch, job.memory, lean) as spark,
     ):
-        yield spark, log
+        yield spark, log, scratch
 
 
-def _expects_little(job: Job) -> bool:
+def _expects_little(job: Job, spools: "Spools") -> bool:
     """Whether there is little data, so that Spark should start without compilation: see `session.tune`."""
     from_ms, to_ms = _whole_days(job)
-    if job.source.spool is None:
+    if job.source.prometheus is not None:
         return to_ms - from_ms <= _LITTLE_MS
     from odradek.jobs.usage_report import spool
 
-    files = spool.needed(spool.find(job.source.spool), from_ms, to_ms)
+    files = spool.needed([*spools.files], from_ms, to_ms)
     packed = sum(file.size if file.path.suffix == ".gz" else file.size // _PACKED for file in files)
     return packed <= _LITTLE_BYTES
 
@@ -115,44 +117,45 @@ def end_of_page_ms(job: Job) -> int:
     return max(job.from_ms + HOUR_MS, min(job.to_ms, _whole_days(job)[1]))
 
 
-def _with_data(job: Job, say: Say) -> Job:
-    """Check that the source has data of the period, before Spark is started, which takes seconds; return the job.
+def _with_data(job: Job, say: Say) -> tuple[Job, "Spools"]:
+    """Check that the source has data of the period, before Spark starts, which takes seconds; return the job and its spools.
 
     If the period is the default (yesterday) and only today has data (the broker's first day), return the job for today.
     """
+    from odradek.jobs.usage_report import spool_sources
+
+    spools = spool_sources.listed(job.source.spools, say)
     try:
-        _check_source(job)
+        _check_source(job, spools)
     except ReportError:
         if not job.default_period:
             raise
         today_ms = now_ms() // DAY_MS * DAY_MS
         today = replace(job, from_ms=today_ms, to_ms=today_ms + DAY_MS)
         try:
-            _check_source(today)
+            _check_source(today, spools)
         except ReportError:
             pass
         else:
             say(f"There are no data for yesterday yet; this report covers today until now ({iso(today_ms)[:10]}).")
-            return today
+            return today, spools
         raise
-    return job
+    return job, spools
 
 
-def _check_source(job: Job) -> None:
+def _check_source(job: Job, spools: "Spools") -> None:
     """:raises ReportError: the source has no data of the period"""
     from_ms, to_ms = _whole_days(job)
     source = job.source
-    if source.spool is not None:
+    if source.prometheus is None:
         from odradek.jobs.usage_report import spool
 
-        files = spool.find(source.spool)
-        if not spool.needed(files, from_ms, to_ms):
-            raise _nothing(job, from_ms, to_ms, files)
+        if not spool.needed([*spools.files], from_ms, to_ms):
+            raise _nothing(job, from_ms, to_ms, spools.files)
         return
     from odradek.jobs.usage_report.prometheus import BOOT
     from odradek.jobs.usage_report.prometheus_http import Prometheus
 
-    assert source.prometheus is not None
     prometheus = Prometheus(source.prometheus, source.match, source.step_s)
     if not prometheus.label_values("instance", BOOT, from_ms, to_ms):
         matched = f" with {{{source.match}}}" if source.match else ""
@@ -162,7 +165,7 @@ def _check_source(job: Job) -> None:
         )
 
 
-def _write_tables(spark: "SparkSession", job: Job, log: Path, say: Say) -> None:
+def _write_tables(spark: "SparkSession", job: Job, spools: "Spools", scratch: Path, log: Path, say: Say) -> None:
     """Write the tables of all days of the period, always whole days: a part of a day would replace the whole day."""
     from odradek.jobs.usage_report import tables
 
@@ -170,8 +173,8 @@ def _write_tables(spark: "SparkSession", job: Job, log: Path, say: Say) -> None:
     tables.prepare(spark)
     begun = time.monotonic()
     with _errors_in_one_line(log):
-        if job.source.spool is not None:
-            _from_spool(spark, job, from_ms, to_ms, say)
+        if job.source.prometheus is None:
+            _from_spools(spark, job, spools, scratch, from_ms, to_ms, say)
         else:
             _from_prometheus(spark, job, from_ms, to_ms, say)
     say(f"tables: {job.out / 'tables'} ({time.monotonic() - begun:.0f} s)")
@@ -195,26 +198,25 @@ def _errors_in_one_line(log: Path) -> Iterator[None]:
             raise
 
 
-def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: Say) -> None:
+def _from_spools(
+    spark: "SparkSession", job: Job, spools: "Spools", scratch: Path, from_ms: int, to_ms: int, say: Say
+) -> None:
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
 
-    from odradek.jobs.usage_report import gaps, small_tables, spool, tables
+    from odradek.jobs.usage_report import gaps, small_tables, spool, spool_sources, tables
 
-    assert job.source.spool is not None
-    found = spool.find(job.source.spool)
-    files = spool.needed(found, from_ms, to_ms)
-    has_older = any(file.hour_ms < from_ms for file in found) or small_tables.has_older(
-        job.out / "tables", from_ms // 1000
-    )
-    say(f"reading {counted(len(files), 'file')} of the spool")
+    needed = spool.needed([*spools.files], from_ms, to_ms)
+    say(f"reading {counted(len(needed), 'file')} of the spool")
+    files, gap_rows = spool_sources.copied(needed, scratch, say)
+    gap_rows += spool_sources.gaps_of_places(job.source.spools, spools, from_ms, to_ms)
     shuffles = min(64, max(1, sum(file.size for file in files) >> 22))
     spark.conf.set("spark.sql.shuffle.partitions", str(shuffles))
     tasks = 4 * spark.sparkContext.defaultParallelism
     facts = spool.facts(spark, files, from_ms, to_ms, tasks).persist(StorageLevel.DISK_ONLY)
     try:
         # a few rows an hour
-        small = facts.where(F.col("kind").isin("span", "damage")).select("kind", *_SMALL).collect()
+        small = facts.where(F.col("kind").isin("span", "damage", "member")).select("kind", "page", *_SMALL).collect()
         spans = [gaps.Span(*(row[name] for name in gaps.Span._fields)) for row in small if row["kind"] == "span"]
         damages = [
             gaps.FileDamage(*(row[name] for name in gaps.FileDamage._fields))
@@ -223,8 +225,17 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
         ]
         for damage in sorted(damages, key=lambda damage: damage.source):
             say(f"warning: skipped: {damage.source}: {damage.reason}")
+        spool_sources.check_brokers(spans, files)
+        brokers = {span.broker for span in spans}
+        members: dict[int, set[int]] = {}
+        for row in small:
+            if row["kind"] == "member" and row["hour"] is not None:
+                members.setdefault(row["page"], set()).add(row["hour"])
         known_from = gaps.known_from(spans)
-        gap_rows = gaps.find_gaps(spans, damages, from_ms, to_ms, now_ms(), has_older=has_older)
+        known_before = spool_sources.brokers_before(spools.files, spans, from_ms)
+        known_before |= small_tables.brokers_before(job.out / "tables", from_ms // 1000)
+        gap_rows += gaps.find_gaps_of_brokers(spans, damages, from_ms, to_ms, now_ms(), known_before)
+        gap_rows += gaps.find_unread_members(members, brokers, from_ms, to_ms)
         for boot, count in tables.without_start(facts, known_from):
             at_ms = max(from_ms, known_from[boot] or from_ms)
             began = counted(count, "counter")
@@ -233,13 +244,15 @@ def _from_spool(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, say: 
         if not any(span.hour is not None for span in spans):
             raise _nothing(job, from_ms, to_ms, files)
         intervals = sum(span.intervals for span in spans if span.hour is not None)
-        say(f"{counted(len(files), 'file')}, {counted(intervals, 'interval')}; writing the tables")
-        _write(job, from_ms, to_ms, tables.from_spool(facts, known_from), gap_rows, gaps.coverage(spans), say)
+        whose = f"{counted(len(brokers), 'broker')}, " if len(brokers) > 1 else ""
+        say(f"{whose}{counted(len(files), 'file')}, {counted(intervals, 'interval')}; writing the tables")
+        made = tables.from_spool(facts, known_from, len(brokers))
+        _write(job, from_ms, to_ms, made, gap_rows, gaps.coverage(spans), say)
     finally:
         facts.unpersist()
 
 
-def _nothing(job: Job, from_ms: int, to_ms: int, files: list["SpoolFile"]) -> ReportError:
+def _nothing(job: Job, from_ms: int, to_ms: int, files: Sequence["SpoolFile"]) -> ReportError:
     """Return the error for a spool without an interval of the period."""
     if not files:
         contents = "it has no file usage-YYYYMMDDTHH-BOOT.jsonl"
@@ -265,7 +278,8 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
     assert source.prometheus is not None
     server = Prometheus(source.prometheus, source.match, source.step_s)
     say(f"reading {server.url}")
-    ids = server.label_values("id", prometheus.BROKERS, from_ms, to_ms)
+    members = server.label_values("id", prometheus.BROKERS, from_ms, to_ms)
+    own = server.series(prometheus.OWN_IDS, from_ms, to_ms)
     spark.dataSource.register(prometheus.PrometheusSource)
     spark.conf.set("spark.sql.shuffle.partitions", str(2 * spark.sparkContext.defaultParallelism))
     facts = (
@@ -285,10 +299,15 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
             lost = counted(row["count"], "sample")
             reason = f"{lost} of counters without an earlier sample; the increase of these counters is not known"
             gap_rows.append(gaps.Gap(row["hour"], row["hour"], reason, server.url))
-        brokers, samples = len({span.instance for span in spans}), sum(span.samples for span in spans)
-        say(f"{counted(brokers, 'broker')}, {counted(samples, 'sample')}; writing the tables")
-        broker = int(ids[0]) if len(ids) == 1 and ids[0].isdigit() else None
-        made = tables.from_prometheus(facts, broker)
+        instances = {span.instance for span in spans}
+        ids = gaps.brokers_of(own, instances, members)
+        gaps.check_instances(spans, ids, source.match, source.step_s * 1000)
+        if len(ids) == len(instances):
+            known = dict.fromkeys(map(int, members), range(from_ms, to_ms, HOUR_MS))
+            gap_rows += gaps.find_unread_members(known, set(ids.values()), from_ms, to_ms)
+        samples = sum(span.samples for span in spans)
+        say(f"{counted(len(instances), 'broker')}, {counted(samples, 'sample')}; writing the tables")
+        made = tables.from_prometheus(facts, {instance.rpartition("/")[2]: broker for instance, broker in ids.items()})
         _write(job, from_ms, to_ms, made, gap_rows, gaps.scrape_coverage(spans), say)
     finally:
         facts.unpersist()
@@ -304,17 +323,22 @@ def _write(
     directory = job.out / "tables"
     table_files.remove_staging(directory)
     days = tables.days_of(from_ms, to_ms)
-    kind = "spool" if job.source.spool is not None else "prometheus"
-    now: dict[str, int] = {}
+    kind = "spool" if job.source.prometheus is None else "prometheus"
+    now: dict[str, tables.Coverage] = {}
     for row in covered:
         name = tables.day_name(row["hour_ms"])
-        now[name] = now.get(name, 0) + row["covered_ms"]
+        now[name] = now.get(name, tables.Coverage(kind)).plus(row)
     kept = []
-    for day, (source, covered_ms) in tables.written_coverage(directory, days).items():
-        if now.get(day, 0) < covered_ms and (source == kind or day not in now):
+    for day, before in tables.written_coverage(directory, days).items():
+        present = now.get(day, tables.Coverage(kind))
+        lost = None
+        if present.covered_ms < before.covered_ms:
+            lost = f"{present.covered_ms / HOUR_MS:.1f} of the {before.covered_ms / HOUR_MS:.1f} hours"
+        elif kind == "spool" and present.intervals < before.intervals:  # fewer brokers
+            lost = f"{present.intervals} of the {before.intervals} intervals"
+        if lost is not None and (before.source == kind or day not in now):
             kept.append(day)
-            share = f"{now.get(day, 0) / HOUR_MS:.1f} of the {covered_ms / HOUR_MS:.1f} hours"
-            say(f"warning: the tables of {day} are kept: the source now has {share} from which they were written")
+            say(f"warning: the tables of {day} are kept: the source now has {lost} from which they were written")
     coverage = [{**row, "source": kind} for row in covered]
     table_files.write(directory, new_tables, new_gaps, coverage, [day for day in days if day not in kept])
     if new_gaps:

@@ -6,6 +6,7 @@ Pure except for `check_out`, which creates the directory.
 import os
 import re
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -14,26 +15,30 @@ from odradek.jobs.usage_report.errors import ReportError
 
 LOGIN = "ODRADEK_PROMETHEUS_LOGIN"
 """The environment variable with USER:PASSWORD for the Prometheus. Other users of the machine see arguments, but not it."""
+SPOOL_LOGIN = "ODRADEK_METRICS_LOGIN"
+"""The environment variable with USER:PASSWORD for the metrics listeners of the brokers."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The source of the data: exactly one of `spool` and `prometheus`.
+    """The source of the data: exactly one of `spools` and `prometheus`.
 
-    :ivar spool: the broker's spool directory
+    :ivar spools: the spool of each broker: an absolute directory, or the URL of a metrics listener
     :ivar prometheus: URL of a Prometheus, without /api/v1
     :ivar match: PromQL matchers that select the series, ``job="odradek"``. If several jobs scrape a broker, it would count once
         for each job.
     :ivar step_s: seconds between the samples that are read from Prometheus
     """
 
-    spool: Path | None = None
+    spools: tuple[str, ...] = ()
     prometheus: str | None = None
     match: str = ""
     step_s: int = 60
 
     def __str__(self) -> str:
-        return f"spool {self.spool}" if self.prometheus is None else f"Prometheus {without_login(self.prometheus)}"
+        if self.prometheus is not None:
+            return f"Prometheus {without_login(self.prometheus)}"
+        return f"{'spool' if len(self.spools) == 1 else 'spools'} {', '.join(self.spools)}"
 
 
 @dataclass(frozen=True)
@@ -73,26 +78,36 @@ class Job:
     default_period: bool = False
 
 
-def check_source(spool: str | None, prometheus: str | None, match: str = "", step_s: int = 60) -> Source:
+def check_source(spools: Sequence[str], prometheus: str | None, match: str = "", step_s: int = 60) -> Source:
     """Return the source.
 
     :raises ReportError: neither or both are given, or the given one is invalid
     """
-    if (spool is None) == (prometheus is None):
-        problem = "both are given" if spool is not None else "neither is given"
+    if bool(spools) == (prometheus is not None):
+        problem = "both are given" if spools else "neither is given"
         raise ReportError(f"expected one of --spool DIR and --prometheus URL; {problem}")
     if prometheus is not None:
-        try:
-            url = urlsplit(prometheus)
-            valid = url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
-        except ValueError:
-            valid = False
-        if not valid:
+        if not _is_valid_url(prometheus):
             raise ReportError(
                 f"--prometheus {without_login(prometheus)!r}: expected a URL, for example http://localhost:9090"
             )
         return Source(prometheus=_with_login(prometheus.rstrip("/")), match=match, step_s=step_s)
-    assert spool is not None
+    places = tuple(_checked_spool(spool) for spool in spools)
+    twice = next((place for place in places if places.count(place) > 1), None)
+    if twice is not None:
+        raise ReportError(f"--spool {twice}: is given twice; give the spool of each broker once")
+    return Source(spools=places)
+
+
+def _checked_spool(spool: str) -> str:
+    """Return an absolute directory, or a URL. Raises ReportError."""
+    if is_url(spool):
+        if not _is_valid_url(spool) or urlsplit(spool).path.strip("/") or "@" in spool:
+            raise ReportError(
+                f"--spool {without_login(spool)}: expected a directory, or the metrics.listener of a broker, for example "
+                f"http://broker-1:9404, without a login ({SPOOL_LOGIN} in the environment contains it)"
+            )
+        return spool.rstrip("/")
     if not Path(spool).is_dir():
         problem = "is not a directory" if Path(spool).exists() else "does not exist"
         raise ReportError(
@@ -100,7 +115,20 @@ def check_source(spool: str | None, prometheus: str | None, match: str = "", ste
         )
     if not os.access(spool, os.R_OK | os.X_OK):
         raise ReportError(f"--spool {spool}: this user may not read the directory; run the report as a user who may")
-    return Source(spool=Path(spool).absolute())
+    return str(Path(spool).absolute())
+
+
+def is_url(place: str) -> bool:
+    """Whether the place of a spool is a metrics listener."""
+    return place.startswith(("http://", "https://"))
+
+
+def _is_valid_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
+    except ValueError:
+        return False
 
 
 def without_login(url: str) -> str:

@@ -26,6 +26,7 @@ BOOT = Query("odradek_boot_time_seconds", shard="instance")
 #: The instances that were scraped in the last 30 days.
 _EARLIER = Query(BOOT.metric, "max by (job, instance) (last_over_time({}[30d]))")
 BROKERS = Query("kafka_broker_info")
+OWN_IDS = Query("odradek_broker_info")
 LOOK_BACK_MS = HOUR_MS
 
 
@@ -50,10 +51,14 @@ def _usage(column: str, name: str, scale: int = 1) -> Metric:
 
 
 def _gauge(kind: str, column: str, metric: str, how: str, labels: str, scale: int = 1) -> Metric:
-    times = f" * {scale}" if scale != 1 else ""
     return Metric(
-        kind, column, Query(metric, f"{how} by ({labels}) ({{}}){times}", labels.split(",")[-1].strip()), False
+        kind, column, Query(metric, f"{how} by ({labels}) ({{}})", labels.split(",")[-1].strip()), False, scale
     )
+
+
+def _offsets(column: str, metric: str) -> Metric:
+    """A sum of offsets over partitions, each of which counts once, although all its replicas are scraped."""
+    return Metric("topic", column, Query(metric, "sum by (topic) (max by (topic, partition) ({}))", "topic"), False)
 
 
 def _worker(column: str, name: str, scale: int = 1) -> Metric:
@@ -65,10 +70,13 @@ METRICS = (
     _usage("throttle_ms", "throttle_seconds", 1000),
     _usage("connection_ms", "connection_seconds", 1000),
     _gauge("topic", "partitions", "kafka_topic_partitions", "max", "topic"),
-    _gauge("topic", "stored_bytes", "odradek_topic_stored_bytes", "sum", "topic"),
+    Metric("topic", "replicas", Query("kafka_log_log_size", "count by (topic) ({})", "topic"), False),
+    _gauge("topic_of_broker", "stored_bytes", "odradek_topic_stored_bytes", "sum", "instance, topic"),
     _gauge("topic", "largest_partition_bytes", "kafka_log_log_size", "max", "topic"),
-    _gauge("topic", "end_offsets", "kafka_topic_partition_current_offset", "sum", "topic"),
-    _gauge("topic", "start_offsets", "kafka_topic_partition_oldest_offset", "sum", "topic"),
+    _offsets("end_offsets", "kafka_topic_partition_current_offset"),
+    _offsets("start_offsets", "kafka_topic_partition_oldest_offset"),
+    _gauge("topic", "retention_ms", "odradek_topic_retention_seconds", "max", "topic", 1000),
+    _gauge("topic", "retention_bytes", "odradek_topic_retention_bytes", "max", "topic"),
     _gauge("log_dir", "free_bytes", "odradek_log_dir_free_bytes", "min", "instance, log_dir"),
     _gauge("log_dir", "total_bytes", "odradek_log_dir_total_bytes", "max", "instance, log_dir"),
     _gauge("group", "lag", "kafka_consumergroup_lag_sum", "sum", "consumergroup, topic"),
@@ -78,7 +86,7 @@ METRICS = (
     _gauge(
         "reader", "back_ms", "odradek_reader_last_back_timestamp_seconds", "max", "principal, client_id, topic", 1000
     ),
-    _gauge("worker", "connections", "odradek_worker_connections", "sum", "worker"),
+    _gauge("worker", "connections", "odradek_worker_connections", "sum", "instance, worker"),
     _worker("busy_us", "worker_busy_seconds", 1_000_000),
     _worker("bytes_in", "socket_bytes_in"),
     _worker("bytes_out", "socket_bytes_out"),
@@ -309,6 +317,8 @@ def levels(source: Prometheus, metric: Metric, from_ms: int, to_ms: int) -> Iter
         for at_ms, value in samples:
             if value != value:  # NaN: unknown
                 continue
+            if value > 0:  # -1: no limit
+                value *= metric.scale
             hour = hours.get(_hour(at_ms))
             if hour is None:
                 hours[_hour(at_ms)] = {"max": value, "min": value, "last": value, "sum": value, "count": 1}

@@ -41,7 +41,7 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
 
 
 @lru_cache(maxsize=1)
-def _opener() -> urllib.request.OpenerDirector:
+def opener() -> urllib.request.OpenerDirector:
     """Opens requests directly: the environment names no proxy for them, which would see the login."""
     return urllib.request.build_opener(_NoRedirection, urllib.request.ProxyHandler({}))
 
@@ -119,6 +119,15 @@ class Prometheus:
         except _TooLarge as error:
             raise ReportError(f"{self.about}: the values of {label} of {query.metric}: {error}") from None
         return sorted(str(value) for value in values)
+
+    def series(self, query: Query, start_ms: int, end_ms: int) -> list[Labels]:
+        """Return the labels of these series."""
+        form = {"match[]": self._selector(query, None), "start": _seconds(start_ms), "end": _seconds(end_ms)}
+        try:
+            found = self._request(f"/api/v1/series?{urlencode(form)}", None, MOST_BYTES)
+        except _TooLarge as error:
+            raise ReportError(f"{self.about}: the series of {query.metric}: {error}") from None
+        return [{str(name): str(value) for name, value in labels.items()} for labels in found]
 
     def _pieces(self, query: Query, start_ms: int, end_ms: int, values: Values) -> Iterator[tuple[Labels, Samples]]:
         try:
@@ -205,7 +214,7 @@ class Prometheus:
         for pause in (*_PAUSES_S, None):
             request = urllib.request.Request(self.url + path, body, self._headers)
             try:
-                with _opener().open(request, timeout=self._timeout_s) as response:
+                with opener().open(request, timeout=self._timeout_s) as response:
                     return self._data(self._content(response, most_bytes))
             except urllib.error.HTTPError as error:
                 with error:

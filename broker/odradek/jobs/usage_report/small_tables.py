@@ -33,6 +33,12 @@ def has_older(directory: Path, first: int) -> bool:
     return any(days(directory, name, 0, first // DAY * DAY) for name in SCHEMAS if name != "gaps")
 
 
+def brokers_before(directory: Path, first: int) -> set[int]:
+    """Return the ids of the brokers with rows in the month before `first`."""
+    rows = read(directory, "log_dirs_hourly", first - 31 * DAY, first)
+    return {int(broker) for broker in rows["broker"].dropna()}
+
+
 def day_number(path: Path) -> int:
     """Return the days since 1970 of a directory of `days`."""
     return date.fromisoformat(path.name.removeprefix("day=")).toordinal() - _EPOCH

@@ -1,4 +1,4 @@
-"""Reads the broker's usage spool into a Spark frame: the values of each series at the end of each hour, and damaged parts.
+"""Reads the brokers' usage spools into a Spark frame: the values of each series at the end of each hour, and damaged parts.
 
 The driver lists the files (`find`) and distributes them; each Spark task reads files of one boot, in order. Values in
 the spool are cumulative within (boot, page, principal, client, topic, api, since), so only the last row of a series in an hour
@@ -40,7 +40,7 @@ _KINDS: dict[str, list[tuple[str, str, pa.DataType]]] = {
         ("thr", "throttle_ms", _INT), ("conn", "connection_ms", _INT),
     ],
     "topic": [
-        ("topic", "topic", _TEXT), ("id", "id", _TEXT), ("partitions", "partitions", _INT),
+        ("topic", "topic", _TEXT), ("id", "id", _TEXT), ("partitions", "partitions", _INT), ("replicas", "replicas", _INT),
         ("bytes", "stored_bytes", _INT), ("largest", "largest_partition_bytes", _INT), ("end", "end_offsets", _INT),
         ("start", "start_offsets", _INT), ("retention_ms", "retention_ms", _INT), ("retention_bytes", "retention_bytes", _INT),
     ],
@@ -61,7 +61,7 @@ _KINDS: dict[str, list[tuple[str, str, pa.DataType]]] = {
 #: The columns of every kind. `seq` is that of the last interval of the hour: it orders the rows of one series.
 _PLACE = [("kind", _TEXT), ("boot", _TEXT), ("broker", _INT), ("seq", _INT), ("hour", _INT)]
 _OWN = [
-    # of kind "span": consecutive intervals of one hour; of "worker": of the whole hour
+    # of kind "span": consecutive intervals of one hour; of "worker": of the whole hour; of all: `end_ms`, the end of `seq`
     ("first_seq", _INT), ("from_ms", _INT), ("end_ms", _INT), ("intervals", _INT), ("elapsed_ms", _INT),
     ("longest_ms", _INT), ("jump_ms", _INT),
     # of kind "damage", where `seq` is the last complete interval before it, and `end_ms` the end of that interval
@@ -81,12 +81,31 @@ _USAGE, _TOPIC, _STORED = b"uts"
 
 
 class SpoolFile(NamedTuple):
-    """A file of the spool, of one boot; it begins in the hour at `hour_ms`."""
+    """A file of the spool, of one boot; it begins in the hour at `hour_ms`. `place`: its directory, or URL of its listener."""
 
     path: Path
     hour_ms: int
     boot: str
     size: int
+    place: str = ""
+
+
+def file_of(path: Path, size: int, place: str) -> SpoolFile | None:
+    """Return the file of this path; None if its name is not that of a file of a spool."""
+    match = _FILE.fullmatch(path.name)
+    if match is None:
+        return None
+    day, hour, boot, _ = match.groups()
+    try:
+        hour_ms = milliseconds(datetime.strptime(f"{day}{hour}+0000", "%Y%m%d%H%z"))
+    except ValueError:  # not a date
+        return None
+    return SpoolFile(path, hour_ms, boot, size, place)
+
+
+def sorted_files(files: Iterable[SpoolFile]) -> list[SpoolFile]:
+    """Return the files by boot and hour."""
+    return sorted(files, key=lambda file: (file.boot, file.hour_ms, file.path.name))
 
 
 def find(directory: Path) -> list[SpoolFile]:
@@ -103,17 +122,14 @@ def find(directory: Path) -> list[SpoolFile]:
     present = set(names)
     files = []
     for name in names:
-        match = _FILE.fullmatch(name)
-        if match is None or (match[4] and name.removesuffix(".gz") in present):
+        file = file_of(directory / name, 0, str(directory))
+        if file is None or (name.endswith(".gz") and name.removesuffix(".gz") in present):
             continue
-        day, hour, boot, _ = match.groups()
         try:
-            hour_ms = milliseconds(datetime.strptime(f"{day}{hour}+0000", "%Y%m%d%H%z"))
-            size = (directory / name).stat().st_size
-        except (ValueError, FileNotFoundError):  # not a date; or deleted since it was listed
+            files.append(file._replace(size=file.path.stat().st_size))
+        except FileNotFoundError:  # deleted since it was listed
             continue
-        files.append(SpoolFile(directory / name, hour_ms, boot, size))
-    return sorted(files, key=lambda file: (file.boot, file.hour_ms, file.path.name))
+    return sorted_files(files)
 
 
 def needed(files: list[SpoolFile], from_ms: int, to_ms: int) -> list[SpoolFile]:
@@ -209,6 +225,7 @@ class _Hour:
         self._log_dirs: dict[str, dict[str, Any]] = {}
         self._workers: dict[int, dict[str, Any]] = {}
         self._lags: dict[tuple[str, ...], _Lag] = {}
+        self._members: set[int] = set()  # ids of the live brokers of the cluster
         self._count = 0
         self._elapsed_ms = 0
         self._bad = 0
@@ -263,6 +280,8 @@ class _Hour:
             if before is not None:
                 row["connections"] = max(row["connections"], before["connections"])
             self._workers[row["worker"]] = row
+        elif kind == "cluster":
+            self._members.update(int(broker) for broker in row["brokers"])
         elif kind in ("group", "reader"):
             key = tuple(row[ours if ours != "name" else "group"] for ours in _LAG_KEYS[kind])
             lag = self._lags.get((kind, *key))
@@ -279,6 +298,8 @@ class _Hour:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the hour."""
         yield self._batch(None, _rows([{"kind": "span", **span} for span in self._spans]))
+        if self._members:
+            yield self._batch("member", _rows([{"page": broker} for broker in sorted(self._members)]))
         small: dict[str, dict[Any, dict[str, Any]]] = {"log_dir": self._log_dirs, "worker": self._workers}
         lines = {kind: [*last.values()] for kind, last in self._last.items()}
         lines |= {kind: [json.dumps(row).encode() for row in rows.values()] for kind, rows in small.items()}
@@ -308,6 +329,7 @@ class _Hour:
 
     def _batch(self, kind: str | None, table: pa.Table) -> pa.RecordBatch:
         constants = {"kind": kind, "boot": self._boot, "broker": self._broker, "seq": self.seq, "hour": self.at_ms}
+        constants["end_ms"] = self._spans[-1]["end_ms"]
         if kind == "worker":
             constants |= {
                 "first_seq": self._spans[0]["first_seq"],

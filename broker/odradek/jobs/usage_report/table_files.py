@@ -43,7 +43,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     ]),
     "topics_hourly": pa.schema([
         _HOUR, *_fields("topic", _TEXT),
-        *_fields("partitions stored_bytes largest_partition_bytes end_offsets start_offsets", _INT),
+        *_fields("partitions replicas stored_bytes largest_partition_bytes end_offsets start_offsets", _INT),
         *_fields("retention_ms retention_bytes", _INT),
     ]),
     "topic_dirs_hourly": pa.schema(
@@ -57,7 +57,8 @@ SCHEMAS: dict[str, pa.Schema] = {
          *_fields("back_ms", _INT)]
     ),
     "workers_hourly": pa.schema([
-        _HOUR, *_fields("worker connections_max", _INT), *_fields("busy_share", _REAL), *_fields("bytes_in bytes_out", _INT),
+        _HOUR, *_fields("broker worker connections_max", _INT), *_fields("busy_share", _REAL),
+        *_fields("bytes_in bytes_out", _INT),
     ]),
     "coverage_hourly": pa.schema([_HOUR, *_fields("source", _TEXT), *_fields("intervals covered_ms carried_ms", _INT)]),
     "gaps": pa.schema([*(pa.field(name, _TIME) for name in ("from", "to")), *_fields("reason source damaged_files", _TEXT)]),

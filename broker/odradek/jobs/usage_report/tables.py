@@ -6,15 +6,16 @@ that it computed as a whole, and does not change other days. The columns of each
 - ``traffic_hourly``: principal, client, topic (null: without a topic), api; bytes_in, bytes_out, records_in, records_out,
   requests, errors, throttle_ms, connection_ms. An increment belongs to the hour in which its interval ended.
   Hours without counts are left out. Requests and errors are counted without a topic and, once more, with each topic.
-- ``topic_dirs_hourly``: topic, broker, path (of a log directory); stored_bytes in it at the end of the hour. Only for brokers
-  with several log directories; spools of older brokers and Prometheus do not contain it.
-- ``topics_hourly``: topic; partitions, stored_bytes, largest_partition_bytes, end_offsets, start_offsets, retention_ms,
+- ``topic_dirs_hourly``: topic, broker, path (of a log directory); stored_bytes in it at the end of the hour. Only if there are
+  several log directories; spools of older brokers, and Prometheus for brokers with several, do not contain it.
+- ``topics_hourly``: topic; partitions, replicas (its logs on all brokers; missing in tables of older versions), stored_bytes
+  (of all replicas), largest_partition_bytes, end_offsets and start_offsets (of each partition once), retention_ms,
   retention_bytes, at the end of the hour.
 - ``log_dirs_hourly``: broker, path; free_bytes_min, total_bytes.
 - ``lag_hourly``: kind (``group``, ``reader``), name (of the group, or principal/client), topic; lag_max, lag_avg,
   lag_seconds_max, back_ms (when the reader's position last moved back, in milliseconds since 1970; null: never, or a group;
   missing in tables of older versions).
-- ``workers_hourly``: worker; connections_max, busy_share (0 to 1; null: unknown), bytes_in, bytes_out.
+- ``workers_hourly``: broker (null: unknown), worker; connections_max, busy_share (0 to 1; null: unknown), bytes_in, bytes_out.
 - ``coverage_hourly``: source; intervals, covered_ms, carried_ms (how long before this hour the gap began whose
   counts are in this hour; 0 without such a gap, missing in tables of older versions).
 - ``gaps``: from, to, reason, source, damaged_files (names of spool files, separated by spaces); one row for each day of a gap;
@@ -25,6 +26,7 @@ Rows are in the order of their keys. Counts are 64-bit integers, times are times
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -34,9 +36,11 @@ from odradek.jobs.usage_report.times import DAY_MS, day_name
 COUNTS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
 _TRAFFIC_KEYS = ("hour", "principal", "client", "topic", "api")
 _TOPIC_STATE = (
-    "partitions", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets", "retention_ms",
+    "partitions", "replicas", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets", "retention_ms",
     "retention_bytes",
 )  # fmt: skip
+#: The largest number of bytes or milliseconds from Prometheus, whose samples have 53 bits of precision.
+_LARGEST = float(1 << 62)
 
 
 def prepare(spark: SparkSession) -> None:
@@ -44,16 +48,17 @@ def prepare(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def from_spool(facts: DataFrame, known_from: Mapping[str, int | None]) -> dict[str, DataFrame]:
+def from_spool(facts: DataFrame, known_from: Mapping[str, int | None], brokers: int = 1) -> dict[str, DataFrame]:
     """Return all tables except gaps and coverage.
 
     :param facts: `spool.FACTS`, persisted by the caller, because each table is a pass over it
     :param known_from: by boot the time from which its spool exists, in milliseconds; None: it is complete
+    :param brokers: the number of brokers
     """
     return {
         "traffic_hourly": _traffic(facts, known_from),
         "topics_hourly": _topics(facts),
-        "topic_dirs_hourly": _topic_dirs(facts),
+        "topic_dirs_hourly": _topic_dirs(facts, brokers),
         "log_dirs_hourly": _log_dirs(facts),
         "lag_hourly": _lag(facts),
         "workers_hourly": _workers(facts, known_from),
@@ -117,38 +122,89 @@ def without_start(facts: DataFrame, known_from: Mapping[str, int | None]) -> lis
     return sorted((row["boot"], row["count"]) for row in rows)
 
 
-def _topics(facts: DataFrame) -> DataFrame:
-    state = F.max(F.struct("seq", "id", *_TOPIC_STATE)).alias("state")
+def _topics_of_brokers(facts: DataFrame) -> DataFrame:
+    """Return the last state of each topic on each broker in each hour, with `_TOPIC_STATE`."""
+    state = F.max(F.struct("end_ms", "seq", "id", *_TOPIC_STATE)).alias("state")
     return (
         facts.where((F.col("kind") == "topic") & F.col("hour").isNotNull())
-        .groupBy("hour", "topic")
+        .groupBy("hour", "topic", "broker")
         .agg(state)
-        .select("hour", "topic", *(F.col(f"state.{name}") for name in _TOPIC_STATE))
+        .select("hour", "topic", "broker", "state.*")
     )
 
 
-def _topic_dirs(facts: DataFrame) -> DataFrame:
-    last = F.max_by("stored_bytes", "seq").alias("stored_bytes")
+def _topics(facts: DataFrame) -> DataFrame:
+    """Return the sums over brokers; each partition's offsets are summed over its replicas, so they are divided again.
+
+    Spools of older versions lack `replicas`: of several such brokers the largest sum counts.
+    """
+    partitions, replicas = F.max("partitions"), F.sum("replicas")
+
+    def of_each_partition(name: str) -> Column:
+        once = F.sum(name) * partitions / F.nullif(replicas, F.lit(0))
+        return F.when(replicas <= partitions, F.sum(name)).otherwise(
+            F.coalesce(F.round(once).cast("bigint"), F.max(name))
+        )
+
+    latest = (F.max_by(name, F.struct("end_ms", "seq")).alias(name) for name in ("retention_ms", "retention_bytes"))
+    return (
+        _topics_of_brokers(facts)
+        .groupBy("hour", "topic")
+        .agg(
+            partitions.alias("partitions"),
+            replicas.alias("replicas"),
+            F.sum("stored_bytes").alias("stored_bytes"),
+            F.max("largest_partition_bytes").alias("largest_partition_bytes"),
+            of_each_partition("end_offsets").alias("end_offsets"),
+            of_each_partition("start_offsets").alias("start_offsets"),
+            *latest,
+        )
+    )
+
+
+def _topic_dirs(facts: DataFrame, brokers: int) -> DataFrame:
+    last = F.max_by("stored_bytes", F.struct("end_ms", "seq")).alias("stored_bytes")
     rows = facts.where((F.col("kind") == "stored") & F.col("hour").isNotNull())
-    return rows.groupBy("hour", "topic", "broker", "path").agg(last)
+    placed = rows.groupBy("hour", "topic", "broker", "path").agg(last)
+    if brokers < 2:
+        return placed
+    return placed.unionByName(_in_only_dirs(_topics_of_brokers(facts), _log_dirs(facts)))
+
+
+def _in_only_dirs(topics: DataFrame, log_dirs: DataFrame) -> DataFrame:
+    """Return the topics of brokers with one log directory, with its path.
+
+    :param topics: hour, topic, broker, stored_bytes. :param log_dirs: hour, broker, path
+    """
+    only = log_dirs.groupBy("hour", "broker").agg(F.max("path").alias("path"), F.countDistinct("path").alias("paths"))
+    joined = topics.join(only.where("paths = 1"), ["hour", "broker"])
+    return joined.where("stored_bytes > 0").select("hour", "topic", "broker", "path", "stored_bytes")
 
 
 def _log_dirs(facts: DataFrame) -> DataFrame:
     return (
         facts.where((F.col("kind") == "log_dir") & F.col("hour").isNotNull())
         .groupBy("hour", "broker", "path")
-        .agg(F.min("free_bytes").alias("free_bytes_min"), F.max_by("total_bytes", "seq").alias("total_bytes"))
+        .agg(F.min("free_bytes").alias("free_bytes_min"), F.max_by("total_bytes", "end_ms").alias("total_bytes"))
     )
 
 
 def _lag(facts: DataFrame) -> DataFrame:
+    """A group is known to one broker, its coordinator; a reader to each broker that it reads from, so its lags are added."""
     name = F.coalesce("name", F.concat_ws("/", "principal", "client"))
+    reader = F.col("kind") == "reader"
+    sums = [F.sum(column).alias(column) for column in ("lag_sum", "lag_count")]
+    largest = [F.max(column).alias(column) for column in ("lag_max", "lag_seconds_max")]
     return (
         facts.where(F.col("kind").isin("group", "reader") & F.col("hour").isNotNull())
-        .groupBy("hour", "kind", name.alias("name"), "topic")
+        .groupBy("hour", "kind", name.alias("name"), "topic", "broker")
+        .agg(*sums, *largest)
+        .groupBy("hour", "kind", "name", "topic")
         .agg(
-            F.max("lag_max").alias("lag_max"),
-            (F.sum("lag_sum") / F.sum("lag_count")).alias("lag_avg"),
+            F.when(reader, F.sum("lag_max")).otherwise(F.max("lag_max")).alias("lag_max"),
+            F.when(reader, F.sum(F.col("lag_sum") / F.col("lag_count")))
+            .otherwise(F.sum("lag_sum") / F.sum("lag_count"))
+            .alias("lag_avg"),
             F.max("lag_seconds_max").alias("lag_seconds_max"),
             F.max("back_ms").alias("back_ms"),
         )
@@ -174,6 +230,7 @@ def _workers(facts: DataFrame, known_from: Mapping[str, int | None]) -> DataFram
         .select("*", *(_increment(name, before, whole).alias(f"{name}_more") for name in counted))
         .select(
             "hour",
+            "broker",
             F.col("page").alias("worker"),
             "connections",
             busy.alias("busy"),
@@ -181,7 +238,7 @@ def _workers(facts: DataFrame, known_from: Mapping[str, int | None]) -> DataFram
             "bytes_in_more",
             "bytes_out_more",
         )
-        .groupBy("hour", "worker")
+        .groupBy("hour", "broker", "worker")
         .agg(
             F.max("connections").alias("connections_max"),
             F.least(F.lit(1.0), F.sum("busy") / F.nullif(F.sum("elapsed"), F.lit(0.0))).alias("busy_share"),
@@ -191,12 +248,16 @@ def _workers(facts: DataFrame, known_from: Mapping[str, int | None]) -> DataFram
     )
 
 
-def from_prometheus(facts: DataFrame, broker: int | None) -> dict[str, DataFrame]:
+def from_prometheus(facts: DataFrame, ids: Mapping[str, int]) -> dict[str, DataFrame]:
     """Return all tables except gaps and coverage.
 
     :param facts: `prometheus.FACTS`, persisted by the caller
-    :param broker: the id of the only broker, or None
+    :param ids: by instance the id of its broker; an instance whose id is unknown is named in the paths of its log directories
     """
+    broker = F.lit(None).cast("bigint")
+    for instance, id_ in ids.items():
+        broker = F.when(F.col("instance") == instance, F.lit(id_).cast("bigint")).otherwise(broker)
+    path = F.when(broker.isNull(), F.concat_ws(": ", "instance", "path")).otherwise(F.col("path"))
 
     def of(kind: str) -> DataFrame:
         return facts.where(F.col("kind") == kind)
@@ -205,8 +266,25 @@ def from_prometheus(facts: DataFrame, broker: int | None) -> dict[str, DataFrame
         return F.when(F.col("column") == column, F.col(value))
 
     def level(column: str, value: str, how: Callable[[Column], Column] = F.max) -> Column:
-        return F.round(how(pick(column, value))).cast("bigint")
+        rounded = F.round(how(pick(column, value)))
+        return F.when(rounded > _LARGEST, _LARGEST).otherwise(rounded).cast("bigint")
 
+    log_dirs = (
+        of("log_dir")
+        .groupBy("hour", broker.alias("broker"), path.alias("path"))
+        .agg(
+            level("free_bytes", "min", F.min).alias("free_bytes_min"),
+            level("total_bytes", "last").alias("total_bytes"),
+        )
+    )
+    of_brokers = (
+        of("topic_of_broker")
+        .groupBy("hour", "topic", broker.alias("broker"))
+        .agg(level("stored_bytes", "last", F.sum).alias("stored_bytes"))
+    )
+    states = of("topic").groupBy("hour", "topic").agg(*(level(name, "last").alias(name) for name in _TOPIC_STATE))
+    stored = of_brokers.groupBy("hour", "topic").agg(F.sum("stored_bytes").alias("stored_bytes"))
+    topics = states.drop("stored_bytes").unionByName(stored, allowMissingColumns=True)
     lag_name = F.coalesce("name", F.concat_ws("/", F.coalesce("principal", F.lit("")), F.coalesce("client", F.lit(""))))
     labels = [F.coalesce(name, F.lit("")).alias(name) for name in ("principal", "client")]
     return {
@@ -214,18 +292,9 @@ def from_prometheus(facts: DataFrame, broker: int | None) -> dict[str, DataFrame
         .groupBy("hour", *labels, "topic", F.coalesce("api", F.lit("")).alias("api"))
         .agg(*(F.coalesce(F.sum(pick(name, "gained")), F.lit(0)).alias(name) for name in COUNTS))
         .where(F.greatest(*COUNTS) > 0),
-        "topics_hourly": of("topic")
-        .groupBy("hour", "topic")
-        .agg(
-            *(level(name, "last").alias(name) for name in _TOPIC_STATE[:5]),
-            *(F.lit(None).cast("bigint").alias(name) for name in _TOPIC_STATE[5:]),
-        ),
-        "log_dirs_hourly": of("log_dir")
-        .groupBy("hour", F.lit(broker).cast("bigint").alias("broker"), "path")
-        .agg(
-            level("free_bytes", "min", F.min).alias("free_bytes_min"),
-            level("total_bytes", "last").alias("total_bytes"),
-        ),
+        "topics_hourly": topics.groupBy("hour", "topic").agg(*(F.max(name).alias(name) for name in _TOPIC_STATE)),
+        **({"topic_dirs_hourly": _in_only_dirs(of_brokers, log_dirs)} if len(set(ids.values())) > 1 else {}),
+        "log_dirs_hourly": log_dirs,
         "lag_hourly": facts.where(F.col("kind").isin("group", "reader"))
         .groupBy("hour", "kind", lag_name.alias("name"), "topic")
         .agg(
@@ -235,7 +304,7 @@ def from_prometheus(facts: DataFrame, broker: int | None) -> dict[str, DataFrame
             level("back_ms", "last").alias("back_ms"),
         ),
         "workers_hourly": of("worker")
-        .groupBy("hour", F.col("worker").cast("bigint").alias("worker"))
+        .groupBy("hour", broker.alias("broker"), F.col("worker").cast("bigint").alias("worker"))
         .agg(
             level("connections", "max").alias("connections_max"),
             F.least(
@@ -248,19 +317,27 @@ def from_prometheus(facts: DataFrame, broker: int | None) -> dict[str, DataFrame
     }
 
 
-def written_coverage(directory: Path, days: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """Return per day the source of an earlier run and the milliseconds that it covered."""
+class Coverage(NamedTuple):
+    """What the tables of a day were written from."""
+
+    source: str
+    covered_ms: int = 0
+    intervals: int = 0
+
+    def plus(self, row: Mapping[str, Any]) -> "Coverage":
+        """Add an hour."""
+        return Coverage(self.source, self.covered_ms + row["covered_ms"], self.intervals + row["intervals"])
+
+
+def written_coverage(directory: Path, days: Iterable[str]) -> dict[str, Coverage]:
+    """Return per day what an earlier run covered."""
     import pyarrow.parquet as pq
 
-    result = {}
+    result: dict[str, Coverage] = {}
     for day in days:
-        rows = [
-            row
-            for path in sorted((directory / "coverage_hourly" / f"day={day}").glob("*.parquet"))
-            for row in pq.ParquetFile(path).read(["source", "covered_ms"]).to_pylist()
-        ]
-        if rows:
-            result[day] = rows[0]["source"], sum(row["covered_ms"] for row in rows)
+        for path in sorted((directory / "coverage_hourly" / f"day={day}").glob("*.parquet")):
+            for row in pq.ParquetFile(path).read(["source", "covered_ms", "intervals"]).to_pylist():
+                result[day] = result.get(day, Coverage(row["source"])).plus(row)
     return result
 
 

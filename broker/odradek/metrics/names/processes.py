@@ -34,6 +34,7 @@ PROCESSES = (
         {"odradek_process_restarts_total": "Number of times that the supervisor restarted a process."},
     ),
     *rows(GAUGE, "version", {"odradek_build_info": "Always 1; the label is the version of the broker."}),
+    *rows(GAUGE, "id", {"odradek_broker_info": "Always 1; the label is the id of the broker that was scraped."}),
     *rows(
         GAUGE,
         "",

@@ -38,7 +38,12 @@ STORAGE = (
     *rows(
         GAUGE,
         "topic",
-        {"odradek_topic_stored_bytes": "Size on disk of the logs of a topic's partitions on this broker, in bytes."},
+        {
+            "odradek_topic_stored_bytes": "Size on disk of the logs of a topic's partitions on this broker, in bytes.",
+            "odradek_topic_retention_seconds": "Effective retention.ms of a topic, in seconds. -1: no limit.",
+            "odradek_topic_retention_bytes": "Effective retention.bytes of a topic: a limit for each partition, in bytes. "
+            "-1: no limit.",
+        },
     ),
 )
 

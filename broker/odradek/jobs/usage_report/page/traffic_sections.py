@@ -409,7 +409,7 @@ def _workers(figures: Figures, shares: pd.DataFrame) -> tuple[TimeChart, Table]:
     )
     rows = tuple(
         (
-            name_cell(f"worker {int(row.worker)}"),
+            name_cell(f"worker {row.worker}"),
             Cell(text.bytes_(row.bytes), int(row.bytes)),
             Cell(text.percent(row.share), float(row.share), bar=row.share),
             Cell(text.percent(row.busy_mean), None if pd.isna(row.busy_mean) else float(row.busy_mean)),
