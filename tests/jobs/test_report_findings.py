@@ -372,3 +372,12 @@ def test_sections_with_one_row_use_the_singular() -> None:
     assert plain(capacity_sections.storage(figures(states=states, stored_daily=daily)).lead).startswith(
         "1 topic, 1.00 GB at"
     )
+
+
+@pytest.mark.parametrize("busiest", [0, "0 of broker 2"])
+def test_the_busiest_worker_is_named_with_its_broker_in_a_cluster(busiest: int | str) -> None:
+    columns = ("hour", "worker", "connections_max", "busy_share", "bytes_in", "bytes_out")
+    workers = frame(columns, [(FIRST, busiest, 1, 0.5, 900, 900), (FIRST, 1, 1, 0.1, 10, 10)])
+    given = figures(workers=workers)
+    (finding,) = [one for one in findings(given, [], gaps_of(given)) if one.key == "worker_skew"]
+    assert finding.subject == str(busiest) and finding.sentence.startswith(f"Worker {busiest} handled 99")

@@ -103,7 +103,7 @@ def partition_families(rows: Rows, named: set[str], sizes: LogSizes, labels: Par
 
 
 def retention_families(settings: Mapping[str, tuple[int, int] | None]) -> Iterator[Family]:
-    """Yield the families of the retention of topics. :param settings: (ms, bytes) by topic; None: deleted just now."""
+    """Yield the families of the retention of topics. :param settings: (ms, bytes) by topic; None: it has no log here."""
     known = [(Labels(topic=topic), *retention) for topic, retention in settings.items() if retention is not None]
     seconds: list[Sample] = [("", topic, ms / 1000 if ms >= 0 else -1) for topic, ms, _ in known]
     yield Family(METRICS["odradek_topic_retention_seconds"], seconds)

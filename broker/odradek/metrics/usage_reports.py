@@ -142,7 +142,7 @@ class UsageReports:
         for name, partitions in rows.items():
             retention, topic_id = self._collector.settings_of(name), self._collector.topic_id(name)
             if retention is None or topic_id is None:
-                continue  # deleted just now
+                continue  # deleted just now, or without a log here: the brokers with its replicas write its row
             served = [row for row in partitions if serves(row)]
             log_sizes = [self._collector.sizes.of(row) for row in served]
             sizes = [size.size_bytes for size in log_sizes if size is not None]

@@ -290,13 +290,13 @@ def _skew(figures: Figures) -> list[Finding]:
     result = []
     shares = worker_shares(figures.workers)
     if len(shares) > 1:
-        first = shares.iloc[0]
+        first, worker = shares.iloc[0], shares["worker"].iloc[0]
         if first["share"] * len(shares) > 1.6 and first["bytes"] > 0:
             sentence = (
-                f"Worker {first['worker']} handled {text.percent(first['share'])} of the traffic; "
+                f"Worker {worker} handled {text.percent(first['share'])} of the traffic; "
                 f"an even share would be {text.percent(1 / len(shares))}."
             )
-            result.append(Finding(NOTE, "worker_skew", str(first["worker"]), sentence, "skew"))
+            result.append(Finding(NOTE, "worker_skew", str(worker), sentence, "skew"))
     skewed = partition_skew(figures.states)
     heavy = skewed[
         (skewed["skew"] >= 2) & (skewed["largest_partition_bytes"] >= 0.02 * figures.states["stored_bytes"].sum())
