@@ -120,20 +120,29 @@ def make_hour(directory: Path, hour: int, topics: int, intervals: int, added: in
     return len(packed), raw
 
 
-def differences(out: Path, hours: int, topics: int, added: int | None) -> list[str]:
+def shown_at(number: int, hours: int, intervals: int) -> int:
+    """Return the minute of the size of a topic that the spool has last."""
+    step = 60 // intervals
+    minutes = range((hours - 1) * 60, hours * 60, step)
+    return max(at for at in minutes if at == minutes[0] or number % 10 == at % 10)
+
+
+def differences(out: Path, hours: int, topics: int, intervals: int, added: int | None) -> list[str]:
     """Return a line for each figure of the summary that differs from what was written, and for each wrong forecast."""
     found = json.loads((out / "report.json").read_text())
     at = (hours - 1) * 60
     every = [pace_of(number) for number in range(topics)]
+    stored = sum(pace * shown_at(number, hours, intervals) for number, pace in enumerate(every))
     moved = sum(every[1::2]) if added is not None and hours - 1 >= added + MOVING_HOURS else 0
     disks = {"/data/a": (sum(every) - moved) * at}
     disks |= {"/data/b": moved * at} if moved else {}
     wrong = []
     for name, value, wanted, off in (
-        ("stored_bytes", found["stored_bytes"], sum(every) * at, 0),
+        ("stored_bytes", found["stored_bytes"], stored, 0),
         ("topics", found["topics"], topics, 0),
         ("hours without data", found["missing"]["hours"], 0, 0),
-        ("bytes_in", found["traffic"]["bytes_in"], sum(every) * at, sum(every)),  # at most a minute of noise
+        # at most a minute of noise
+        ("bytes_in", found["traffic"]["bytes_in"], sum(every) * (hours * 60 - 60 // intervals), sum(every)),
         ("log directories", len(found["disks"]), len(disks), 0),
     ):
         if not abs(value - wanted) <= off:
@@ -228,7 +237,9 @@ def main() -> None:
         )  # fmt: skip
         load = os.getloadavg()[0]
         seconds, cpu, most = measure(spool, directory / "out", options.hours, options.memory)
-        for line in differences(directory / "out", options.hours, options.topics, options.disk_added):
+        for line in differences(
+            directory / "out", options.hours, options.topics, options.intervals, options.disk_added
+        ):
             print(f"WRONG: {line}")
         page = (directory / "out" / "report.html").stat().st_size
         tables = sum(path.stat().st_size for path in (directory / "out" / "tables").rglob("*.parquet"))
