@@ -128,7 +128,12 @@ def test_failed_starts_are_errors_of_one_line(running, tmp_path):
     free = "listeners=PLAINTEXT://127.0.0.1:0"
     taken = f"listeners=PLAINTEXT://127.0.0.1:{running.port}"
     cases = {
-        f"in use; set another address in {taken}": ["--set", taken, "--set", f"log.dirs={tmp_path}/new"],
+        f"in use by process {running.pid} (python); set another address in {taken}": [
+            "--set",
+            taken,
+            "--set",
+            f"log.dirs={tmp_path}/new",
+        ],
         f"{file}/new cannot be created: Not a directory; create it": ["--set", free, "--set", f"log.dirs={file}/new"],
         f"another directory; that broker is process {running.pid}: `odradek stop --pid {running.pid}`": [
             "--set",
