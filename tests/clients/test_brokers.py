@@ -7,7 +7,7 @@ from odradek.clients import brokers
 from odradek.clients.cluster import Address, Cluster, Partition, TopicInfo, View
 from odradek.clients.errors import UnreachableError
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schemas import describe_cluster, explain_group
+from odradek.protocol.schemas import describe_cluster, explain_group, metadata
 
 VIEW = View(
     "id",
@@ -99,3 +99,40 @@ def test_a_broker_that_has_replicas_and_is_not_registered_is_a_finding():
     assert (finding.severity, finding.subject) == ("error", "broker 4")
     assert finding.what == "the broker is down: it is not registered, and has 3 replicas (t-0, t-1, t-2)"
     assert "odradek partition move --off 4" in finding.remedy
+
+
+class OldBroker(Cluster):
+    """A broker that creates the topics which a client names, or a newer one. :ivar asked: the last request."""
+
+    def __init__(self, version):
+        super().__init__("a:1")
+        self.version = version
+
+    def any_broker(self):
+        return self
+
+    def version_of(self, schema, oldest):
+        return self.version
+
+    def ask(self, schema, request, oldest):
+        self.asked = request
+        topic = metadata.Response.MetadataResponseTopic
+        present = ("a", "b")
+        names = present if request.topics is None else [row.name for row in request.topics]
+        return metadata.Response(
+            controller_id=1,
+            topics=[
+                topic(name=name, error_code=0 if name in present else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                for name in names
+            ],
+        )
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_no_topic_is_created_because_it_is_named(version):
+    cluster = OldBroker(version)
+    assert list(cluster.metadata(["a", "x"]).topics) == ["a"]
+    assert (cluster.asked.topics is None) == (version < 4)
+    assert cluster.asked.allow_auto_topic_creation == (version < 4)  # older versions have no such field
+    assert list(cluster.metadata(()).topics) == []
+    assert cluster.asked.topics == [] and list(cluster.metadata().topics) == ["a", "b"]

@@ -273,20 +273,8 @@ def _read_with_library(
     except (confluent.KafkaException, ValueError, TypeError) as error:
         fail(f"librdkafka rejected the settings: {error}")
     in_group = options.group_id is not None
-    subscribed = {part.topic for part in partitions}
-
-    def read(places: "dict[Place, int]") -> None:
-        """Read these partitions, too; in a group, their topics."""
-        if not in_group:
-            consumer.incremental_assign([confluent.TopicPartition(*place, offset) for place, offset in places.items()])
-        elif new := {name for name, _ in places} - subscribed:
-            subscribed.update(new)
-            consumer.subscribe(sorted(subscribed))
-
-    if in_group:
-        consumer.subscribe(sorted(subscribed))
-    else:
-        read(assigned)
+    read = _subscription(confluent, consumer, in_group)
+    read({(part.topic, part.number): 0 for part in partitions} if in_group else assigned)
     group_consumer = GroupConsumer(
         confluent, consumer, printer, options.pattern, options.limit, options.until_ms, ends, commits=in_group
     )
@@ -316,6 +304,20 @@ def _read_with_library(
         fail_on_cluster(error, servers)
     if group_consumer.failure is not None:
         fail(group_consumer.failure)
+
+
+def _subscription(confluent: Any, consumer: Any, in_group: bool) -> "Callable[[dict[Place, int]], None]":
+    """A function that lets the consumer also read partitions from these offsets on; in a group, their topics."""
+    subscribed: set[str] = set()
+
+    def read(places: "dict[Place, int]") -> None:
+        if not in_group:
+            consumer.incremental_assign([confluent.TopicPartition(*place, offset) for place, offset in places.items()])
+        elif new := {name for name, _ in places} - subscribed:
+            subscribed.update(new)
+            consumer.subscribe(sorted(subscribed))
+
+    return read
 
 
 def _start(

@@ -280,12 +280,11 @@ class Cluster:
     def metadata(self, topics: Collection[str] | None = None) -> View:
         """The cluster with all topics, or with the named topics that exist; no topic is created. Raises ClientError."""
         connection = self.any_broker()
-        named = topics
-        if topics and connection.version_of(metadata.SCHEMA, oldest=1) < WITH_CREATION:
-            named = None  # this broker would create a topic that is named
+        chooses = connection.version_of(metadata.SCHEMA, oldest=1) >= WITH_CREATION
+        named = topics if chooses or not topics else None  # an older broker creates a topic that is named
         request = metadata.Request(
             topics=None if named is None else [metadata.Request.MetadataRequestTopic(name=name) for name in named],
-            allow_auto_topic_creation=named is None,
+            allow_auto_topic_creation=not chooses,
         )
         try:
             response = connection.ask(metadata.SCHEMA, request, oldest=1)
