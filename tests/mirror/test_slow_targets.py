@@ -26,7 +26,7 @@ from tests.mirror.test_lane import Pair, check_equal, producer
 from tests.ports import reserved
 from tests.waiting import until
 
-TIMEOUT_MS = 1000
+TIMEOUT_MS = 3000
 QUICK_TO_ABORT = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 50}
 
 
@@ -64,7 +64,7 @@ def test_a_response_that_does_not_fit_into_a_transaction_is_copied_in_several(ex
     with slow_target(0.01) as (pair, _):
         topic = pair.topic()
         routes = routes_of(pair.source, [topic])
-        write_single(pair.source, topic, 200)  # 2 s
+        write_single(pair.source, topic, 400)  # 4 s
         options = LaneOptions(exactly_once=exactly_once, transaction_timeout_ms=TIMEOUT_MS)
         with running(pair.source, pair.target, routes, options) as (mover, watcher):
             group = lane.positions_group(GROUP, exactly_once)
@@ -72,12 +72,12 @@ def test_a_response_that_does_not_fit_into_a_transaction_is_copied_in_several(ex
             def done() -> bool:
                 with Cluster(pair.target) as cluster:
                     found = fetch_offsets(cluster, group)
-                return routes[0].target in found and found[routes[0].target].offset >= 200
+                return routes[0].target in found and found[routes[0].target].offset >= 400
 
             until(done, lambda: f"all is copied; {watcher.failures}")
         assert watcher.failures == []
         assert mover.commits >= 5
-        assert check_equal(pair, routes) == 200
+        assert check_equal(pair, routes) == 400
 
 
 def test_a_lane_that_stops_does_not_wait_until_a_slow_target_has_all_that_was_fetched() -> None:
