@@ -130,7 +130,8 @@ def debian_base(release: str) -> Path:
     kept = BASES / f"debian-{release}"
     if not kept.exists():
         unfinished = Path(tempfile.mkdtemp(dir=BASES, prefix=f"debian-{release}-unfinished-"))
-        command = ["debootstrap", "--variant=minbase", release, unfinished]
+        # In a mount namespace: one that fails may leave /proc mounted in the directory, which is then removed.
+        command = ["unshare", "--mount", "debootstrap", "--variant=minbase", release, str(unfinished)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
             shutil.rmtree(unfinished)

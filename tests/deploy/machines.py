@@ -65,9 +65,9 @@ def debian_root(*more: str) -> Path:
     def build(directory: Path) -> None:
         cache = toolchains.BUILD_DIRECTORY / "debian-packages"
         cache.mkdir(exist_ok=True)
-        toolchains.fetch(
-            ["debootstrap", "--variant=minbase", f"--cache-dir={cache}", f"--include={','.join(names)}", RELEASE,
-             str(directory)],
+        toolchains.fetch(  # in a mount namespace: if it is killed, /proc must not stay mounted there
+            ["unshare", "--mount", "debootstrap", "--variant=minbase", f"--cache-dir={cache}",
+             f"--include={','.join(names)}", RELEASE, str(directory)],
         )  # fmt: skip
         (directory / "etc" / "machine-id").write_text("")  # each machine gets its own when it boots
         (directory / "etc" / "resolv.conf").write_text("")  # there are no name servers
