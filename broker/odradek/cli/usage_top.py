@@ -42,9 +42,7 @@ class Sample(NamedTuple):
         return [counts.get(name) / self.seconds for name in RATES]
 
 
-def samples(
-    source: "Source", interval: float, only: Filter, wait: Callable[[float], None] = pause
-) -> Iterator[Sample]:
+def samples(source: "Source", interval: float, only: Filter, wait: Callable[[float], None] = pause) -> Iterator[Sample]:
     """Yield a sample every `interval` seconds. Raises UsageError, and what `wait` raises.
 
     If the broker has restarted in between, the sample covers the time since its start.

@@ -275,9 +275,8 @@ class Collector:
         topics = self._topics.names
         yield from of_partitions.cluster_families(rows, self._settings.broker, self._settings.listeners[0])
         yield from of_partitions.partition_families(rows, topics, self.sizes, self._labels)
-        yield from of_partitions.retention_families(
-            {topic: self.settings_of(topic) for topic in rows if topic in topics}
-        )
+        settings = {topic: values for topic in topics if (values := self.settings_of(topic)) is not None}
+        yield from of_partitions.settings_families(settings)
         if groups is not None:
             yield from self._group_families(groups, rows, limit)
         yield from of_groups.reader_families(
@@ -324,10 +323,6 @@ class Collector:
         words = [pages.counters(self.shm, place.page) for place in places]
         yield from of_traffic.topic_families(self.ledger, words)
         yield from of_traffic.batch_families(self.shm, workers, self._record_bytes, self._topics.names)
-        limits = {
-            topic: settings[2] for topic in self._topics.names if (settings := self.settings_of(topic)) is not None
-        }
-        yield of_traffic.limit_family(limits)
         self._times.read(self.shm, workers, self._clock())
         yield from of_traffic.request_families(self.shm, places, self._times)
         yield from of_traffic.connection_families(self.shm, workers, self._settings.listeners)

@@ -102,12 +102,13 @@ def partition_families(rows: Rows, named: set[str], sizes: LogSizes, labels: Par
     yield Family(METRICS["odradek_topic_stored_bytes"], list(_stored(rows, named, sizes)))
 
 
-def retention_families(settings: Mapping[str, tuple[int, int] | None]) -> Iterator[Family]:
-    """Yield the families of the retention of topics. :param settings: (ms, bytes) by topic; None: it has no log here."""
-    known = [(Labels(topic=topic), *retention) for topic, retention in settings.items() if retention is not None]
-    seconds: list[Sample] = [("", topic, ms / 1000 if ms >= 0 else -1) for topic, ms, _ in known]
+def settings_families(settings: Mapping[str, tuple[int, int, int]]) -> Iterator[Family]:
+    """Yield the families of settings of topics. :param settings: (retention in ms, retention in bytes, largest batch in bytes)."""
+    known = [(Labels(topic=topic), *values) for topic, values in sorted(settings.items())]
+    seconds: list[Sample] = [("", topic, ms / 1000 if ms >= 0 else -1) for topic, ms, _, _ in known]
     yield Family(METRICS["odradek_topic_retention_seconds"], seconds)
-    yield Family(METRICS["odradek_topic_retention_bytes"], [("", topic, size) for topic, _, size in known])
+    yield Family(METRICS["odradek_topic_retention_bytes"], [("", topic, size) for topic, _, size, _ in known])
+    yield Family(METRICS["odradek_topic_max_message_bytes"], [("", topic, size) for topic, _, _, size in known])
 
 
 def _min_in_sync(rows: Rows, named: set[str], shown: Sequence[tuple[Partition, Labels]]) -> Iterator[Family]:

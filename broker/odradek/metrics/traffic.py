@@ -203,12 +203,6 @@ def batch_families(
     yield Family(METRICS["odradek_topic_largest_batch_bytes"], named)
 
 
-def limit_family(limits: Mapping[str, int]) -> Family:
-    """Return the largest batch that each topic accepts. :param limits: `max.message.bytes` by topic."""
-    samples: list[Sample] = [("", Labels(topic=topic), limit) for topic, limit in sorted(limits.items())]
-    return Family(METRICS["odradek_topic_max_message_bytes"], samples)
-
-
 def usage_families(sums: Ledger) -> Iterator[Family]:
     """Yield usage by principal, client id, topic and API. Zeros are left out, except errors and throttle time of requests."""
     labels = {
