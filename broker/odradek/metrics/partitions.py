@@ -103,7 +103,7 @@ def partition_families(rows: Rows, named: set[str], sizes: LogSizes, labels: Par
 
 
 def settings_families(settings: Mapping[str, tuple[int, int, int]]) -> Iterator[Family]:
-    """Yield the families of settings of topics. :param settings: (retention in ms, retention in bytes, largest batch in bytes)."""
+    """Yield the families of settings of topics. :param settings: (retention in ms and in bytes, largest batch in bytes)."""
     known = [(Labels(topic=topic), *values) for topic, values in sorted(settings.items())]
     seconds: list[Sample] = [("", topic, ms / 1000 if ms >= 0 else -1) for topic, ms, _, _ in known]
     yield Family(METRICS["odradek_topic_retention_seconds"], seconds)
