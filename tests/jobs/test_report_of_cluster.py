@@ -103,7 +103,7 @@ def latest(rows: list[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], dict
 def test_all_sources_give_the_figures_of_what_was_sent(cluster: dict[int, Broker], spark: Any, tmp_path: Path) -> None:
     brokers = [*cluster.values()]
     server = PrometheusServer(
-        tmp_path / "prometheus", [], targets=[urlsplit(broker.metrics_url).netloc for broker in brokers]
+        tmp_path / "server", [], targets=[urlsplit(broker.metrics_url).netloc for broker in brokers]
     )
     try:
         use([broker.bootstrap_servers for broker in brokers])

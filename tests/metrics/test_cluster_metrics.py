@@ -16,7 +16,7 @@ from odradek.metrics.group_rows import GroupRow
 from odradek.processes.in_sync_service import SlotVerbs
 from odradek.replication.in_sync import Proposal
 from tests.metrics.test_collector import Clock, collector, measured, samples, value
-from tests.shm.one_broker import OneBroker, batch
+from tests.shm.one_broker import SETTINGS, OneBroker, batch
 from tests.waiting import until
 
 PREFIX = "kafka_controller_kafkacontroller_"
@@ -72,6 +72,20 @@ def test_only_the_controller_reports_the_numbers_of_the_controller(broker):
         assert tuple(value(found, PREFIX + name) for name in names) == expected
         assert value(found, PREFIX + "activebrokercount") == (2 if controller == 1 else 0)
         assert value(found, PREFIX + "preferredreplicaimbalancecount") == (2 if controller == 1 else 0)
+
+
+def test_the_retention_of_a_topic_comes_from_a_log_of_this_broker(broker):
+    """Slots of partitions without a log here contain no settings, and the first partition may be one of them."""
+    remote(broker, "elsewhere", replicas=[2])
+    remote(broker, "t", 0, replicas=[2])
+    watched = collector(broker)
+    assert watched.settings_of("t") is None
+    local = remote(broker, "t", 1, replicas=[1])
+    broker.table.begin_local(local, 0, SETTINGS | {"retention_ms": 7000, "retention_bytes": 8})
+    found = samples(measured(watched))
+    assert value(found, "odradek_topic_retention_seconds", topic="t") == 7
+    assert value(found, "odradek_topic_retention_bytes", topic="t") == 8
+    assert ("odradek_topic_retention_bytes", (("topic", "elsewhere"),)) not in found
 
 
 def test_partitions_of_other_brokers_are_what_the_controller_published(broker):
