@@ -12,11 +12,14 @@ import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import click
 
 from odradek.printable import in_json, one_cell
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 def echo_json(value: Any) -> None:
@@ -163,6 +166,16 @@ def _print_to_terminal(titles: Sequence[str], rows: Sequence[Sequence[Any]], rig
     for row in rows:
         table.add_row(*(Text(cell(value), colour_of(title, value)) for title, value in zip(titles, row, strict=True)))
     Console(highlight=False, width=None if fold else _UNLIMITED).print(table)
+
+
+def rendered(content: "RenderableType") -> str:
+    """The text of a table of rich, as the terminal of standard output would show it. The cells must be escaped (`cell`)."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    with console.capture() as capture:
+        console.print(content)
+    return capture.get()
 
 
 def size(value: int | None) -> Amount:

@@ -1,5 +1,6 @@
 """``odradek usage top``: samples a broker's usage at an interval, and prints the rates. Runs in the process of the command."""
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.cli.echo import echo
-from odradek.cli.output import Amount, cell, colour_of, echo_json, per_second, print_table, size
+from odradek.cli.output import Amount, cell, colour_of, echo_json, per_second, print_table, rendered, size
 from odradek.cli.output_pipe import pause
 from odradek.cli.screen import Screen
 from odradek.cli.usage_view import name_cell
@@ -140,12 +141,7 @@ class View:
 
     def text(self) -> str:
         """The table for the terminal."""
-        from rich.console import Console
-
-        console = Console(highlight=False)
-        with console.capture() as capture:
-            console.print(self._table(max(1, console.size.height - 8)))
-        return capture.get()
+        return rendered(self._table(max(1, shutil.get_terminal_size().lines - 8)))
 
     def _table(self, height: int) -> "Table | str":
         from rich.table import Table
