@@ -122,6 +122,7 @@ class Lane:
         self._absent_since: dict[Place, float] = {}
         self._suspects: dict[Place, tuple[int, int]] = {}  # the first offset of a lost batch, and how often it was lost
         self._retry_s = FIRST_RETRY_S
+        self._commit_s = 0.0  # how long the last commit took, with the wait for the acknowledgements
         self.commits = 0
 
     # -- other threads --------------------------------------------------------------------------------------------
@@ -474,15 +475,19 @@ class Lane:
 
         False: the lane is to stop, and nothing behind what was committed may be written in this session.
         """
-        most_s = min(self._options.commit_interval_ms, self._options.transaction_timeout_ms / SEND_PART) / 1000
-        while not session.writer.flush(session.opened_at + most_s):
+        while not session.writer.flush(self._send_until(session)):
             self._commit(session)
             if self._stopping:
                 session.dirty.clear()
                 return False
-        if session.dirty and time.monotonic() >= session.opened_at + most_s:
+        if session.dirty and time.monotonic() >= self._send_until(session):
             self._commit(session)  # the answers of other leaders may take long to arrive
         return True
+
+    def _send_until(self, session: _Session) -> float:
+        """When to commit although more is to be sent: not before the transaction has lasted as long as a commit takes."""
+        interval_s = max(self._options.commit_interval_ms / 1000, self._commit_s)
+        return session.opened_at + min(interval_s, self._options.transaction_timeout_ms / 1000 / SEND_PART)
 
     def _timeout_s(self, session: _Session) -> float:
         """The longest time to wait for the next event."""
@@ -555,6 +560,7 @@ class Lane:
 
     def _commit(self, session: _Session) -> None:
         positions = {place: self._position(session, place) for place in session.dirty}
+        began = time.monotonic()
         try:
             written = session.writer.commit(positions)
         except PositionRefusedError as error:
@@ -566,6 +572,7 @@ class Lane:
                 session.routes[error.place], 0, str(error), True, error.code in ABSENT, of_batch=False
             ) from error
         self.commits += 1
+        self._commit_s = time.monotonic() - began
         self._unnoted -= positions.keys()
         for place, position in positions.items():
             self._noted.pop(place, None)
