@@ -309,9 +309,9 @@ def test_nothing_is_missing_before_the_first_start_of_a_broker(report: Report, t
     assert aggregates.data_begin(tables, first, last) == begin_s
     assert aggregates.data_begin(tables, first - 6 * 86400, last) == begin_s
     assert aggregates.data_begin(tables, begin_s + 3600, last) is None
-    # the second day of the broker has older data, so that a gap at its beginning is one
+    # a day before which there are data: what is missing until the next start is a gap
     later = spools.Boot(tmp_path / "spool", "bb02", at("2025-11-21T02:00:13"))
     spools.live(later, 60, seed=2)
     report.run(Source(spool=tmp_path / "spool"), NEXT_DAY, NEXT_DAY + 24 * HOUR_MS)
-    missing = [row for row in report.rows("gaps") if row["from"] == NEXT_DAY]
+    missing = [row for row in report.rows("gaps") if row["to"] == at("2025-11-21T02:00:13")]
     assert missing and aggregates.data_begin(tables, last, last + 86400) is None
