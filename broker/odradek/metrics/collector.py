@@ -163,8 +163,7 @@ class Collector:
             yield topic.name, overview.partitions_of(topic)
 
     def settings_of(self, topic: str) -> tuple[int, int, int] | None:
-        """Return (retention in ms, retention in bytes, largest batch in bytes) of a topic; None if it does not exist, or has
-        no log here."""
+        """Return (retention in ms, retention in bytes, largest batch in bytes) of a topic; None if it has no log here."""
         entry = self._directory.get(topic)
         return None if entry is None else overview.settings_of(entry)
 
