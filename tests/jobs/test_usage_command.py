@@ -183,12 +183,13 @@ def test_a_spark_that_cannot_start_is_reported(tmp_path: Path, spool: Path) -> N
     ended = subprocess.run(
         [*command, "--master", "nonsense"], capture_output=True, text=True, timeout=1100, check=False
     )
-    assert ended.returncode == 1 and ended.stdout == ""
+    log = tmp_path / "out" / "spark.log"
+    assert ended.returncode == 1 and ended.stdout == f"starting Spark; its messages are in {log}\n"
     assert (
         ended.stderr.startswith("odradek: Spark does not start with --master nonsense: ")
         and ended.stderr.count("\n") == 1
     )
-    assert "Spark" in (tmp_path / "out" / "spark.log").read_text()
+    assert "Spark" in log.read_text()
     assert not list((tmp_path / "out").glob(".scratch-*")), "scratch files are removed"
 
 
