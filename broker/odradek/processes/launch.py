@@ -219,8 +219,8 @@ def _is_foreign(name: str) -> bool:
 
 
 def _bind_metrics(config: BrokerConfig, listener: Listener) -> socket.socket:
-    """The socket of `metrics.listener`. If another process, such as a second broker, has the default port, the socket has a free
-    port, because no Prometheus is configured for a default. A configured port must be free."""
+    """The socket of `metrics.listener`. If another process, such as a second broker, has the default port, the socket has a
+    free port, because no Prometheus is configured for a default. A configured port must be free."""
     address = str(listener).partition("://")[2]
     try:
         return listeners.bind(listener)

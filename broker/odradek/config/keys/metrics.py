@@ -52,8 +52,8 @@ KEYS = (
         "listener.name.metrics.ssl.keystore.location; listener.name.metrics.ssl.client.auth asks for client certificates. "
         "Odradek's own key."),
     ConfigKey("metrics.listener.password.file", STRING, None, None, LOW, READ_ONLY, NOW,
-        "The path of a file with user:password in each line. If set, /metrics, /usage and /spool require one of them (HTTP basic "
-        "authentication), or a token of metrics.listener.token.file. A changed file is read again. Odradek's own key."),
+        "The path of a file with user:password in each line. If set, /metrics, /usage and /spool require one of them (HTTP "
+        "basic authentication), or a token of metrics.listener.token.file. A changed file is read again. Odradek's own key."),
     ConfigKey("metrics.listener.token.file", STRING, None, None, LOW, READ_ONLY, NOW,
         "The path of a file with a token in each line. If set, /metrics, /usage and /spool require one of them (Authorization: "
         "Bearer), or a password of metrics.listener.password.file. A changed file is read again. Odradek's own key."),
