@@ -260,8 +260,8 @@ READING = Row(
             24,
             rows(
                 "Positions",
-                "Position and lag of each reader in each partition, and the time since the position last moved back, if it "
-                "did: the lag of a reader that reads records again says from where it reads.",
+                "Position and lag of each reader in each partition, and the time since the position last moved back "
+                "(empty if it never did). The lag of a reader that reads records again shows where it reads.",
                 "none",
                 {"client_id": "Client", "principal": "Principal", "topic": "Topic", "partition": "Partition"},
                 Query(

@@ -153,9 +153,9 @@ def test_a_prefix_that_is_a_star_is_explained_as_a_mistake(broker: Broker) -> No
         (("add", "--topic", "t", "--allow", "User:a"), "nothing to do"),
         (
             ("add", "--topic", "t", "--operation", "read", "--allow", "alice"),
-            "'alice' is no principal: did you mean 'User:alice'?",
+            "'alice' is not a principal: did you mean 'User:alice'?",
         ),
-        (("list", "--principal", "user:alice"), "'user:alice' is no principal: did you mean 'User:alice'?"),
+        (("list", "--principal", "user:alice"), "'user:alice' is not a principal: did you mean 'User:alice'?"),
         (("add", "--user", ":x", "--operation", "all", "--allow", "User:a"), "write such as User:alice"),
         (("add", "--producer", "--allow", "User:a"), "--producer needs --topic"),
         (("add", "--cluster", "--prefix", "--operation", "alter", "--allow", "User:a"), "--prefix does not apply"),

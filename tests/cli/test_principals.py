@@ -25,7 +25,7 @@ def test_a_principal_is_taken_as_it_is(text):
     ],
 )
 def test_the_message_names_the_principal_that_was_meant(text, meant):
-    assert problem_of(text) == f"'{text}' is no principal: {meant}"
+    assert problem_of(text) == f"'{text}' is not a principal: {meant}"
 
 
 def test_the_user_of_a_token_may_be_a_name_or_a_principal():

@@ -106,6 +106,7 @@ odradek_usage_throttle_seconds_total{principal,client_id,topic,api} odradek_usag
 odradek_consumergroup_lag_seconds{consumergroup,topic,partition}
 odradek_reader_position{principal,client_id,topic,partition} odradek_reader_lag{principal,client_id,topic,partition}
 odradek_reader_lag_seconds{principal,client_id,topic,partition}
+odradek_reader_last_back_timestamp_seconds{principal,client_id,topic,partition}
 odradek_spool_intervals_total odradek_spool_bytes odradek_spool_failures_total
 kafka_server_produce_byte_rate{user,client_id} kafka_server_produce_throttle_time{user,client_id}
 kafka_server_fetch_byte_rate{user,client_id} kafka_server_fetch_throttle_time{user,client_id}

@@ -116,7 +116,7 @@ def test_a_default_metrics_port_that_another_process_has_is_replaced_by_a_free_o
             assert config.changed({}, {})["metrics.listener"] == f"127.0.0.1:{found}", "also after a change at run time"
     (line,) = [record.message for record in caplog.records]
     assert f"127.0.0.1:{port} cannot be opened: the port is in use by process {os.getpid()} (" in line
-    assert f"using the free port 127.0.0.1:{found} " in line
+    assert f"using 127.0.0.1:{found}, which has a free port" in line
 
 
 def test_a_configured_metrics_port_must_be_free(tmp_path):

@@ -143,7 +143,10 @@ def test_a_wrong_file_changes_nothing_and_the_service_manager_shows_it(service: 
     assert service.values("message.max.bytes", "log.roll.ms") == {
         "message.max.bytes": ("1000", STATIC), "log.roll.ms": ("500000", STATIC)
     }  # fmt: skip
-    assert "nothing of the configuration file was read again: message.max.bytes=many" in service.log()
+    assert (
+        "cannot use the changed configuration file; all settings stay as they are: message.max.bytes=many"
+        in service.log()
+    )
     assert "could not" not in service.reload(f"{FIRST}log.dirs={service.data}\n")["STATUS"]
 
 

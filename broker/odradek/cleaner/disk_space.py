@@ -29,7 +29,8 @@ LOOK_EVERY_MS = 1000
 HASTEN_LOW_EVERY_MS, HASTEN_FULL_EVERY_MS = 10_000, 2_000
 HOLD_MS, LONGEST_HOLD_MS = 5000, 30_000
 """How long a directory stays full after a write found no space although the file system reports free space (a quota, or less
-space than a batch needs). Twice as long if a write finds none again within `LONGEST_HOLD_MS` later; until space is freed."""
+space than a batch needs). The time doubles if a write finds no space again within `LONGEST_HOLD_MS` after it; it ends when
+space is freed."""
 FEWEST_FILES = 64
 """With fewer free inodes, segments cannot be rolled, so the directory counts as full."""
 LEAVE_LOW = 1.1

@@ -382,7 +382,7 @@ def remove(cluster: "Cluster", as_json: bool, acls: "list[Acl]", dry_run: bool, 
 @click.option(
     "--host",
     metavar="ADDRESS",
-    help="The client's address. Without it, the command names the addresses for which the decision is another one.",
+    help="The client's address. Default: any address; the command names the addresses for which the decision differs.",
 )
 def explain(
     cluster: "Cluster", as_json: bool, named: list[tuple[int, str]], principal: str, operation: str, host: str | None
@@ -431,7 +431,7 @@ def explain(
         why = "no ACL allows it" if rule.acl is None else f"an ACL decides: {shown(rule.acl)}"
         echo(f"but {_verdict(rule)} from {other}: {why}")
     if len(result.elsewhere) > SHOWN:
-        echo(f"and so from {len(result.elsewhere) - SHOWN} more addresses; --json lists them")
+        echo(f"the decision also differs for {len(result.elsewhere) - SHOWN} more addresses; --json lists them")
     echo(f"to change that: {result.change}")
     for command in commands:
         echo(f"  {command}")

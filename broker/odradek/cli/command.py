@@ -1,4 +1,4 @@
-"""What all commands have in common: the form of their help, and numbers in plain words instead of click's.
+"""What all commands have in common: the form of their help, and descriptions of numbers in plain words.
 
 A command's help has its own options first, then those of many commands, then examples. The man pages have the same parts.
 """
@@ -59,7 +59,7 @@ def _limits(numbers: click.IntRange | click.FloatRange) -> str:
 
 
 def _in_plain_words(kind: click.ParamType[Any]) -> click.ParamType[Any]:
-    """The type of numbers that stands for one of click's; other types are returned as they are."""
+    """Our type for a numeric type of click; other types are returned unchanged."""
     if isinstance(kind, click.IntRange):
         return WholeNumber(kind.min, kind.max)
     if isinstance(kind, click.FloatRange):

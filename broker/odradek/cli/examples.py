@@ -22,7 +22,7 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("Allow an application to write to a topic:", "odradek acl add --producer --topic orders --allow User:alice"),
         ("Allow an application to read all topics that begin with orders- in a group:",
          "odradek acl add --consumer --prefix --topic orders- --group billing --allow User:bob"),
-        ("Deny a user to write from one address:",
+        ("Deny writes of a user from one address:",
          "odradek acl add --topic '*' --operation write --deny User:mallory --host 10.0.0.7"),
     ),
     "odradek acl remove": (
@@ -30,7 +30,7 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], ...]] = {
          "odradek acl remove --producer --topic orders --allow User:alice"),
     ),
     "odradek acl explain": (
-        ("Find out which rule decides about an operation:",
+        ("Show which rule decides about an operation:",
          "odradek acl explain --topic orders --operation read --principal User:carol"),
     ),
     "odradek acl unused": (("List the ACLs that no client needed in 30 days:", "odradek acl unused --since -30d"),),
@@ -103,7 +103,10 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("Check the broker of this machine too, its disks, processes and certificates:",
          "odradek doctor --data-dir /var/lib/odradek/data"),
     ),
-    "odradek group list": (("List the groups that have members:", "odradek group list --state Stable"),),
+    "odradek group list": (
+        ("List the groups with the largest lag first:", "odradek group list --sort lag"),
+        ("List the groups that have members:", "odradek group list --state Stable"),
+    ),
     "odradek group describe": (
         ("Show members, committed offsets and lag:", "odradek group describe billing"),
     ),
@@ -113,7 +116,8 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], ...]] = {
     "odradek group reset-offsets": (
         ("Show what moving a group back by two hours would change:",
          "odradek group reset-offsets billing --topic orders --to '2h ago' --dry-run"),
-        ("Let a group skip all records that are there now:", "odradek group reset-offsets billing --to latest"),
+        ("Move a group to the ends of the logs, so that it skips the present records:",
+         "odradek group reset-offsets billing --to latest"),
     ),
     "odradek group delete": (("Delete a group without members:", "odradek group delete billing"),),
     "odradek load run": (
@@ -183,16 +187,18 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("Remove one quota of a user:", "odradek quota remove --user alice producer_byte_rate"),
     ),
     "odradek quota throttled": (
-        ("Show who is throttled by a broker now:", "odradek quota throttled -m 10.0.0.1:9404"),
+        ("Show the clients that a broker throttles now:", "odradek quota throttled -m 10.0.0.1:9404"),
     ),
     "odradek report usage": (
-        ("Report the previous days from the usage spool of a broker:",
+        ("Report the previous day from the usage spool of a broker:",
          "odradek report usage --spool /var/lib/odradek/data --out /var/lib/odradek-report"),
+        ("Report the last week of a cluster from a Prometheus:",
+         "odradek report usage --prometheus http://localhost:9090 --from -7d --out report"),
     ),
     "odradek start": (
         ("Start with a configuration file, and log details:",
          "odradek start --config /etc/odradek/server.properties --log-level DEBUG"),
-        ("Start with a listener of its own and without a file:",
+        ("Start without a configuration file, on another port:",
          "odradek start --set log.dirs=./data --set listeners=PLAINTEXT://:9093"),
     ),
     "odradek status": (
@@ -240,7 +246,7 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("Find transactions that no coordinator will end:", "odradek transaction hanging"),
     ),
     "odradek usage top": (
-        ("Show who uses the broker most now:", "odradek usage top"),
+        ("Show the clients with the most traffic now:", "odradek usage top"),
         ("Show which topics are read most:", "odradek usage top --by topic --sort out"),
     ),
     "odradek usage show": (

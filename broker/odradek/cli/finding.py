@@ -24,8 +24,8 @@ class Finding(NamedTuple):
 
 
 def merged(known: Iterable[Finding], more: Iterable[Finding]) -> list[Finding]:
-    """The findings of two checks. What both say, but about another subject, is one finding: a listener's certificate is also
-    that of the broker to which the command connects."""
+    """Merge the findings of two checks. Findings that differ only in their subject become one with both subjects: a listener
+    and the broker to which the command connects may have the same certificate."""
     found, others = list(known), []
     for finding in more:
         alike = (

@@ -38,7 +38,7 @@ def group() -> None:
     ("Classic", "Consumer", "Tree"),
     "groups of this protocol; repeatable. Tree: groups with offsets in the metadata tree, where clients of Kafka 0.8 commit.",
 )
-@click.option("--no-lag", is_flag=True, help="Do not read members and offsets, of which there may be many.")
+@click.option("--no-lag", is_flag=True, help="Do not request members and offsets: faster if there are many groups.")
 @click.option(
     "--sort",
     type=click.Choice(("group", "lag")),
@@ -62,7 +62,7 @@ def list_(
     sort: str,
     every: float | None,
 ) -> None:
-    """List groups with their states, members and lag: the records that they have not read.
+    """List groups with their states, members and lag: the number of records after their committed offsets.
 
     The lag is "-" for a group that has committed no offset, and for one of a mirror, whose offsets are positions in another
     cluster. A group that also has offsets in the metadata tree has a second line of type Tree.

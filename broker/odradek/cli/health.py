@@ -105,7 +105,7 @@ def brokers_that_are_down(view: View) -> Iterator[Finding]:
             "error",
             f"broker {node_id}",
             f"the broker is down: it is not registered, and has {count(len(parts), 'replica')} ({_names(parts)})",
-            "these partitions have a replica less, and those without another one in sync cannot be read or written",
+            "these partitions have one replica less; without another in-sync replica, a partition cannot be read or written",
             f"start the broker; if it will not come back, `odradek partition move --off {node_id}` moves its replicas",
         )
 

@@ -6,6 +6,7 @@ EXIT_STATUS = {
     "2": "The command line is not valid.",
     "3": "Only status: the broker is not running.",
     "130": "SIGINT (Ctrl-C) ended the command. start ends with 0 instead, after an ordered stop.",
+    "141": "The output is a pipe, and its reader ended before the command.",
     "143": "SIGTERM ended the command. start ends with 0 instead, after an ordered stop.",
 }
 
@@ -15,6 +16,9 @@ ENVIRONMENT = {
     "ODRADEK_METRICS": "Address of a broker's metrics, as HOST:PORT; the option --metrics overrides it.",
     "ODRADEK_COMPLETE_NAMES": "If it is 1, the shell also completes names of topics, groups and transactional ids. The command"
     " then connects to the cluster each time that Tab is pressed, and waits at most one second.",
+    "ODRADEK_METRICS_LOGIN": "USER:PASSWORD for the metrics listeners that report usage reads with --spool http://HOST:PORT.",
+    "ODRADEK_PROMETHEUS_LOGIN": "USER:PASSWORD for the Prometheus that report usage reads with --prometheus.",
+    "NO_COLOR": "If it is not empty, the output on a terminal has no colours.",
 }
 
 FILES = {

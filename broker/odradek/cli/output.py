@@ -46,7 +46,7 @@ class Amount(str):
 
 
 GOOD, ATTENTION, BAD = "green", "yellow", "red"
-"""The colours of what is in order, of what somebody may have to look at, and of what fails."""
+"""The colours of values that are in order, that may need attention, and that are faults."""
 _STATES = {
     "ok": GOOD,
     "running": GOOD,

@@ -1,6 +1,6 @@
 """Notices that the reader of standard output has ended while a command waits: `odradek consume orders | head -2`.
 
-A command that writes learns it from the write. One that follows something may not write for hours. Runs in the process of the
+A write to the pipe reports this. A command that follows topics may not write for hours. Runs in the process of the
 command; `LazyGroup.main` ends the command quietly for the BrokenPipeError.
 """
 

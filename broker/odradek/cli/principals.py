@@ -21,7 +21,7 @@ def problem_of(text: str) -> str | None:
     if principal == text and kind and name:
         return None
     meant = f"did you mean '{principal}'?" if kind and name else "write such as User:alice"
-    return f"'{text}' is no principal: {meant}"
+    return f"'{text}' is not a principal: {meant}"
 
 
 def refuse_principal(text: str, option: str) -> None:

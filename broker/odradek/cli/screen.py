@@ -1,7 +1,8 @@
 """The alternate screen of a terminal, on which a command draws again and again, and the keys that the user presses.
 
-The terminal is restored in every ending: by a key, a signal or an exception, and while Ctrl-Z stops the command. Everything is
-written with os.write: a signal may interrupt a write to a terminal that does not read, and its handler writes, too.
+The terminal is restored at the end, whether a key, a signal or an exception ends the command, and while Ctrl-Z stops it.
+Everything is written with os.write: a signal may interrupt a write to a terminal that does not read, and its handler writes,
+too.
 """
 
 import os

@@ -97,8 +97,8 @@ def describe(cluster: Cluster) -> ClusterInfo:
         result = connections.get(node_id)
         if address is None:
             problem = (
-                f"the broker is not registered, and has {replicas[node_id]} replicas: start it, or move its replicas to others"
-                f" (`odradek partition move --off {node_id}`)"
+                f"the broker is not registered, and has {replicas[node_id]} replicas: start it, or move its replicas to other"
+                f" brokers (`odradek partition move --off {node_id}`)"
             )
         elif result is None:
             problem = "the broker is fenced: the controllers receive no heartbeats from it"

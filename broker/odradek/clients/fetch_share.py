@@ -1,7 +1,7 @@
-"""How many bytes the next Fetch response of a leader may have, so that it arrives in time over any line.
+"""How many bytes the next Fetch response of a leader may have, so that it arrives in time also over a slow line.
 
-A response has one time limit, however large it is. After a response that did not arrive in time, the same request would fail in
-the same way, for ever. Used in one thread.
+The time limit of a response does not depend on its size. After a response that did not arrive in time, the same request would
+fail again. Used in one thread.
 """
 
 LEAST_BYTES = 64 << 10

@@ -4,9 +4,9 @@ Each partition has a buffer; partitions take turns, so that a busy one does not 
 records that are processed in order: a partition, a key within a partition, or a single record. A lane is closed while its
 record is processed or waits for a retry, also if the partition is revoked and assigned again meanwhile.
 
-A worker takes several records at once into its `Hand` and processes them one after the other, because to take each by itself
-costs more than a short handler. What it has not begun, other workers take back when they have nothing to do, and the poll
-thread when partitions are revoked. One lock protects all state but the hands; workers wait on its conditions.
+A worker takes several records at once into its `Hand` and processes them one after the other, because taking each record
+separately costs more than a short handler. Idle workers take back the records that it has not begun, and so does the poll
+thread when partitions are revoked. One lock protects all state except the hands; workers wait on its conditions.
 """
 
 from __future__ import annotations

@@ -250,9 +250,12 @@ class BrokerSettings:
             self._read_file_again()
             refused = False
         except ConfigError as error:
-            log.error("nothing of the configuration file was read again: %s", "; ".join(map(str, error.errors)))
+            log.error(
+                "cannot use the changed configuration file; all settings stay as they are: %s",
+                "; ".join(map(str, error.errors)),
+            )
         except TooManySettings as error:
-            log.error("nothing of the configuration file was read again: %s", error)
+            log.error("cannot use the changed configuration file; all settings stay as they are: %s", error)
         finally:
             self._running.reloaded(request, refused)
 
@@ -277,11 +280,13 @@ class BrokerSettings:
         hidden = [name for name in changed if name in before.of_all or name in before.of_broker]
         if hidden:
             log.warning(
-                "%s: these new values have no effect, because `odradek config set` has set others: %s",
+                "%s: the new values of these keys have no effect, because `odradek config set` has set other values: %s",
                 source.path, ", ".join(hidden),
             )  # fmt: skip
         if at_start:
-            log.warning("%s: these changed settings need a restart of the broker: %s", source.path, ", ".join(at_start))
+            log.warning(
+                "%s: the new values of these keys need a restart of the broker: %s", source.path, ", ".join(at_start)
+            )
 
     # -- loggers --------------------------------------------------------------------------------------------------
 

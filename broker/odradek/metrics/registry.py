@@ -1,7 +1,7 @@
-"""`/metrics` by prometheus_client: a registry with a collector of our families, the formats, and the choice of some series.
+"""Serves `/metrics` with prometheus_client: a registry with a collector of our families, the formats, and the selected series.
 
-Threads of HTTP use it. A page that Prometheus scrapes every few seconds contains all families, and `exposition.pieces` writes
-it, because the library's writers need 17 to 30 times as long (decision 16). The library writes the pages of requests that name
+The threads of the HTTP server use it. `exposition.pieces` writes the page that Prometheus scrapes, which has all families,
+because the library's writers need 17 to 30 times as long (decision 16). The library writes the pages of requests that name
 series (`name[]`) or want names with escaped underscores.
 """
 

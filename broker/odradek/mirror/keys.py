@@ -245,7 +245,9 @@ _ROWS = (
         100,
         1,
         60_000,
-        "The longest time in ms for which a lane sends into a transaction; then it waits for acknowledgements, and commits.",
+        "Time in ms for which a lane sends batches into a transaction before it waits for their acknowledgements and commits. "
+        "If the last commit took longer, the lane sends for as long as that commit took; it never sends for more than a "
+        "quarter of odradek.mirror.transaction.timeout.ms.",
     ),
     _int(
         "odradek.mirror.commit.bytes",

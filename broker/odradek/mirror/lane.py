@@ -34,7 +34,7 @@ __all__ = ["Lane", "LaneFencedError"]
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 10.0
 SEND_PART = 4
-"""The part of the time that a transaction may be open for which a lane sends at most: then it waits, and commits."""
+"""A lane sends for at most transaction_timeout_ms / SEND_PART; then it waits for acknowledgements, and commits."""
 ABSENT_S = 10.0
 """A partition of the target that is unknown or cannot be written for this time is stopped, so that the others continue."""
 LOST_IN_A_ROW = 4

@@ -1,6 +1,6 @@
 """How much a writer sends before it waits for acknowledgements: little to a target that acknowledges slowly.
 
-Used in the thread of one lane; stateless but for the object.
+Used in the thread of one lane; the object has all state.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ MOST_REQUEST_BYTES = 4 << 20
 
 @dataclass
 class SendWindow:
-    """What may be in flight on a connection: at first one batch, and one more for each acknowledgement that came in time.
+    """What may be in flight on a connection: first one batch, and one more for each acknowledgement that arrives in time.
 
-    So no more is in flight than the target has acknowledged before, and a commit, which waits for all of it, takes about as
-    long as that took. The window shrinks by each acknowledgement that came late.
+    So no more is in flight than the target has acknowledged before. A commit waits for everything in flight, and takes about as
+    long as those acknowledgements took. The window shrinks by each acknowledgement that arrives late.
     """
 
     batches: int = 1

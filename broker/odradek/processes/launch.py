@@ -38,7 +38,7 @@ PROTECTIVE = ("sasl.", "ssl.", "listener.name.", "super.users", "allow.everyone.
               "connections.max.reauth.ms", "principal.builder.class")  # fmt: skip
 """Prefixes of the keys with which an operator restricts what clients may do."""
 SHARE_STATE = "share.coordinator.state.topic."
-"""Keys that Kafka's own configuration files set, also if no client uses share groups."""
+"""Prefix of keys for share groups. Kafka's own configuration files set them, although most clusters use no share groups."""
 CHECKED_CLASSES = tuple(
     f".oauthbearer.{key}" for key in (HANDLER, peer_settings.LOGIN_HANDLER, peer_settings.RETRIEVER)
 )
@@ -192,8 +192,8 @@ def _check_metrics_access(config: BrokerConfig) -> None:
 
 
 def _report_settings_without_effect(config: BrokerConfig) -> None:
-    """Log the settings that have no effect: as INFO what Kafka's own files contain and what nobody misses here, such as the
-    keys of KRaft's controllers and numbers of threads; as WARNING what an operator may rely on."""
+    """Log the settings that have no effect: at INFO those of Kafka's own files that no operator needs here, such as the keys of
+    KRaft's controllers and numbers of threads; at WARNING those that an operator may rely on."""
     without_effect = [name for name in config.without_effect if not name.endswith(CHECKED_CLASSES)]
     protective = [name for name in without_effect if name.startswith(PROTECTIVE)]
     foreign = [name for name in without_effect if name not in protective and _is_foreign(name)]
@@ -219,8 +219,8 @@ def _is_foreign(name: str) -> bool:
 
 
 def _bind_metrics(config: BrokerConfig, listener: Listener) -> socket.socket:
-    """The socket of `metrics.listener`. The default port may have another broker of the machine; then a free port is enough,
-    because nobody has configured a Prometheus for this broker. A configured port has to be free."""
+    """The socket of `metrics.listener`. If another process, such as a second broker, has the default port, the socket has a
+    free port, because no Prometheus is configured for a default. A configured port must be free."""
     address = str(listener).partition("://")[2]
     try:
         return listeners.bind(listener)
@@ -233,8 +233,8 @@ def _bind_metrics(config: BrokerConfig, listener: Listener) -> socket.socket:
         free = listeners.bind(listener._replace(port=0))
         config.use_metrics_port(free.getsockname()[1])
         log.warning(
-            "the default metrics.listener=%s %s; using the free port %s until the next start: set metrics.listener if "
-            "Prometheus shall scrape this broker, or to an empty value",
+            "the default metrics.listener=%s %s; using %s, which has a free port, until the next start; set "
+            "metrics.listener to the address that Prometheus scrapes, or to an empty value to disable metrics over HTTP",
             address, error.reason, config["metrics.listener"],
         )  # fmt: skip
         return free

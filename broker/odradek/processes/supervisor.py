@@ -337,7 +337,7 @@ class Supervisor:
         source = self.resources.config.source
         if source is None:
             log.warning(
-                "received SIGHUP and ignored it: the broker was started without a configuration file that it could read again"
+                "received SIGHUP and ignored it: the broker was started without --config and has no configuration file"
             )
             return
         log.info("received SIGHUP: reading %s again", source.path)

@@ -36,7 +36,7 @@ class Question(NamedTuple):
 class Explanation(NamedTuple):
     """``why`` and ``change`` are sentences for an operator; ``acls``: the ACLs that name the resource and concern the
     client; ``mistaken``: ACLs that would concern the client if their resource were not a prefix; ``elsewhere``: for a question
-    about `ANY_ADDRESS`, the addresses for which the decision is another one."""
+    about `ANY_ADDRESS`, the addresses for which the decision differs."""
 
     rule: Rule
     why: str
@@ -109,7 +109,7 @@ def _explained(question: Question, authorizer: Authorizer, acls: Sequence[Acl], 
         return Explanation(
             rule,
             f"no ACL names this resource, and {default_key} is true",
-            "add an ACL for this resource: then only those may use it whom an ACL allows it",
+            "add an ACL for this resource: then only principals that an ACL allows can use it",
             mine,
         )
     named = any(

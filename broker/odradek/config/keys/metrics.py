@@ -44,7 +44,7 @@ KEYS = (
         OneOf(("INFO", "DEBUG", "TRACE"), any_case=True), LOW, READ_ONLY, NONE,
         "The level of detail of Kafka's metrics."),
     ConfigKey("metrics.listener", STRING, "127.0.0.1:9404", ADDRESS, MEDIUM, READ_ONLY, NOW,
-        "The address, as host:port, at which the broker serves /metrics, /healthz, /readyz and /usage over HTTP. Port "
+        "The address, as host:port, at which the broker serves /metrics, /healthz, /readyz, /usage and /spool over HTTP. Port "
         "0 means a free port, an empty host means all interfaces, and an empty value disables the listener. If the key is not "
         "set and another process has the default port, the broker uses a free one and logs a warning. Odradek's own key."),
     ConfigKey("metrics.listener.tls", BOOLEAN, False, None, LOW, READ_ONLY, NOW,
@@ -52,10 +52,10 @@ KEYS = (
         "listener.name.metrics.ssl.keystore.location; listener.name.metrics.ssl.client.auth asks for client certificates. "
         "Odradek's own key."),
     ConfigKey("metrics.listener.password.file", STRING, None, None, LOW, READ_ONLY, NOW,
-        "The path of a file with user:password in each line. If set, /metrics and /usage require one of them (HTTP basic "
-        "authentication), or a token of metrics.listener.token.file. A changed file is read again. Odradek's own key."),
+        "The path of a file with user:password in each line. If set, /metrics, /usage and /spool require one of them (HTTP "
+        "basic authentication), or a token of metrics.listener.token.file. A changed file is read again. Odradek's own key."),
     ConfigKey("metrics.listener.token.file", STRING, None, None, LOW, READ_ONLY, NOW,
-        "The path of a file with a token in each line. If set, /metrics and /usage require one of them (Authorization: "
+        "The path of a file with a token in each line. If set, /metrics, /usage and /spool require one of them (Authorization: "
         "Bearer), or a password of metrics.listener.password.file. A changed file is read again. Odradek's own key."),
     ConfigKey("metrics.max.topics", INT, 10_000, Range(0), LOW, READ_ONLY, NOW,
         "The maximum number of topics that have their own series in /metrics. All other topics are counted together as "

@@ -63,7 +63,7 @@ def run(job: Job, say: Say) -> None:
     with _opened(job, spools) as (spark, log, scratch), task_progress(spark, say):
         _write_tables(spark, job, spools, scratch, log, say)
         to_ms = end_of_page_ms(job)
-        say("making the page")
+        say("writing the page")
         with _errors_in_one_line(log):
             result = report.build(spark, job.out / "tables", job.out, moment(job.from_ms), moment(to_ms), job.options)
         for line in result.lines():

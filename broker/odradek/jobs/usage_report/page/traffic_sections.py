@@ -339,7 +339,7 @@ def lag(figures: Figures) -> Section:
                ("stall", "Never fell"))  # fmt: skip
     note = (
         "Start and end: the first and the last quarter of the period. Moved back: when the reader last requested records "
-        "before its position; the lag of a reader that reads records again says from where it reads. Never fell: the last "
+        "before its position; for a reader that reads records again, the lag shows where it reads. Never fell: the last "
         "hours with data in which the mean lag of an hour never fell, and the means of the first and the last of them."
     )
     return Section(
