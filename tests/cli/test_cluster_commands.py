@@ -118,6 +118,7 @@ NAMING_A_TOPIC = (
     "group reset-offsets g -t ordrs --to latest",
     "transaction hanging -t ordrs",
     "transaction abort --topic ordrs --partition 0 --start-offset 0",
+    "load run ordrs --out /nowhere --dry-run",
 )
 
 
@@ -317,12 +318,20 @@ def test_groups_are_listed_with_few_requests_and_sorted_by_lag(odradek, cli_brok
 def test_errors_about_groups_are_one_line(odradek, name):
     odradek("topic", "create", name)
     for verb in ("describe", "explain", "delete"):
-        odradek.refused("group", verb, f"{name}-x", words=[f"group '{name}-x' does not exist", "odradek group list"])
+        odradek.refused("group", verb, "?!", words=["group '?!' does not exist; `odradek group list` shows all groups"])
     odradek.refused("group", "reset-offsets", f"{name}-x", "--to", "latest", words=["--topic"])
     reset = ["group", "reset-offsets", f"{name}-x", "-t"]
     odradek.refused(*reset, f"{name}:9", "--to", "latest", words=["no partition 9"])
     odradek.refused(*reset, f"{name}:a", "--to", "latest", words=["orders:0,3"])
     odradek.refused(*reset, name, "--to", "soon", words=["soon", "earliest"])
+
+
+def test_every_command_that_needs_a_group_says_which_one_may_be_meant(odradek, name):
+    odradek("topic", "create", name)
+    odradek("group", "reset-offsets", "Zebras", "-t", name, "--to", 0, "--yes")
+    for verb in ("describe", "explain", "delete"):
+        odradek.refused("group", verb, "zebas", words=["group 'zebas' does not exist; did you mean 'Zebras'?"])
+    odradek("group", "delete", "Zebras", "--yes")
 
 
 def test_offsets_are_migrated_between_tree_and_log_and_never_decrease(odradek, name):

@@ -51,3 +51,6 @@ def test_commands_that_send_and_read_records_cause_no_denial(broker: Broker) -> 
     # librdkafka looks for the coordinator of some group in any case: this is denied, and does not matter
     read = odradek("consume", "orders", "--from", "beginning", "--exit", "-X", "fetch.min.bytes=1")
     assert read == "a\n" * 4
+    # the error names the group, not the place in which the command looks for it first
+    odradek.refused("group", "describe", "other", words=["group 'other': not authorised for the group"])
+    odradek.refused("group", "delete", "other", "another", words=["one of 2 groups ('other', ...): not authorised"])

@@ -467,7 +467,7 @@ def test_a_load_over_sasl_ssl(spark: Any, jars: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("nowhere",), "topic 'nowhere' does not exist in cluster"),
+        (("nowhere",), "topic 'nowhere' does not exist; `odradek topic list` shows all topics"),
         (("pay", "--from", "yesterday"), "--from: 'yesterday' is not a time"),
         (("pay", "--from", "-1h", "--to", "-2h"), "expected a period that ends after it begins"),
         (("pay", "--to", "2999-01-01"), "--to 2999-01-01 is in the future"),

@@ -166,11 +166,13 @@ def explain(cluster: "Cluster", as_json: bool, group_id: str, last: int) -> None
     An expelled member is one that the broker removed, for example because it sent no heartbeat. Only Odradek's brokers record
     these events; other brokers return an error.
     """
+    from odradek.cli.group_view import naming_similar
     from odradek.cli.output import echo_json, print_table, span, when
     from odradek.clients import groups
 
-    events = groups.explain(cluster, group_id)
-    description = groups.describe(cluster, group_id)
+    with naming_similar(cluster, group_id):
+        events = groups.explain(cluster, group_id)
+        description = groups.describe(cluster, group_id)
     pending = groups.pending_offsets(cluster, group_id)
     summary = _summary(events, description, pending)
     if as_json:
@@ -250,14 +252,15 @@ def _summary(
 @YES_OPTION
 def delete(cluster: "Cluster", as_json: bool, group_ids: tuple[str, ...], yes: bool) -> None:
     """Delete groups without members, with their committed offsets, including those in the metadata tree."""
-    from odradek.cli.group_view import described_or_none
+    from odradek.cli.group_view import described_or_none, naming_similar
     from odradek.cli.output import count, echo_json
     from odradek.clients import groups, tree_offsets
 
     offsets = {}
     in_tree = {name: len(places) for name, places in tree_offsets.of_groups(cluster, group_ids).items()}
     for group_id in dict.fromkeys(group_ids):
-        description = described_or_none(cluster, group_id, group_id in in_tree)
+        with naming_similar(cluster, group_id):
+            description = described_or_none(cluster, group_id, group_id in in_tree)
         if description is not None and description.members:
             fail(
                 f"group '{group_id}' has {count(len(description.members), 'member')};"

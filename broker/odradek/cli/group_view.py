@@ -5,14 +5,15 @@ Runs in the process of the command.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from odradek.cli.echo import echo
 from odradek.cli.output import count, print_table
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import RefusedError
+from odradek.clients.errors import ClientError, RefusedError
 from odradek.clients.groups import CommittedOffset, GroupDescription, Member, PendingOffset, Place
 from odradek.mirror.keys import GROUP_PREFIX
 from odradek.protocol.errors import ErrorCode
@@ -42,7 +43,8 @@ def read_view(cluster: Cluster, group_id: str, with_offsets: bool) -> View:
         offsets = tree_offsets.of_groups(cluster, [group_id]).get(group_id, {})
         return {place: CommittedOffset(offset) for place, offset in offsets.items()}
 
-    described = described_or_none(cluster, group_id, bool(in_tree()))
+    with naming_similar(cluster, group_id):
+        described = described_or_none(cluster, group_id, bool(in_tree()))
     if not with_offsets:
         return View(group_id, described, None, [])
     tree = _progress(cluster, in_tree, {})
@@ -54,6 +56,21 @@ def read_view(cluster: Cluster, group_id: str, with_offsets: bool) -> View:
     if group_id.startswith(GROUP_PREFIX):
         rows = [row | {"lag": None, "note": "a position in the source of a mirror"} for row in rows]
     return View(group_id, described, rows, tree)
+
+
+@contextmanager
+def naming_similar(cluster: Cluster, group_id: str) -> Iterator[None]:
+    """Let the error for a group that does not exist name the group that may be meant. Raises RefusedError, ClientError."""
+    try:
+        yield
+    except RefusedError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        try:
+            known = [group.group_id for group in groups.list_groups(cluster)]
+        except ClientError:  # of a broker that is down, for example: then there is no hint
+            known = []
+        raise groups.no_group(group_id, known) from None
 
 
 def described_or_none(cluster: Cluster, group_id: str, in_tree: bool) -> GroupDescription | None:

@@ -209,7 +209,7 @@ def run_load(
 
         say = printer()
         state = look()
-        _check_topics(version, state)
+        _check_topics(version, state, servers, timeout)
         head = _head(version, state, period, decoding.text, options["format_"])
         if options["dry_run"]:
             job.check_version(version, head)
@@ -373,18 +373,13 @@ def _period(from_: str | None, to: str | None, name: str) -> tuple[int | None, i
     return from_ms, to_ms
 
 
-def _check_topics(version: "VersionDirectory", state: "ClusterState") -> None:
-    """Refuse topics that neither the cluster nor the version knows. Raises LoadError."""
-    from odradek.jobs.load.errors import LoadError
-
+def _check_topics(version: "VersionDirectory", state: "ClusterState", servers: str, timeout: float) -> None:
+    """Refuse topics that neither the cluster nor the version knows. Raises ClientError."""
     newest = version.newest()
     unknown = [name for name in state.missing if newest is None or name not in newest.positions]
     if unknown:
-        raise LoadError(
-            f"topic '{unknown[0]}' does not exist in cluster {state.cluster_id}, and was never loaded into version"
-            f" {version.name};"
-            " `odradek topic list` shows all topics"
-        )
+        with connection_to(servers, timeout) as cluster:
+            raise cluster.no_topic(unknown[0])
 
 
 def _head(

@@ -49,7 +49,11 @@ def _list(cluster: Cluster, group_ids: Sequence[str] | None) -> Any:
     except UnsupportedError:
         return None
     if response.error_code:
-        raise RefusedError(response.error_code, response.error_message, "cannot list the groups in the metadata tree")
+        what = "cannot list the groups in the metadata tree"
+        if group_ids:
+            first = f"'{group_ids[0]}'"
+            what = f"group {first}" if len(group_ids) == 1 else f"one of {len(group_ids)} groups ({first}, ...)"
+        raise RefusedError(response.error_code, response.error_message, what)
     return response
 
 
