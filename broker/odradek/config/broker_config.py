@@ -444,7 +444,7 @@ class BrokerConfig:
 
     def _wrong_pairs(self, refused: Collection[str] = ()) -> Iterator[ConfigError]:
         """Check settings against each other. :param refused: keys that already have an error; their pairs are not checked."""
-        for lesser, greater in _AT_MOST:
+        for lesser, greater in AT_MOST:
             low, high = self._values[lesser], self._values[greater]
             if lesser in refused or greater in refused:
                 continue
@@ -466,7 +466,7 @@ class BrokerConfig:
 
 SUPER_USERS = "super.users"
 
-_AT_MOST = (
+AT_MOST = (
     ("odradek.log.dir.hard.free.bytes", "odradek.log.dir.soft.free.bytes"),
     ("odradek.log.dir.hard.free.percent", "odradek.log.dir.soft.free.percent"),
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
