@@ -1,5 +1,6 @@
 """Settings that change at run time: layers, checks, effective values with their source."""
 
+import os
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -9,7 +10,7 @@ from hypothesis import settings as run_with
 from hypothesis import strategies as st
 
 from odradek.config import load
-from odradek.config.broker_config import ALL_BROKERS, THIS_BROKER, BrokerConfig, resolve
+from odradek.config.broker_config import ALL_BROKERS, THIS_BROKER, BrokerConfig, Source, resolve
 from odradek.config.describe import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
@@ -304,3 +305,29 @@ def test_what_belongs_to_a_listener_s_security_is_used_as_a_whole(file, held):
     assert config["message.max.bytes"] == 1000
     for name in file:
         assert config.is_set(name) == (name not in at_restart)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("pipe", "it is no regular file"),
+        ("", "Is a directory"),
+        ("missing", "No such file or directory"),
+        ("/dev/zero", "it is no regular file"),
+        ("/dev/stdin", "it is a descriptor of the process that started"),
+        ("/dev/fd/63", "it is a descriptor of the process that started"),
+        ("/proc/self/fd/63", "it is a descriptor of the process that started"),
+    ],
+)
+def test_a_reload_never_waits_for_what_is_no_file(tmp_path, path, reason):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match=f"cannot read the configuration file .*{path}: {reason}"):
+        Source(os.fspath(tmp_path / path), ()).read_again()
+
+
+def test_a_start_reads_its_settings_from_a_pipe():
+    ours, theirs = os.pipe()
+    with open(theirs, "wb") as writer:
+        writer.write(b"message.max.bytes=1000\n")
+    assert load(f"/dev/fd/{ours}")["message.max.bytes"] == 1000
+    os.close(ours)
