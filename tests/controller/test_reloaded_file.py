@@ -79,3 +79,19 @@ def test_the_log_names_each_changed_setting_that_waits_for_a_restart(make, caplo
     assert one.config.topic_defaults["retention.ms"] == -1
     assert one.config["message.max.bytes"] == 1000
     assert "need a restart of the broker: log.retention.hours, log.retention.ms" in caplog.text
+
+
+def test_half_of_a_listener_s_logins_does_not_keep_the_rest_of_the_file_from_use(make, caplog):
+    """PLAIN needs its JAAS configuration, a secret, which needs a restart."""
+    mechanisms = "listener.name.sasl_plaintext.sasl.enabled.mechanisms"
+    jaas = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    listeners = "SASL_PLAINTEXT://127.0.0.1:0"
+    one = make([("listeners", listeners, "file"), (mechanisms, "SCRAM-SHA-256", "file")])
+    module = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="hidden";'
+    text = f"listeners={listeners}\n{mechanisms}=PLAIN\n{jaas}={module}\nmessage.max.bytes=1000\n"
+    assert one.reload(text), caplog.text
+    assert (one.config["message.max.bytes"], one.config[mechanisms]) == (1000, ("SCRAM-SHA-256",))
+    assert f"need a restart of the broker: {jaas}, {mechanisms}" in caplog.text
+    assert "hidden" not in caplog.text
+    assert one.reload(f"listeners={listeners}\n{mechanisms}=SCRAM-SHA-512\n")
+    assert one.config[mechanisms] == ("SCRAM-SHA-512",)
