@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given
 from hypothesis import settings as run_with
 from hypothesis import strategies as st
 
@@ -259,7 +259,7 @@ FILES = st.lists(
 )
 
 
-@run_with(deadline=None, max_examples=100)
+@run_with(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(FILES)
 def test_after_reloads_each_default_of_topics_is_that_of_the_former_or_of_the_new_file(files):
     """Never a third value, also not one of the start. The limits of timestamps and what deletes records change together."""
