@@ -1,9 +1,16 @@
 """Settings that change at run time: layers, checks, effective values with their source."""
 
+import os
+from collections.abc import Mapping
+from itertools import pairwise
+
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as run_with
+from hypothesis import strategies as st
 
 from odradek.config import load
-from odradek.config.broker_config import ALL_BROKERS, THIS_BROKER
+from odradek.config.broker_config import ALL_BROKERS, THIS_BROKER, BrokerConfig, Source, resolve
 from odradek.config.describe import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
@@ -15,8 +22,10 @@ from odradek.config.describe import (
     describe_group,
     effective,
 )
-from odradek.config.dynamic import check_broker_changes, check_group_settings, file_changes, group_values
+from odradek.config.dynamic import UNITS, check_broker_changes, check_group_settings, file_changes, group_values
 from odradek.config.errors import ConfigError
+from odradek.config.table import BROKER_KEYS, TOPIC_KEYS
+from odradek.controller.partitions import topic_settings
 
 
 def test_settings_of_this_broker_precede_those_of_all_brokers_and_both_precede_the_file():
@@ -159,3 +168,166 @@ def test_changes_of_the_file_are_those_since_the_start_and_some_need_a_restart(t
         {"message.max.bytes": "1001", "log.segment.bytes": None},
         ["num.network.threads", "sasl.jaas.config", "ssl.keystore.location"],
     )
+
+
+def config_of(settings: Mapping[str, str]) -> BrokerConfig:
+    return resolve([(name, text, "file") for name, text in settings.items()])
+
+
+def reload(config: BrokerConfig, settings: Mapping[str, str]) -> list[str]:
+    """Use a changed file. Returns the keys that need a restart."""
+    of_file, at_restart = file_changes(config, config_of(settings))
+    assert config.run_with({}, {}, of_file) == []
+    return at_restart
+
+
+DAYS_7 = 7 * 24 * 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("files", "retention_ms"),
+    [
+        ([{"log.retention.hours": "168", "log.retention.ms": "-1"}, {"log.retention.hours": "-1"}], -1),
+        ([{"log.retention.hours": "1", "log.retention.ms": str(DAYS_7)}, {"log.retention.hours": "168"}], DAYS_7),
+        ([{"log.retention.minutes": "5", "log.retention.ms": str(DAYS_7)}, {"log.retention.minutes": "10080"}], DAYS_7),
+        # What the first reload has changed stays, because the second cannot be used.
+        (
+            [
+                {"log.retention.hours": "1"},
+                {"log.retention.hours": "1", "log.retention.ms": str(DAYS_7)},
+                {"log.retention.hours": "168"},
+            ],
+            DAYS_7,
+        ),
+    ],
+)
+def test_a_reload_of_half_a_change_deletes_nothing(files, retention_ms):
+    config = config_of(files[0])
+    for file in files[1:]:
+        held = reload(config, file)
+    assert config.topic_defaults["retention.ms"] == retention_ms
+    assert "log.retention.ms" in held
+    assert reload(config, {**files[-1], "message.max.bytes": "1000"}) == held
+    assert (config["message.max.bytes"], config.topic_defaults["retention.ms"]) == (1000, retention_ms)
+    assert reload(config, files[0]) == []
+    assert (
+        config.settings == config_of(files[0]).settings or config.topic_defaults == config_of(files[0]).topic_defaults
+    )
+
+
+def test_a_time_that_did_not_count_does_not_begin_to_count():
+    config = config_of({"log.cleanup.policy": "compact", "log.retention.hours": "1"})
+    assert reload(config, {"log.retention.hours": "168"}) == ["log.cleanup.policy", "log.retention.hours"]
+    assert config.topic_defaults["cleanup.policy"] == ("compact",)
+
+
+def test_every_chain_of_synonyms_is_a_unit():
+    """Those of topics' keys too. A chain that is none would be used in halves."""
+    for row in (*BROKER_KEYS.values(), *TOPIC_KEYS.values()):
+        chain = {synonym.name for synonym in row.synonyms} | ({row.name} & set(BROKER_KEYS))
+        assert len(chain) < 2 or any(chain <= unit for unit in UNITS), row.name
+
+
+TOGETHER = sorted({name for unit in UNITS if len(unit & set(BROKER_KEYS)) > 1 for name in unit & set(BROKER_KEYS)})
+OF_TOPICS = [
+    name for name in TOGETHER if any(name == synonym.name for row in TOPIC_KEYS.values() for synonym in row.synonyms)
+]
+
+
+def texts_of(name: str) -> list[str]:
+    def allowed(text: str) -> bool:
+        try:
+            BROKER_KEYS[name].parse(text)
+        except ConfigError:
+            return False
+        return True
+
+    return [text for text in ("-1", "1", "2", "3600000", "compact", "delete", "true", "false") if allowed(text)]
+
+
+FILES = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            name: st.sampled_from(texts_of(name))
+            for name in OF_TOPICS
+            if not name.startswith("log.cleaner.m")  # a pair that is checked
+        },
+    ),
+    min_size=2,
+    max_size=4,
+)
+
+
+@run_with(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(FILES)
+def test_after_reloads_each_default_of_topics_is_that_of_the_former_or_of_the_new_file(files):
+    """Never a third value, also not one of the start. The limits of timestamps and what deletes records change together."""
+    config = config_of(files[0])
+    for _, file in pairwise(files):
+        before, fresh = dict(config.topic_defaults), config_of(file)
+        held = reload(config, file)
+        now = config.topic_defaults
+        assert all(now[name] in (before[name], fresh.topic_defaults[name]) for name in TOPIC_KEYS)
+        assert all(config[name] == fresh[name] for name in OF_TOPICS if name not in held)
+        slots = [topic_settings(values, 1) for values in (now, before, fresh.topic_defaults)]
+        assert all(slots[0][name] in (slots[1][name], slots[2][name]) for name in slots[0])
+        deletes = ("cleanup.policy", "retention.ms", "retention.bytes")
+        assert [now[name] for name in deletes] in (
+            [before[name] for name in deletes], [fresh.topic_defaults[name] for name in deletes]
+        )  # fmt: skip
+
+
+LISTENER = "listener.name.plaintext."
+
+
+@pytest.mark.parametrize(
+    ("file", "held"),
+    [
+        ({f"{LISTENER}sasl.enabled.mechanisms": "PLAIN", f"{LISTENER}plain.sasl.jaas.config": "x"}, 2),
+        ({"sasl.enabled.mechanisms": "PLAIN", f"{LISTENER}plain.sasl.jaas.config": "x"}, 2),
+        (
+            {f"{LISTENER}sasl.enabled.mechanisms": "OAUTHBEARER", f"{LISTENER}sasl.oauthbearer.jwks.endpoint.url": "x"},
+            2,
+        ),
+        ({f"{LISTENER}ssl.keystore.location": "/new", f"{LISTENER}ssl.keystore.password": "new"}, 2),
+        ({f"{LISTENER}ssl.keystore.location": "/new", "ssl.keystore.password": "new"}, 2),
+        ({f"{LISTENER}ssl.keystore.location": "/new", "listeners": "PLAINTEXT://:9093"}, 2),
+        ({f"{LISTENER}ssl.keystore.location": "/new", "listener.name.other.ssl.keystore.password": "new"}, 1),
+        ({f"{LISTENER}ssl.keystore.location": "/new", f"{LISTENER}plain.sasl.jaas.config": "x"}, 1),
+        ({f"{LISTENER}ssl.keystore.location": "/new"}, 0),
+    ],
+)
+def test_what_belongs_to_a_listener_s_security_is_used_as_a_whole(file, held):
+    config = config_of({})
+    at_restart = reload(config, {**file, "message.max.bytes": "1000"})
+    assert len(at_restart) == held
+    assert config["message.max.bytes"] == 1000
+    for name in file:
+        assert config.is_set(name) == (name not in at_restart)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("pipe", "it is no regular file"),
+        ("", "Is a directory"),
+        ("missing", "No such file or directory"),
+        ("/dev/zero", "it is no regular file"),
+        ("/dev/stdin", "it is a descriptor of the process that started"),
+        ("/dev/fd/63", "it is a descriptor of the process that started"),
+        ("/proc/self/fd/63", "it is a descriptor of the process that started"),
+    ],
+)
+def test_a_reload_never_waits_for_what_is_no_file(tmp_path, path, reason):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match=f"cannot read the configuration file .*{path}: {reason}"):
+        Source(os.fspath(tmp_path / path), ()).read_again()
+
+
+def test_a_start_reads_its_settings_from_a_pipe():
+    ours, theirs = os.pipe()
+    with open(theirs, "wb") as writer:
+        writer.write(b"message.max.bytes=1000\n")
+    assert load(f"/dev/fd/{ours}")["message.max.bytes"] == 1000
+    os.close(ours)

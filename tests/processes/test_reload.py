@@ -143,10 +143,15 @@ def test_a_wrong_file_changes_nothing_and_the_service_manager_shows_it(service: 
     assert service.values("message.max.bytes", "log.roll.ms") == {
         "message.max.bytes": ("1000", STATIC), "log.roll.ms": ("500000", STATIC)
     }  # fmt: skip
-    assert (
-        "cannot use the changed configuration file; all settings stay as they are: message.max.bytes=many"
-        in service.log()
-    )
+    kept = "cannot use the changed configuration file; all settings stay as they are: "
+    assert f"{kept}message.max.bytes=many" in service.log()
+    service.file.unlink()
+    os.mkfifo(service.file)
+    service.process.send_signal(signal.SIGHUP)
+    assert service.message()["RELOADING"] == "1"
+    assert "could not use" in service.message()["STATUS"]
+    assert f"cannot read the configuration file {service.file}: it is no regular file" in service.log()
+    service.file.unlink()
     assert "could not" not in service.reload(f"{FIRST}log.dirs={service.data}\n")["STATUS"]
 
 

@@ -7,7 +7,7 @@ The command creates it once, before it forks a process. Every process has its ow
 import copy
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.config import properties, providers
@@ -23,6 +23,7 @@ from odradek.config.listeners import (
     parse_protocol_map,
 )
 from odradek.config.loggers import ROOT, parse_levels
+from odradek.config.regular_file import read_regular
 from odradek.config.super_users import doubtful_super_users, parse_super_users
 from odradek.config.table import (
     BROKER_KEYS,
@@ -53,6 +54,9 @@ class Setting(NamedTuple):
     where: str
 
 
+_OF_PROCESS = ("/dev/fd/", "/dev/stdin", "/proc/")
+
+
 class Source(NamedTuple):
     """The arguments of `load`: a configuration file, and settings that take precedence over it."""
 
@@ -60,8 +64,12 @@ class Source(NamedTuple):
     overrides: tuple[str, ...]
 
     def read_again(self) -> "BrokerConfig":
-        """The configuration with which the broker would start now. Raises ConfigError."""
-        return load(self.path, self.overrides, to_start=True)
+        """The configuration with which the broker would start now. Raises ConfigError, also if the file could make this process
+        wait, or if its path means another file than at the start (a descriptor)."""
+        if os.path.abspath(self.path).startswith(_OF_PROCESS):  # noqa: PTH100 - Path.resolve would follow links
+            reason = "it is a descriptor of the process that started, so it cannot be read again: start the broker with a file"
+            raise _unreadable(self.path, reason)
+        return load(self.path, self.overrides, to_start=True, read=lambda file: read_regular(file, -1))
 
 
 class UnknownKey(NamedTuple):
@@ -444,7 +452,7 @@ class BrokerConfig:
 
     def _wrong_pairs(self, refused: Collection[str] = ()) -> Iterator[ConfigError]:
         """Check settings against each other. :param refused: keys that already have an error; their pairs are not checked."""
-        for lesser, greater in _AT_MOST:
+        for lesser, greater in AT_MOST:
             low, high = self._values[lesser], self._values[greater]
             if lesser in refused or greater in refused:
                 continue
@@ -466,7 +474,7 @@ class BrokerConfig:
 
 SUPER_USERS = "super.users"
 
-_AT_MOST = (
+AT_MOST = (
     ("odradek.log.dir.hard.free.bytes", "odradek.log.dir.soft.free.bytes"),
     ("odradek.log.dir.hard.free.percent", "odradek.log.dir.soft.free.percent"),
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
@@ -500,22 +508,36 @@ def _items(value: Value) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-def load(path: str | os.PathLike[str] | None, overrides: Sequence[str] = (), to_start: bool = False) -> BrokerConfig:
+def _unreadable(file: str, reason: str | None) -> ConfigError:
+    return ConfigError("", None, f"cannot read the configuration file {file}: {reason}")
+
+
+def _read_any(file: str) -> bytes:
+    with open(file, "rb") as stream:
+        return stream.read()
+
+
+def load(
+    path: str | os.PathLike[str] | None,
+    overrides: Sequence[str] = (),
+    to_start: bool = False,
+    read: Callable[[str], bytes] = _read_any,
+) -> BrokerConfig:
     """Load a ``server.properties`` file (or only the defaults, if ``path`` is None) with ``key=value`` overrides.
 
     The last setting of a key takes precedence; overrides take precedence over the file. Raises ConfigError with one line for
     each setting that cannot be used, also if the file cannot be read.
 
     :param to_start: also check what only a starting broker refuses (`BrokerConfig.check_metadata_store`).
+    :param read: reads the file; the default also reads from pipes and devices. Raises OSError.
     """
     entries: list[tuple[str, str, str]] = []
     if path is not None:
         file = os.fspath(path)
         try:
-            with open(file, "rb") as stream:
-                data = stream.read()
+            data = read(file)
         except OSError as error:
-            raise ConfigError("", None, f"cannot read the configuration file {file}: {error.strerror}") from None
+            raise _unreadable(file, error.strerror) from None
         entries += [
             (name, value, f"{file}:{line}") for name, value, line in properties.parse(properties.decode(data), file)
         ]

@@ -1,11 +1,11 @@
 """Checks of settings of a broker or a group that are changed at run time. Pure functions over the table of keys."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from odradek.config.broker_config import BrokerConfig
+from odradek.config.broker_config import AT_MOST, BrokerConfig
 from odradek.config.errors import ConfigError, raise_all
 from odradek.config.key import CLUSTER_WIDE, INT, MEDIUM, NOW, PER_BROKER, ConfigKey, Range, Synonym, Value
-from odradek.config.table import LISTENER_PREFIX, METRICS, broker_key
+from odradek.config.table import BROKER_KEYS, LISTENER_PREFIX, METRICS, TOPIC_KEYS, broker_key, split_key
 
 # fmt: off
 GROUP_KEYS: dict[str, ConfigKey] = {key.name: key for key in (
@@ -27,6 +27,41 @@ _BOUNDS = {
     "consumer.heartbeat.interval.ms": "group.consumer.{}.heartbeat.interval.ms",
     "consumer.assignment.interval.ms": "group.consumer.{}.assignment.interval.ms",
 }
+
+UNITS: tuple[frozenset[str], ...] = (
+    *(
+        frozenset((row.name, *(synonym.name for synonym in row.synonyms)))
+        for rows in (BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS)
+        for row in rows.values()
+        if row.synonyms
+    ),
+    *map(frozenset, AT_MOST),
+    frozenset(f"log.message.timestamp.{limit}.max.ms" for limit in ("difference", "before", "after")),
+    frozenset(
+        (
+            "log.cleanup.policy",
+            "log.retention.ms",
+            "log.retention.minutes",
+            "log.retention.hours",
+            "log.retention.bytes",
+            "odradek.retention.exact",
+            "log.cleaner.delete.retention.ms",
+        )
+    ),
+)
+"""Keys that determine a value together (each chain of synonyms; limits of timestamps), that are checked against each other, or
+that together decide which records are deleted: with log.cleanup.policy=delete, an old time of retention begins to count."""
+_OF_LISTENERS = (
+    "listeners",
+    "advertised.listeners",
+    "listener.security.protocol.map",
+    "inter.broker.listener.name",
+    "security.inter.broker.protocol",
+    "controller.listener.names",
+    "metrics.listener",
+)
+"""Keys that determine the listeners; all are read-only."""
+_SECURITY = ("sasl.", "ssl.")
 
 
 def check_broker_changes(config: BrokerConfig, of_all: Mapping[str, str], of_broker: Mapping[str, str]) -> BrokerConfig:
@@ -64,15 +99,43 @@ def _check_broker_change(name: str, text: str, for_one: bool) -> None:
 
 
 def file_changes(config: BrokerConfig, fresh: BrokerConfig) -> tuple[dict[str, str | None], list[str]]:
-    """What changed in the configuration file since the start: (new texts of the keys that can change at run time, None for a
-    key that was removed; names of the other keys, which need a restart).
+    """What to use of a changed configuration file: (`of_file` of `BrokerConfig.changed`; names of the changed keys that need a
+    restart, which keep what they have now).
+
+    Keys that belong together are used as a whole or not at all. For example, log.retention.ms can change at run time, and
+    log.retention.hours, which counts without it, cannot: half of the change could mean a time that no file ever contained.
 
     :param fresh: the configuration of the file as it is now.
     """
-    before, after = ({name: setting.text for name, setting in each.items()} for each in (config.started, fresh.static))
-    changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
-    at_run_time = {name: after.get(name) for name in changed if _changes_at_run_time(name)}
-    return at_run_time, [name for name in changed if name not in at_run_time]
+    started, before, after = (
+        {name: setting.text for name, setting in each.items()} for each in (config.started, config.static, fresh.static)
+    )
+    held = _held([name for name in {*before, *after} if before.get(name) != after.get(name)])
+    use = {name: before.get(name) if name in held else after.get(name) for name in sorted({*started, *before, *after})}
+    return {name: text for name, text in use.items() if text != started.get(name)}, sorted(held)
+
+
+def _held(changed: Iterable[str]) -> list[str]:
+    """The changed keys that need a restart, and those that belong to them."""
+    held = [name for name in changed if not _changes_at_run_time(name)]
+    free = {name for name in changed if name not in held}
+    for name in held:  # which grows
+        more = [other for other in free if _belongs_to(other, name)]
+        held += more
+        free.difference_update(more)
+    return held
+
+
+def _belongs_to(name: str, held: str) -> bool:
+    """Whether a change of `name` must wait because the change of `held` waits."""
+    if any(name in unit and held in unit for unit in UNITS):
+        return True
+    listener, key = split_key(name)
+    if held in _OF_LISTENERS:
+        return bool(listener) or key.startswith(_SECURITY)
+    held_listener, held_key = split_key(held)
+    other_listener = listener and held_listener and listener != held_listener
+    return not other_listener and any(key.startswith(kind) and held_key.startswith(kind) for kind in _SECURITY)
 
 
 def _changes_at_run_time(name: str) -> bool:

@@ -9,7 +9,7 @@ import stat
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """The first `most` bytes of a regular file. Raises OSError, also if it is none; its `strerror` is the reason."""
+    """The first `most` bytes of a regular file (-1: all). Raises OSError, also if it is none; its `strerror` is the reason."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         mode = os.fstat(descriptor).st_mode

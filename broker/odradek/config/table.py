@@ -56,21 +56,26 @@ FREE_PREFIXES = ("config.providers.", "rlmm.config.", "rsm.config.")
 have no effect."""
 
 
+def split_key(name: str) -> tuple[str, str]:
+    """The listener and the general key of ``listener.name.NAME.KEY`` or ``listener.name.NAME.MECHANISM.KEY``; for another
+    name, "" and the name."""
+    if name.startswith(LISTENER_PREFIX) and name not in BROKER_KEYS:
+        parts = name[len(LISTENER_PREFIX) :].split(".")
+        for skip in (1, 2):
+            key = ".".join(parts[skip:])
+            if key in BROKER_KEYS:
+                return parts[0], key
+    return "", name
+
+
 def broker_key(name: str) -> ConfigKey | None:
     """The row of a broker key; None if the key does not exist.
 
     ``listener.name.NAME.KEY`` (or ``listener.name.NAME.MECHANISM.KEY``) is KEY for one listener; ``name`` in its row is the
     whole name.
     """
-    row = BROKER_KEYS.get(name)
-    if row is not None or not name.startswith(LISTENER_PREFIX):
-        return row
-    parts = name[len(LISTENER_PREFIX) :].split(".")
-    for skip in (1, 2):
-        row = BROKER_KEYS.get(".".join(parts[skip:]))
-        if row is not None:
-            return row._replace(name=name)
-    return None
+    row = BROKER_KEYS.get(split_key(name)[1])
+    return row if row is None or row.name == name else row._replace(name=name)
 
 
 def topic_key(name: str) -> ConfigKey:

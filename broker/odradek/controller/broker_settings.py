@@ -4,6 +4,7 @@ Runs in the coordinator's controller thread. The transaction of the store decide
 coordinator loads all settings from the store (`load`). See docs/decisions/0015-running-configuration.md.
 """
 
+import copy
 import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -217,16 +218,20 @@ class BrokerSettings:
         return lambda: None if tls is None else tls.apply(material)
 
     def _apply(self, running: Running, apply_tls: Callable[[], None]) -> None:
-        """Let all processes use settings that were checked."""
-        replicas_before, topics_before = self._config["min.insync.replicas"], self._config.topic_defaults
+        """Let all processes use settings that were checked. If this fails, a repetition does all of it again."""
+        before = copy.copy(self._config)
         self._config.run_with(running.of_all, running.of_broker, running.of_file)
-        if self._config["min.insync.replicas"] != replicas_before:
-            for line in self._config.replica_warnings():
-                log.warning("%s", line)
-        if self._config.topic_defaults != topics_before:
-            self._controller.configure_all()
-        apply_tls()
-        self._running.set_levels(self._config, running.loggers)
+        try:
+            if self._config["min.insync.replicas"] != before["min.insync.replicas"]:
+                for line in self._config.replica_warnings():
+                    log.warning("%s", line)
+            if self._config.topic_defaults != before.topic_defaults:
+                self._controller.configure_all()
+            apply_tls()
+            self._running.set_levels(self._config, running.loggers)
+        except BaseException:
+            vars(self._config).update(vars(before))
+            raise
         self._publish(running)
 
     def _publish(self, running: Running) -> None:
@@ -272,12 +277,17 @@ class BrokerSettings:
         running = before._replace(of_file=of_file)
         encoded(running)
         changed = sorted({name for name, _ in before.of_file.items() ^ of_file.items()})
-        apply_tls = self._check(self._config.changed(before.of_all, before.of_broker, of_file), changed)
+        # Not `before`'s: a stored setting that this broker ignores must not keep it from using its file.
+        of_all, of_broker = (
+            {name: setting.text for name, setting in layer.items()}
+            for layer in (self._config.of_all, self._config.of_broker)
+        )
+        apply_tls = self._check(self._config.changed(of_all, of_broker, of_file), changed)
         self._apply(running, apply_tls)
         static = self._config.static
         values = ", ".join(f"{name}={static[name].text}" if name in static else f"{name} unset" for name in changed)
         log.info("read %s again: %s", source.path, values or "no setting that can change at run time has changed")
-        hidden = [name for name in changed if name in before.of_all or name in before.of_broker]
+        hidden = [name for name in changed if name in of_all or name in of_broker]
         if hidden:
             log.warning(
                 "%s: the new values of these keys have no effect, because `odradek config set` has set other values: %s",

@@ -502,7 +502,11 @@ def _jwks_reader(context: ProcessContext, loop: asyncio.AbstractEventLoop) -> "J
 def _report_reload(reload: "asyncio.Future[None]") -> None:
     """Log a failure of `StoreService.reload_file` that is none of the file."""
     if not reload.cancelled() and (error := reload.exception()) is not None:
-        log.error("cannot read the configuration file again: %r; the settings stay as they are", error)
+        log.error(
+            "cannot use the changed configuration file: %r; some of its settings may be in use already; the next reload "
+            "(SIGHUP) uses all of it",
+            error,
+        )
 
 
 def _report_look(look: "asyncio.Future[None]") -> None:

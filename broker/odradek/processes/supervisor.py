@@ -23,7 +23,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Sequence
 
 from odradek._ext.shm import pauses
@@ -32,6 +31,7 @@ from odradek.config.pid_file import PID_FILE, STATUS_SOCKET, write_pid_file
 from odradek.net.notify import Notifier
 from odradek.processes.children import MEMORY_FAULTS, Child, RestartDelay, resolve
 from odradek.processes.event_loop import EventLoop, StopSignals
+from odradek.processes.file_reload import FileReload
 from odradek.processes.log_dirs import StartError
 from odradek.processes.running_broker import COORDINATOR_SOCKET, BrokerResources, RunningBroker
 from odradek.processes.status import StatusSocket, loading_report, recovery_line
@@ -46,8 +46,6 @@ LOADING_REPORT_EVERY_S = 5.0
 STEP_OF_STOP_MARGIN_S = 10.0
 """What a step of an ordered stop may take beyond its own limit before the service manager kills the broker."""
 PID_FILE_RETRY_S = 10.0
-RELOAD_LOOK_S = 0.1
-"""Seconds between two looks whether the coordinator has read the configuration file again."""
 
 
 class MemoryFault(Exception):
@@ -77,7 +75,8 @@ class Supervisor:
         self.last_fault = ""
         self.loop = EventLoop(self.clock)
         self.notifier = Notifier()
-        self.signals = StopSignals(reload=self._reload)
+        reload = FileReload(resources.running, self.loop, self.notifier, self._serving)
+        self.signals = StopSignals(reload=lambda: reload.request(config.source))
         self._broker: RunningBroker | None = None
         self._served = False
         self._last_watch = self.clock()
@@ -323,7 +322,7 @@ class Supervisor:
         self._write_pid_file()
         self._start_stage(LAST_STAGE)
         log.info("ready after %.0f ms: %s", (self.clock() - self.started) * 1000, self._names)
-        self.notifier.send(READY=1, MAINPID=os.getpid(), STATUS=f"serving on {self._names}")
+        self.notifier.send(READY=1, MAINPID=os.getpid(), STATUS=self._serving())
         while not self.signals.count:
             self.loop.turn()
 
@@ -331,31 +330,8 @@ class Supervisor:
     def _names(self) -> str:
         return ", ".join(str(listener) for listener in self.resources.bound)
 
-    def _reload(self) -> None:
-        """SIGHUP arrived: let the coordinator read the configuration file again, and report the reload to the service manager.
-        A coordinator that dies meanwhile leaves it to its successor."""
-        source = self.resources.config.source
-        if source is None:
-            log.warning(
-                "received SIGHUP and ignored it: the broker was started without --config and has no configuration file"
-            )
-            return
-        log.info("received SIGHUP: reading %s again", source.path)
-        if self.state == "serving":
-            now_us = time.monotonic_ns() // 1000
-            self.notifier.send(RELOADING=1, MONOTONIC_USEC=now_us, STATUS=f"reading {source.path} again")
-        self.resources.running.request_reload()
-        self._look_at_reload()
-
-    def _look_at_reload(self) -> None:
-        running = self.resources.running
-        if running.reload_is_due:
-            self.loop.after(RELOAD_LOOK_S, "reload", self._look_at_reload)
-        elif self.state == "serving":
-            refused = (
-                "; it could not use the changed configuration file, see its log" if running.reload_was_refused else ""
-            )
-            self.notifier.send(READY=1, STATUS=f"serving on {self._names}{refused}")
+    def _serving(self) -> str:
+        return f"serving on {self._names}" if self.state == "serving" else ""
 
     def _write_pid_file(self) -> None:
         """Write the pid file. A failure is not fatal: the command also finds the broker by its status socket."""
