@@ -10,7 +10,7 @@ place of a page that its client does not read (`HttpServer.begin_page`), else it
 health checks fit into any socket buffer, so they need no place: clients that do not read their pages, or that have the broker
 compute pages, keep no health check from its response. An address is a /64 network of IPv6.
 
-Requests for `/metrics` that arrive during a rendering share the next rendering.
+Requests for `/metrics` that arrive during a rendering share the next rendering of their format (`Shared`).
 """
 
 import errno
@@ -25,7 +25,8 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -58,6 +59,9 @@ Render = Callable[[Wanted], Iterable[bytes]]
 """Renders `/metrics` in pieces (`registry.Exposition.render`)."""
 
 
+_Kind = tuple[bool, bool]
+"""Of pages that are shared: whether the format is OpenMetrics; whether the page is compressed by gzip."""
+
 Usage = Callable[[dict[str, list[str]], Callable[[], None]], dict[str, Any]]
 
 
@@ -88,36 +92,67 @@ class Pages:
 
 
 class Shared:
-    """Serializes renderings. All requests that arrive during a rendering wait for, and share, the next one."""
+    """Makes one rendering at a time, in the order of the requests. Requests that arrive during a rendering wait for, and share,
+    the next one of their kind.
+
+    Special pages (`Wanted.special`) are not shared, and only one of them at a time is made or has a turn. So a page that
+    Prometheus scrapes never waits for more than one special page, and the kinds of pages to share are few, whatever clients
+    request.
+    """
 
     def __init__(self, render: Render) -> None:
         self._render = render
-        self._making = threading.Lock()
-        self._counts = threading.Lock()
+        self._special = threading.Lock()
+        self._turns = threading.Condition()  # protects what follows
+        self._next_turn = self._turn = 0
         self._begun = 0
-        self._waiting = 0
-        self._made: dict[tuple[Wanted, bool], tuple[int, list[bytes]]] = {}
+        self._waiting: list[tuple[_Kind, int]] = []  # the kinds that are waited for, and how many renderings had begun
+        self._made: dict[_Kind, tuple[int, list[bytes]]] = {}  # those that somebody waits for
 
-    def get(self, wanted: Wanted, gzip: bool) -> list[bytes]:
-        """Return the pieces of a rendering that began after the call."""
-        with self._counts:
+    def get(self, wanted: Wanted, gzip: bool, look: Callable[[], None] = lambda: None) -> list[bytes]:
+        """Return the pieces of a rendering that began after the call.
+
+        :param look: called before a rendering; raises an exception if the client has gone.
+        """
+        if wanted.special:
+            with self._special, self._one_turn():
+                look()
+                return _encoded(self._render(wanted), gzip)
+        kind = wanted.openmetrics, gzip
+        with self._turns:
             seen = self._begun
-            self._waiting += 1
+            self._waiting.append((kind, seen))
         try:
-            with self._making:
-                number, data = self._made.get((wanted, gzip), (0, []))
+            with self._one_turn():
+                number, data = self._made.get(kind, (0, []))
                 if number <= seen:
-                    with self._counts:
+                    look()
+                    with self._turns:
                         self._begun += 1
                         number = self._begun
                     data = _encoded(self._render(wanted), gzip)
-                    self._made[wanted, gzip] = number, data
+                    with self._turns:
+                        self._made[kind] = number, data
                 return data
         finally:
-            with self._counts:
-                self._waiting -= 1
-                if not self._waiting:
-                    self._made.clear()
+            with self._turns:
+                self._waiting.remove((kind, seen))
+                for made, (number, _) in list(self._made.items()):
+                    if not any(of == made and seen < number for of, seen in self._waiting):
+                        del self._made[made]
+
+    @contextmanager
+    def _one_turn(self) -> Iterator[None]:
+        with self._turns:
+            turn = self._next_turn
+            self._next_turn += 1
+            self._turns.wait_for(lambda: self._turn == turn)
+        try:
+            yield
+        finally:
+            with self._turns:
+                self._turn += 1
+                self._turns.notify_all()
 
 
 def _encoded(pieces: Iterable[bytes], gzip: bool) -> list[bytes]:
@@ -244,7 +279,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _metrics(self, query: str) -> "Response":
         page = wanted(self.headers.get("Accept", ""), parse_qs(query).get("name[]", ()))
         gzip = accepts_gzip(self.headers.get("Accept-Encoding"))
-        return Response(HTTPStatus.OK, page.content_type, self.server.pages.metrics.get(page, gzip), gzip)
+        pieces = self.server.pages.metrics.get(page, gzip, self._look_for_client)
+        return Response(HTTPStatus.OK, page.content_type, pieces, gzip)
 
     def _usage(self, usage: Usage, query: str) -> "Response":
         try:
