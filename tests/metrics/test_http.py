@@ -136,6 +136,17 @@ def test_an_internal_error_is_returned_and_the_next_request_is_served(served):
     assert get(served, "/metrics")[0] == 200
 
 
+def test_internal_errors_of_a_page_are_logged_once_in_a_minute(served, caplog):
+    served.error = RuntimeError("as the test wished")
+    for number in range(5):
+        assert get(served, f"/metrics?x={number}")[0] == 500
+    [record] = [record for record in caplog.records if "internal error" in record.message]
+    assert "GET /metrics?x=0 of 127.0.0.1" in record.message and record.exc_info[1] is served.error
+    served.error = ValueError("another")
+    assert get(served, "/metrics")[0] == 500
+    assert len([record for record in caplog.records if "internal error" in record.message]) == 2
+
+
 def test_a_connection_without_request_is_replaced_at_the_limit(served):
     with contextlib.ExitStack() as stack:
         hanging = [

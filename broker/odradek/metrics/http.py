@@ -37,6 +37,8 @@ from urllib.parse import parse_qs, urlsplit
 from odradek.metrics import spool_pages
 from odradek.metrics.http_access import OPEN_PAGES, HttpTls
 from odradek.metrics.registry import Wanted, wanted
+from odradek.net.line_limit import PERIOD_S, LineLimit
+from odradek.printable import printable
 from odradek.security.owners import network_of_peer
 
 log = logging.getLogger("odradek.reporter")
@@ -244,13 +246,8 @@ class _Handler(BaseHTTPRequestHandler):
             response = self._respond(path, query)
         except ClientGone:
             raise
-        except Exception:  # a connection is a border for exceptions: the server must continue
-            log.exception(
-                "the request GET %s of %s failed with an internal error; responding 500",
-                self.path,
-                self.client_address[0],
-                extra={"client_address": self.client_address[0]},
-            )
+        except Exception as error:  # a connection is a border for exceptions: the server must continue
+            self.server.note_failure(self.path, self.client_address[0], error)
             response = Response(
                 HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, (b"internal error of the broker; see its log\n",)
             )
@@ -369,6 +366,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.pages = pages
         self._most = most
         self._lock = threading.Lock()
+        self._failures = LineLimit(time.monotonic)
         self._waiting: dict[socket.socket, tuple[float, str]] = {}  # without a request: (time of accept, address)
         self._answered: dict[socket.socket, float] = {}  # whose request has arrived: time of accept
         self._pages: dict[socket.socket, _Page] = {}  # being made or sent
@@ -435,6 +433,25 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         """Release the place that `begin_page` has taken, if no other page has it yet."""
         with self._lock:
             self._pages.pop(connection, None)
+
+    def note_failure(self, path: str, address: str, error: Exception) -> None:
+        """Log an internal error of a page; for each page and kind of error once in a minute."""
+        with self._lock:
+            missing = self._failures.admit(
+                f"{path.strip('/').partition('/')[0].partition('?')[0]} {type(error).__name__}"
+            )
+        if missing is None:
+            return
+        log.error(
+            "the request GET %s of %s failed with an internal error; responding 500%s; further such failures within %d s are "
+            "only counted",
+            printable(path),
+            address,
+            f"; {missing} requests failed in the same way before" if missing else "",
+            PERIOD_S,
+            exc_info=error,
+            extra={"client_address": address},
+        )
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for an accepted connection; at the limit, close the oldest connection without a request of the address
