@@ -175,6 +175,15 @@ def _log_dir(directory: Mapping[str, Any]) -> Iterator[Finding]:
             "the broker does not serve the partitions in this directory",
             "look in the kernel's log for errors of its device, repair or replace it, and restart the broker",
         )
+    elif directory["disk"] == "full" and directory.get("full_despite_space"):
+        yield Finding(
+            "error",
+            f"log directory {path}",
+            f"a write found no space, or few inodes are left, although {_free(directory)}",
+            "producers are refused until there are enough inodes, and writes find space",
+            "the ERROR line in the broker's log has the reason; check the quotas of the broker's user and directory (`quota`, "
+            f"`repquota`), and the inodes (`df -i {path}`). Delete topics or expired segments, or raise the limit",
+        )
     elif directory["disk"] == "full":
         yield Finding(
             "error",

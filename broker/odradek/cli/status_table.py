@@ -114,7 +114,9 @@ def _condition(directory: Mapping[str, Any]) -> str:
     words = ""
     if directory["disk"] in _SHORT:
         words, with_limit, limit = _SHORT[directory["disk"]]
-        if limit in directory:  # it is unknown to a broker that was started before an upgrade
+        if directory.get("full_despite_space"):
+            words += ": a write found no space, or inodes are few"
+        elif limit in directory:  # it is unknown to a broker that was started before an upgrade
             words += with_limit.format(size(directory[limit]))
         words += "; "
     return f" ({words}{size(directory['free_bytes'])} of {size(directory['total_bytes'])} free)"

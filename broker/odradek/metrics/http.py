@@ -37,7 +37,6 @@ from urllib.parse import parse_qs, urlsplit
 from odradek.metrics import spool_pages
 from odradek.metrics.http_access import OPEN_PAGES, HttpTls
 from odradek.metrics.registry import Wanted, wanted
-from odradek.net.line_limit import PERIOD_S, LineLimit
 from odradek.printable import printable
 from odradek.security.owners import network_of_peer
 
@@ -53,6 +52,7 @@ RESPONSE_S = 30.0  # maximum time in which a client must read its response
 LONGEST_S = 60.0  # maximum time of a connection
 PIECE_BYTES = 1 << 17  # of a response are sent at once
 LOOK_EVERY_S = 0.5
+LOG_EVERY_S = 60
 GZIP_LEVEL = 1  # for ten megabytes, level 1 takes a tenth of the time of level 9, and the result is a fifth larger
 _PLAIN = "text/plain; charset=utf-8"
 _JSON = "application/json"
@@ -366,7 +366,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.pages = pages
         self._most = most
         self._lock = threading.Lock()
-        self._failures = LineLimit(time.monotonic)
+        self._silent_until: dict[tuple[str, type[Exception]], float] = {}  # for each page and kind of error
         self._waiting: dict[socket.socket, tuple[float, str]] = {}  # without a request: (time of accept, address)
         self._answered: dict[socket.socket, float] = {}  # whose request has arrived: time of accept
         self._pages: dict[socket.socket, _Page] = {}  # being made or sent
@@ -435,20 +435,18 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._pages.pop(connection, None)
 
     def note_failure(self, path: str, address: str, error: Exception) -> None:
-        """Log an internal error of a page; for each page and kind of error once in a minute."""
+        """Log an internal error of a page; for each page and kind of error once in `LOG_EVERY_S`."""
+        kind, now = (urlsplit(path).path.split("/")[1], type(error)), time.monotonic()
         with self._lock:
-            missing = self._failures.admit(
-                f"{path.strip('/').partition('/')[0].partition('?')[0]} {type(error).__name__}"
-            )
-        if missing is None:
-            return
+            if now < self._silent_until.get(kind, 0.0):
+                return
+            self._silent_until[kind] = now + LOG_EVERY_S
         log.error(
-            "the request GET %s of %s failed with an internal error; responding 500%s; further such failures within %d s are "
-            "only counted",
+            "the request GET %s of %s failed with an internal error; responding 500; further such errors within %d s are not "
+            "logged",
             printable(path),
             address,
-            f"; {missing} requests failed in the same way before" if missing else "",
-            PERIOD_S,
+            LOG_EVERY_S,
             exc_info=error,
             extra={"client_address": address},
         )

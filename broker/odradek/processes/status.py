@@ -219,6 +219,7 @@ def _log_dir(path: str, online: bool, disk: tuple[DiskState, int, int, int], mar
     """A log directory with the free space that the cleaner measured last; bytes are -1 before its first measurement.
 
     `full_below_bytes`: producers are refused with less free space. `full_until_bytes`: they are accepted again with more.
+    `full_despite_space`: the directory is full although so much is free, because a write found no space, or inodes are few.
     """
     state, free, total, full_times = disk
     return {
@@ -230,6 +231,7 @@ def _log_dir(path: str, online: bool, disk: tuple[DiskState, int, int, int], mar
         "full_times": full_times,
         "full_below_bytes": marks.hard(total) if total >= 0 else -1,
         "full_until_bytes": marks.leaves_full(total) if total >= 0 else -1,
+        "full_despite_space": state == DiskState.DISK_FULL and total >= 0 and marks.leaves_full(total) <= free,
     }
 
 
