@@ -106,6 +106,16 @@ def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
             "each time all processes were restarted, and all logs were loaded from disk again",
             "report it as a bug with the broker's log, and test the machine's memory",
         )
+    if taken := report.get("metrics_instead_of"):
+        yield Finding(
+            "warning",
+            "metrics.listener",
+            f"the default {taken} was in use at the start, so metrics are at {address_of(report['metrics'])} until the next "
+            "start",
+            "a Prometheus that scrapes the default port gets the metrics of another process, or none",
+            "set metrics.listener to a free address and configure Prometheus for it, or to an empty value; then restart the "
+            "broker",
+        )
     for directory in report["log_dirs"]:
         yield from _log_dir(directory)
     if "tasks" in report:

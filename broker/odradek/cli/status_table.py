@@ -52,7 +52,9 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     if report.get("metrics"):
         host, port = report["metrics"]["host"], report["metrics"]["port"]
         scheme = "https" if report.get("metrics_tls") else "http"
-        lines.append(f"  metrics      {scheme}://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+        taken = report.get("metrics_instead_of")
+        note = f" (not {taken}, which was in use at the start)" if taken else ""
+        lines.append(f"  metrics      {scheme}://{f'[{host}]' if ':' in host else host}:{port}/metrics{note}")
     if "cluster" in report:
         lines += membership_lines(report["cluster"], report["node_id"])
     lines += [f"  logs         {directory['path']}{_condition(directory)}" for directory in report["log_dirs"]]
