@@ -153,6 +153,22 @@ def test_topics_with_fewer_replicas_than_min_in_sync_are_a_warning_with_the_comm
             "super.users=User:admin",
         ),
         (
+            lambda status: status.update(
+                metrics={"host": "127.0.0.1", "port": 40404}, metrics_instead_of="127.0.0.1:9404"
+            ),
+            "warning",
+            "metrics.listener",
+            "the default 127.0.0.1:9404 was in use at the start, so metrics are at 127.0.0.1:40404",
+            "set metrics.listener",
+        ),
+        (
+            lambda status: status["log_dirs"][0].update(disk="full", full_despite_space=True, free_bytes=70_000_000),
+            "error",
+            "log directory /",
+            "a write found no space, or few inodes are left, although 70.0 MB of ",
+            "df -i /",
+        ),
+        (
             lambda status: status["log_dirs"][0].update(disk="low", free_bytes=9_000_000),
             "warning",
             "log directory /",

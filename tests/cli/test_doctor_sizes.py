@@ -68,4 +68,4 @@ def test_topics_with_small_requests_are_one_finding_with_the_busiest_first():
 
 def test_labels_may_contain_what_ends_labels():
     (sample,) = samples('# HELP x of.\nx{client_id="a}\\" b",user="u,{"} 5\n\n')
-    assert sample == ("x", {"client_id": 'a}\\" b', "user": "u,{"}, 5.0)
+    assert sample == ("x", {"client_id": 'a}" b', "user": "u,{"}, 5.0)

@@ -279,6 +279,8 @@ REPORT = {
     "uptime_s": 90061.0,
     "partitions": 12,
     "listeners": [LISTENER._asdict()],
+    "metrics": {"host": "127.0.0.1", "port": 40404},
+    "metrics_instead_of": "127.0.0.1:9404",
     "loading": {
         "done": 3,
         "total": 9,
@@ -367,6 +369,7 @@ def test_status_as_text_shows_everything(short_directory):
     words += [
         "/data/a (full: producers are refused until 10.0 MB are free; 5.0 MB of 80.0 MB free)",
         "/data/b (offline)",
+        "http://127.0.0.1:40404/metrics (not 127.0.0.1:9404, which was in use at the start)",
     ]
     words += [
         "1234 accepted",

@@ -76,6 +76,13 @@ def test_files_come_over_http_in_pieces_and_unchanged(
         assert spool_sources.get(listener.url, f"/spool/{wrong}") is None
 
 
+def test_behind_the_end_of_a_file_is_nothing(boot: Boot) -> None:
+    size = boot.files[-1].stat().st_size
+    for start in (size - 1, size, size + 1, 1 << 43, 1 << 60, (1 << 62) - 1):
+        found = spool_pages.piece(boot.directory, boot.files[-1].name, {"from": [str(start)]})
+        assert found == (b"\n" if start < size else b"")
+
+
 def test_a_file_that_was_compressed_or_deleted_since_it_was_listed(
     boot: Boot, listener: Listener, tmp_path: Path
 ) -> None:

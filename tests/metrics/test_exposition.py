@@ -8,8 +8,9 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from odradek.metrics.exposition import NO_LABELS, Family, Labels, pieces
+from odradek.metrics.exposition import LEFT_OUT, NO_LABELS, Family, Labels, TextLimit, left_out, pieces
 from odradek.metrics.metric import COUNTER, GAUGE, HISTOGRAM, SUMMARY, UNTYPED, Metric
+from odradek.metrics.names import METRICS
 from odradek.metrics.registry import Exposition, wanted
 from tests.metrics.scraping import parsed
 
@@ -99,3 +100,45 @@ def test_names_are_escaped_as_the_content_type_says(format_, escaping):
 def test_an_accepted_format_of_no_version_has_a_response(version):
     page = wanted(f"application/openmetrics-text; version={version}", [])
     assert b"a_bytes 3\n" in b"".join(exposition().render(page))
+
+
+VERSIONS = ["1.0.0", "1.0.1", "2.0.0", "17", "1.0.0;escaping=dots"]
+
+
+def test_the_content_type_is_one_of_a_few_whatever_version_a_client_names():
+    found = {wanted(f"application/openmetrics-text; version={version}", []).content_type for version in VERSIONS}
+    head = "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping="
+    assert found == {f"{head}underscores", f"{head}dots"}
+
+
+@pytest.mark.parametrize("name", [family.metric.name for family in FAMILIES])
+def test_of_families_that_are_not_wanted_no_sample_is_made(name):
+    made = []
+
+    def samples(family):
+        made.append(family.metric.name)
+        yield from family.samples
+
+    families = [family._replace(samples=samples(family)) for family in FAMILIES]
+    page = exposition(families).render(wanted("", [name]))
+    assert f"# TYPE {name} ".encode() in b"".join(page) or name == "d_seconds"
+    assert made == ([name] if name != "d_seconds" else []), "a histogram has no series of its own name"
+
+
+def test_each_series_can_be_chosen_by_its_name():
+    for family in FAMILIES:
+        for name in {family.metric.name + suffix for suffix, _, _ in family.samples}:
+            body = b"".join(exposition().render(wanted("", [name]))).decode()
+            assert {sample.name for found in parse_text(body) for sample in found.samples} == {name}
+
+
+def test_series_that_were_left_out_are_counted_though_no_other_name_is_wanted():
+    limit = TextLimit(0)
+    of_clients = Metric("a", GAUGE, ("client_id",), "of clients.")
+    table = [of_clients, METRICS[LEFT_OUT]]
+
+    def families():
+        yield limit.limited(Family(of_clients, [("", Labels(client_id="x"), 1)] * 3))
+        yield Family(METRICS[LEFT_OUT], left_out(limit))
+
+    assert b"".join(Exposition(table, families).render(wanted("", [LEFT_OUT]))).endswith(b" 3.0\n")

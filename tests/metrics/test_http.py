@@ -12,7 +12,7 @@ import pytest
 
 from odradek.metrics import http as metrics_http
 from odradek.metrics.http import MOST_PAGES, MOST_PAGES_OF_ADDRESS, HttpServer, Pages, Shared, accepts_gzip
-from odradek.metrics.registry import Wanted
+from odradek.metrics.registry import Wanted, wanted
 from tests.waiting import until
 
 PATIENCE_S = 90.0
@@ -134,6 +134,17 @@ def test_an_internal_error_is_returned_and_the_next_request_is_served(served):
     assert status == 500 and b"Traceback" not in body
     served.error = None
     assert get(served, "/metrics")[0] == 200
+
+
+def test_internal_errors_of_a_page_are_logged_once_in_a_minute(served, caplog):
+    served.error = RuntimeError("as the test wished")
+    for number in range(5):
+        assert get(served, f"/metrics?x={number}")[0] == 500
+    [record] = [record for record in caplog.records if "internal error" in record.message]
+    assert "GET /metrics?x=0 of 127.0.0.1" in record.message and record.exc_info[1] is served.error
+    served.error = ValueError("another")
+    assert get(served, "/metrics")[0] == 500
+    assert len([record for record in caplog.records if "internal error" in record.message]) == 2
 
 
 def test_a_connection_without_request_is_replaced_at_the_limit(served):
@@ -328,10 +339,110 @@ def test_requests_during_a_rendering_share_the_next_one():
     assert began.acquire(timeout=PATIENCE_S)
     for thread in threads[1:]:
         thread.start()
-    while shared._waiting < 4:
+    while len(shared._waiting) < 4:
         threads[-1].join(0.01)
     going_on.release(2)
     for thread in threads:
         thread.join(PATIENCE_S)
     assert sorted(found) == [[b"0"], [b"1"], [b"1"], [b"1"]]
     assert not shared._made  # nothing is kept for nobody
+
+
+class Renderings:
+    """Renderings that begin when a test says so. :ivar begun: what each was of."""
+
+    def __init__(self):
+        self.begun = []
+        self.shared = Shared(self.render)
+        self._going_on, self._began = threading.Semaphore(0), threading.Semaphore(0)
+        self._threads = []
+        self.found = []
+
+    def render(self, wanted):
+        self.begun.append(wanted)
+        self._began.release()
+        assert self._going_on.acquire(timeout=PATIENCE_S)
+        yield b" ".join((str(len(self.begun)).encode(), *map(str.encode, wanted.names)))
+
+    def request(self, accept="", names=(), look=lambda: None):
+        """A request in a thread of its own, once all former ones wait."""
+
+        def get():
+            with contextlib.suppress(ConnectionResetError):
+                self.found.append(self.shared.get(wanted(accept, names), False, look))
+
+        self._threads.append(threading.Thread(target=get))
+        self._threads[-1].start()
+
+    def begin(self):
+        """Wait until a rendering has begun."""
+        assert self._began.acquire(timeout=PATIENCE_S)
+
+    def turns(self, number):
+        """Wait until so many requests have a turn, in all."""
+        until(lambda: self.shared._next_turn == number, f"{number} turns")
+
+    def end(self):
+        """Let all renderings end."""
+        self._going_on.release(1000)
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+        assert not any(thread.is_alive() for thread in self._threads)
+
+
+OPENMETRICS = "application/openmetrics-text"
+
+
+def test_pages_are_kept_by_format_whatever_versions_and_names_clients_send():
+    renderings = Renderings()
+    renderings.request()
+    renderings.begin()
+    for number in range(50):
+        renderings.request(f"{OPENMETRICS}; version=1.{number}.0; escaping=allow-utf-8")
+        renderings.request(f"{OPENMETRICS}; version={number}.5.0")
+        renderings.request(names=[f"name{number}"])
+    renderings.turns(1 + 100 + 1)
+    kept = []
+
+    def note():
+        kept.append(len(renderings.shared._made))
+
+    renderings.request(names=["last"], look=note)
+    renderings.end()
+    made = [wanted for wanted in renderings.begun if not wanted.names]
+    assert len(made) <= 3, "text, and OpenMetrics, of which version 0.5.0 does not exist"
+    assert len({wanted.content_type for wanted in made}) <= 3 and kept[0] <= 2
+    assert len(renderings.begun) == len(made) + 51
+    assert not renderings.shared._made and not renderings.shared._waiting
+
+
+def test_a_scrape_waits_for_one_special_page_at_most():
+    renderings = Renderings()
+    renderings.request(names=["first"])
+    renderings.begin()
+    for number in range(10):
+        renderings.request(names=[f"name{number}"])
+        renderings.request(f"{OPENMETRICS}; version=1.0.{number}; escaping=dots")
+    renderings.turns(1)
+    renderings.request()
+    renderings.turns(2)
+    renderings.end()
+    assert [bool(wanted.special) for wanted in renderings.begun[:2]] == [True, False]
+    assert len(renderings.begun) == 22
+
+
+def test_no_page_is_made_for_a_client_that_has_gone():
+    def gone():
+        raise ConnectionResetError
+
+    renderings = Renderings()
+    renderings.request()
+    renderings.begin()
+    renderings.request(look=gone)
+    renderings.request(names=["a"], look=gone)
+    renderings.turns(3)
+    renderings.end()
+    assert [wanted.names for wanted in renderings.begun] == [()] and renderings.found == [[b"1"]]
+    renderings.request()
+    renderings.end()
+    assert renderings.found[1:] == [[b"2"]], "the next request has its turn"

@@ -24,6 +24,17 @@ def test_the_process_that_listens_on_a_port_is_named(host):
     assert holder_of(port) == ""
 
 
+def test_a_descriptor_that_vanishes_does_not_hide_its_process(monkeypatch):
+    def readlink(link):
+        if link.name == "0":
+            raise FileNotFoundError(link)
+        return link.__class__(os.readlink(link))  # noqa: PTH115 - Path.readlink is replaced
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr("pathlib.Path.readlink", readlink)
+        assert holder_of(taken.getsockname()[1]) == f"process {os.getpid()} ({COMM})"
+
+
 def test_of_the_processes_of_a_socket_the_first_is_named():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended, go_on = os.pipe()

@@ -11,6 +11,7 @@ from odradek.config import load
 from odradek.config.listeners import Listener
 from odradek.processes import launch
 from odradek.processes.launch import StartError, _bind, _bind_metrics
+from odradek.processes.status import taken_default
 
 LIMIT = int(Path("/proc/sys/net/core/somaxconn").read_text())
 """The operating system's limit of a backlog."""
@@ -114,6 +115,10 @@ def test_a_default_metrics_port_that_another_process_has_is_replaced_by_a_free_o
             found = free.getsockname()[1]
             assert found != port and config["metrics.listener"] == f"127.0.0.1:{found}"
             assert config.changed({}, {})["metrics.listener"] == f"127.0.0.1:{found}", "also after a change at run time"
+            default = taken_default(config, free)
+            assert default == "127.0.0.1:9404", "the status names it as long as the broker runs"
+            assert taken_default(load(None, [f"metrics.listener=127.0.0.1:{found}"]), free) is None
+            assert taken_default(config, None) is None
     (line,) = [record.message for record in caplog.records]
     assert f"127.0.0.1:{port} cannot be opened: the port is in use by process {os.getpid()} (" in line
     assert f"using 127.0.0.1:{found}, which has a free port" in line

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +14,11 @@ from odradek._ext.storage.log_dirs import note_error
 from odradek._ext.testing import slot_probe
 from odradek.cleaner import disk_space
 from odradek.cleaner.disk_space import DiskSpace, Marks, judge
+from odradek.cli import health_local, status_table
+from odradek.cli.output import size
 from odradek.config import broker_config
 from odradek.config.errors import ConfigError
+from odradek.processes.status import _log_dir
 from odradek.shm import checkpoints
 from odradek.storage import file_names
 from tests.shm.one_broker import SETTINGS, OneBroker, batch
@@ -149,6 +153,38 @@ def test_no_free_inode_is_full_as_well(disk: Disk) -> None:
     assert disk.look() == FULL
     disk.free_files = 1000
     assert disk.look() == ROOMY
+
+
+@pytest.mark.parametrize(
+    ("cause", "log", "finding", "line"),
+    [
+        ("space", r"is full \(\d[\d,]+ of .* are free\): .* until .* bytes are free", "the disk is full: ", "until "),
+        ("files", "fewer than 64 inodes are free, although .* until 64 inodes", "few inodes", "inodes are few"),
+        ("write", "a write found no space, .* although .* for some seconds", "found no space", "found no space"),
+    ],
+)
+def test_log_status_and_doctor_tell_the_same_reason(
+    disk: Disk, broker: OneBroker, caplog: pytest.LogCaptureFixture, cause: str, log: str, finding: str, line: str
+) -> None:
+    marks = Marks(SOFT, 100.0, HARD, 100.0, RESERVE)
+    disk.look()
+    if cause == "space":
+        disk.free = HARD
+    elif cause == "files":
+        disk.free_files = 10
+    else:
+        slot = broker.create()
+        note_error(0, errno.EDQUOT)
+        slot_probe.append(slot, [batch()])
+    assert disk.look() == FULL
+    assert re.search(log, caplog.text)
+    row = _log_dir(str(broker.path), True, broker.shm.disk(0), marks)
+    [found] = health_local._log_dir(row)
+    assert finding in found.what and line in status_table._condition(row)
+    limit = size(row["full_until_bytes"])
+    for text in (*found, status_table._condition(row)):
+        assert (f"until {limit} are free" in text) <= (cause == "space"), "so much is free already"
+    assert row["full_despite_space"] == (cause != "space")
 
 
 def test_a_write_without_room_is_the_state_at_once_and_holds_it_for_a_while(disk: Disk, broker: OneBroker) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from odradek.config.broker_config import resolve
 from odradek.config.errors import ConfigError
-from odradek.metrics.http_access import Credentials
+from odradek.metrics.http_access import Credentials, presented_login
 from odradek.testing import Broker
 from odradek.testing.broker_process import BrokerError
 from tests.certificates import broker_settings, client_context, write_files
@@ -110,6 +110,23 @@ def test_commands_read_it_with_a_command_config(broker, files):
     assert "requires a password or token" in refused.stderr
     untrusted = command("usage", "top", "-m", broker.metrics_url)
     assert "ssl.truststore.location" in untrusted.stderr
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        (basic("alice:secret"), ("basic", "alice")),
+        (basic("glpat-a-token-without-a-colon"), ("basic", "")),
+        (basic("a-token-as-user:"), ("basic", "")),
+        (basic(":secret"), ("basic", "")),
+        ("Basic no base64!", ("an unknown scheme", "")),
+        ("Bearer a:token", ("bearer", "")),
+        ("a-token-alone", ("an unknown scheme", "")),
+        ("Digest username=secret", ("an unknown scheme", "")),
+    ],
+)
+def test_a_secret_is_never_shown_as_the_name_of_a_user(header, found):
+    assert presented_login(header) == found
 
 
 def test_changed_files_of_credentials_are_read_again(tmp_path):

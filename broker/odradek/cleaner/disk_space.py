@@ -33,6 +33,10 @@ space than a batch needs). The time doubles if a write finds no space again with
 space is freed."""
 FEWEST_FILES = 64
 """With fewer free inodes, segments cannot be rolled, so the directory counts as full."""
+SPACE = "{room}"
+FILES = "fewer than {fewest} inodes are free, although {room}"
+WRITES = "a write found no space, as with a quota, although {room}"
+"""Why a directory is full, as its log line says it."""
 LEAVE_LOW = 1.1
 """DISK_LOW ends only when the free space exceeds its limit by this factor, DISK_FULL by `LEAVE_FULL`."""
 
@@ -199,30 +203,35 @@ class DiskSpace:
         elif refusal is not None and (refusal.forgotten(now) or refusal.over(without_reserve, hard)):
             refusal = None
         self._refusals[number] = refusal
-        state = judge(before, without_reserve, soft, hard)
-        if (refusal is not None and refusal.holds(now)) or (space.f_files and space.f_favail < FEWEST_FILES):
-            state = DiskState.DISK_FULL
+        state, reason = judge(before, without_reserve, soft, hard), SPACE
+        if state != DiskState.DISK_FULL and space.f_files and space.f_favail < FEWEST_FILES:
+            state, reason = DiskState.DISK_FULL, FILES
+        elif state != DiskState.DISK_FULL and refusal is not None:
+            state, reason = DiskState.DISK_FULL if refusal.holds(now) else state, WRITES
         if state == DiskState.DISK_FULL:
             reserve.release()
         elif not kept and not reserve.make(size):
-            state = DiskState.DISK_FULL
+            state, reason = DiskState.DISK_FULL, WRITES
         self._shm.set_disk(number, state, free, total)
         logged = state if refusal is None else DiskState.DISK_FULL  # it is not over while producers may find none again
         if logged != self._logged_state[number]:
             self._worse |= logged > self._logged_state[number]
             self._logged_state[number] = logged
-            self._log_state(number, logged, free, total, soft)
+            self._log_state(number, logged, reason, free, total, soft)
         return state
 
-    def _log_state(self, number: int, state: DiskState, free: int, total: int, soft: int) -> None:
+    def _log_state(self, number: int, state: DiskState, reason: str, free: int, total: int, soft: int) -> None:
         path, room = self._paths[number], f"{free:,} of {total:,} bytes are free"
         if state == DiskState.DISK_FULL:
             log.error(
-                "log directory %s is full (%s): refusing producers until %s bytes are free; consumers, deletions and "
-                "offset commits continue",
+                "log directory %s is full (%s): refusing producers %s; consumers, deletions and offset commits continue",
                 path,
-                room,
-                f"{self._marks.leaves_full(total):,}",
+                reason.format(room=room, fewest=FEWEST_FILES),
+                {
+                    SPACE: f"until {self._marks.leaves_full(total):,} bytes are free",
+                    FILES: f"until {FEWEST_FILES} inodes are free",
+                    WRITES: f"for some seconds, at most {LONGEST_HOLD_MS // 1000}, then again if a write still finds no space",
+                }[reason],
             )
         elif state == DiskState.DISK_LOW:
             log.warning(

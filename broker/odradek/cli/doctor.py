@@ -104,8 +104,10 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
 
 def _print(findings: list[Any]) -> None:
     from odradek.cli.output import ATTENTION, BAD
+    from odradek.printable import one_line
 
     for finding in findings:
+        finding = finding._replace(**{name: one_line(text) for name, text in finding._asdict().items()})
         echo(finding.severity, nl=False, style=BAD if finding.severity == "error" else ATTENTION)
         echo(f"  {finding.subject}: {finding.what}")
         echo(f"  why it matters: {finding.reason}")

@@ -106,6 +106,16 @@ def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
             "each time all processes were restarted, and all logs were loaded from disk again",
             "report it as a bug with the broker's log, and test the machine's memory",
         )
+    if taken := report.get("metrics_instead_of"):
+        yield Finding(
+            "warning",
+            "metrics.listener",
+            f"the default {taken} was in use at the start, so metrics are at {address_of(report['metrics'])} until the next "
+            "start",
+            "a Prometheus that scrapes the default port gets the metrics of another process, or none",
+            "set metrics.listener to a free address and configure Prometheus for it, or to an empty value; then restart the "
+            "broker",
+        )
     for directory in report["log_dirs"]:
         yield from _log_dir(directory)
     if "tasks" in report:
@@ -174,6 +184,15 @@ def _log_dir(directory: Mapping[str, Any]) -> Iterator[Finding]:
             "the log directory is offline, because an operation on its files failed",
             "the broker does not serve the partitions in this directory",
             "look in the kernel's log for errors of its device, repair or replace it, and restart the broker",
+        )
+    elif directory["disk"] == "full" and directory.get("full_despite_space"):
+        yield Finding(
+            "error",
+            f"log directory {path}",
+            f"a write found no space, or few inodes are left, although {_free(directory)}",
+            "producers are refused until there are enough inodes, and writes find space",
+            "the ERROR line in the broker's log has the reason; check the quotas of the broker's user and directory (`quota`, "
+            f"`repquota`), and the inodes (`df -i {path}`). Delete topics or expired segments, or raise the limit",
         )
     elif directory["disk"] == "full":
         yield Finding(

@@ -51,28 +51,30 @@ def judge_metrics(text: str, now: float | None = None, status_judged: bool = Fal
     old = False
     behind: dict[tuple[str, str], float] = {}
     members: dict[str, float] = {}
-    for name, labels, value in samples(text):
-        if name == "odradek_topic_largest_batch_bytes" and value > FETCH_BYTES:
-            large[labels["topic"]] = int(value)
-        elif name in SECURITY_METRICS and (not status_judged or labels.get("listener") == METRICS_LISTENER):
-            yield from judge_security_sample(name, labels.get("listener", ""), value, now)
-        elif name.startswith("odradek_task_") and not status_judged:
-            yield from judge_task_sample(name, labels["task"], value)
-        elif name == "odradek_jwks_keys" and value == 0:
-            yield Finding(
-                "error",
-                f"listener {labels['listener']}",
-                "the broker has no keys of the identity provider",
-                "no client can log in with OAUTHBEARER",
-                "see the ERROR lines of odradek.security in the broker's log, and check sasl.oauthbearer.jwks.endpoint.url",
-            )
-        elif name == "kafka_network_requestmetrics_requests_total" and labels["request"] == "Fetch":
-            old |= labels["version"] in OLD_FETCHES and value > 0
-        elif name == "odradek_consumergroup_lag_seconds":
-            place = labels["consumergroup"], labels["topic"]
-            behind[place] = max(value, behind.get(place, 0.0))
-        elif name == "kafka_consumergroup_members":
-            members[labels["consumergroup"]] = value
+    for sample in samples(text):
+        match sample:
+            case "odradek_topic_largest_batch_bytes", {"topic": topic}, value if value > FETCH_BYTES:
+                large[topic] = int(value)
+            case name, labels, value if name in SECURITY_METRICS:
+                if not status_judged or labels.get("listener") == METRICS_LISTENER:
+                    yield from judge_security_sample(name, labels.get("listener", ""), value, now)
+            case name, {"task": task}, value if name.startswith("odradek_task_"):
+                if not status_judged:
+                    yield from judge_task_sample(name, task, value)
+            case "odradek_jwks_keys", {"listener": listener}, 0:
+                yield Finding(
+                    "error",
+                    f"listener {listener}",
+                    "the broker has no keys of the identity provider",
+                    "no client can log in with OAUTHBEARER",
+                    "see the ERROR lines of odradek.security in the broker's log, and check sasl.oauthbearer.jwks.endpoint.url",
+                )
+            case "kafka_network_requestmetrics_requests_total", {"request": "Fetch", "version": version}, value:
+                old |= version in OLD_FETCHES and value > 0
+            case "odradek_consumergroup_lag_seconds", {"consumergroup": group, "topic": topic}, value:
+                behind[group, topic] = max(value, behind.get((group, topic), 0.0))
+            case "kafka_consumergroup_members", {"consumergroup": group}, value:
+                members[group] = value
     yield from judge_late_groups({place: age for place, age in behind.items() if members.get(place[0])})
     if not large:
         return

@@ -30,13 +30,14 @@ def judge_sizes(text: str, now: float) -> Iterator[Finding]:
     """The findings in the text of a broker's metrics. :param now: Unix time in seconds."""
     topics: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_COUNTED.values(), 0.0))
     seconds = refused = 0.0
-    for name, labels, value in samples(text):
-        if name in _COUNTED and labels.get("topic", _OTHER) != _OTHER:
-            topics[labels["topic"]][_COUNTED[name]] = value
-        elif name == "odradek_boot_time_seconds":
-            seconds = now - value
-        elif name == "kafka_network_requestmetrics_errors_total" and labels["error"] == "MESSAGE_TOO_LARGE":
-            refused += value
+    for sample in samples(text):
+        match sample:
+            case name, {"topic": topic}, value if name in _COUNTED and topic != _OTHER:
+                topics[topic][_COUNTED[name]] = value
+            case "odradek_boot_time_seconds", _, value:
+                seconds = now - value
+            case "kafka_network_requestmetrics_errors_total", {"error": "MESSAGE_TOO_LARGE"}, value:
+                refused += value
     yield from _near_the_limit(topics)
     if refused:
         yield Finding(

@@ -1,6 +1,5 @@
 """What a broker's metrics say about the quotas of clients: who is throttled now, and whether the table of clients is full."""
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -68,12 +67,12 @@ def judge_quotas(text: str) -> Iterator[Finding]:
             "the requests of the client wait so long, and may exceed its time-outs",
             "let the client send or fetch less, or raise its quota (`odradek quota list`, `odradek quota set`)",
         )
-    overflows = re.search(r"^odradek_quota_overflows_total(?:\{\})? (\S+)", text, re.M)
-    if overflows and float(overflows[1]) > 0:
+    overflows = sum(value for name, _, value in samples(text) if name == "odradek_quota_overflows_total")
+    if overflows > 0:
         yield Finding(
             "warning",
             "quotas",
-            f"the table of clients was full {float(overflows[1]):,.0f} times",
+            f"the table of clients was full {overflows:,.0f} times",
             "clients without a place in it share their quota with others of their address",
             "find out who sends requests with many client ids or users (`odradek usage`), and give them one quota by user "
             "instead of one for each client id",

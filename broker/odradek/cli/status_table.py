@@ -52,7 +52,9 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     if report.get("metrics"):
         host, port = report["metrics"]["host"], report["metrics"]["port"]
         scheme = "https" if report.get("metrics_tls") else "http"
-        lines.append(f"  metrics      {scheme}://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+        taken = report.get("metrics_instead_of")
+        note = f" (not {taken}, which was in use at the start)" if taken else ""
+        lines.append(f"  metrics      {scheme}://{f'[{host}]' if ':' in host else host}:{port}/metrics{note}")
     if "cluster" in report:
         lines += membership_lines(report["cluster"], report["node_id"])
     lines += [f"  logs         {directory['path']}{_condition(directory)}" for directory in report["log_dirs"]]
@@ -114,7 +116,9 @@ def _condition(directory: Mapping[str, Any]) -> str:
     words = ""
     if directory["disk"] in _SHORT:
         words, with_limit, limit = _SHORT[directory["disk"]]
-        if limit in directory:  # it is unknown to a broker that was started before an upgrade
+        if directory.get("full_despite_space"):
+            words += ": a write found no space, or inodes are few"
+        elif limit in directory:  # it is unknown to a broker that was started before an upgrade
             words += with_limit.format(size(directory[limit]))
         words += "; "
     return f" ({words}{size(directory['free_bytes'])} of {size(directory['total_bytes'])} free)"

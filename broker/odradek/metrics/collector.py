@@ -30,7 +30,7 @@ from odradek.metrics import security as of_security
 from odradek.metrics import tasks as of_tasks
 from odradek.metrics import traffic as of_traffic
 from odradek.metrics import transactions as of_transactions
-from odradek.metrics.exposition import Family, Labels, TextLimit, left_out
+from odradek.metrics.exposition import LEFT_OUT, Family, Labels, TextLimit, left_out
 from odradek.metrics.group_rows import GroupRow
 from odradek.metrics.lag import EndHistory
 from odradek.metrics.ledger import Client, Ledger
@@ -259,7 +259,7 @@ class Collector:
         """
         limit = TextLimit(self._settings.max_bytes)
         yield from map(limit.limited, self._all_families(groups, transactions, limit))
-        yield Family(METRICS["odradek_metrics_left_out_series"], left_out(limit))
+        yield Family(METRICS[LEFT_OUT], left_out(limit))
 
     def _all_families(
         self, groups: Groups, transactions: TransactionReport | None, limit: TextLimit

@@ -16,6 +16,7 @@ Value = int | float
 
 _SHORT = 60  # no text of so many characters has more bytes than a label may have
 _LINES = 2_000  # lines of a piece of the text
+LEFT_OUT = "odradek_metrics_left_out_series"
 FAMILY_SHARE = 16  # a family may use 1 / 16 of the bytes for labels that clients choose
 LINE_BYTES = 120  # of a line at most, beside the values of labels that clients choose and the topic
 _VALUE_BYTES = 26  # of a value at most, with the space before it and the end of the line
@@ -92,8 +93,21 @@ class Labels:
             if len(value) > _SHORT and name in FROM_CLIENTS:
                 values[name] = cut(value)
         self.pairs = tuple(sorted(values.items()))
-        inside = ",".join(f'{name}="{escape(value)}"' for name, value in self.pairs)
-        self.text = f"{{{inside}}}" if inside else ""
+        self.text = _text(self.pairs)
+
+    def dotted(self) -> str:
+        """The text with escaped names (`dots`)."""
+        return _text((dots(name), value) for name, value in self.pairs)
+
+
+def _text(pairs: Iterable[tuple[str, str]]) -> str:
+    inside = ",".join(f'{name}="{escape(value)}"' for name, value in pairs)
+    return f"{{{inside}}}" if inside else ""
+
+
+def dots(name: str) -> str:
+    """Return a name of ours, which has no dots, as Prometheus's escaping `dots` writes it."""
+    return name.replace("_", "__")
 
 
 NO_LABELS = Labels()
@@ -125,28 +139,36 @@ def number(value: Value) -> str:
     return str(int(value))
 
 
-def pieces(families: Iterable[Family], openmetrics: bool) -> Iterator[bytes]:
-    """Yield the text in pieces; families without samples are left out."""
+def pieces(families: Iterable[Family], openmetrics: bool, dotted: bool = False) -> Iterator[bytes]:
+    """Yield the text in pieces; families without samples are left out. :param dotted: names are escaped (`dots`)."""
     for metric, samples in families:
-        name = metric.name
-        lines: Iterator[str] = (
-            f"{name}{suffix}{labels.text} {value if type(value) is int else number(value)}\n"
-            for suffix, labels, value in samples
-        )
+        lines = _dotted_lines(metric.name, samples) if dotted else _lines(metric.name, samples)
         part = list(islice(lines, _LINES))
         if not part:
             continue
-        kind, title = metric.type, name
+        kind, title = metric.type, metric.name
         if openmetrics:
             kind = "unknown" if kind == UNTYPED else kind
-            title = name.removesuffix("_total") if kind == COUNTER else name
+            title = title.removesuffix("_total") if kind == COUNTER else title
         help_ = escape(metric.help) if openmetrics else metric.help.replace("\\", r"\\").replace("\n", r"\n")
+        title = dots(title) if dotted else title
         part.insert(0, f"# HELP {title} {help_}\n# TYPE {title} {kind}\n")
         while part:
             yield "".join(part).encode("utf-8", "replace")
             part = list(islice(lines, _LINES))
     if openmetrics:
         yield b"# EOF\n"
+
+
+def _lines(name: str, samples: Iterable[Sample]) -> Iterator[str]:
+    return (
+        f"{name}{suffix}{labels.text} {value if type(value) is int else number(value)}\n"
+        for suffix, labels, value in samples
+    )
+
+
+def _dotted_lines(name: str, samples: Iterable[Sample]) -> Iterator[str]:
+    return (f"{dots(name + suffix)}{labels.dotted()} {number(value)}\n" for suffix, labels, value in samples)
 
 
 def left_out(limit: TextLimit) -> Iterator[Sample]:

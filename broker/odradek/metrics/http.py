@@ -10,7 +10,7 @@ place of a page that its client does not read (`HttpServer.begin_page`), else it
 health checks fit into any socket buffer, so they need no place: clients that do not read their pages, or that have the broker
 compute pages, keep no health check from its response. An address is a /64 network of IPv6.
 
-Requests for `/metrics` that arrive during a rendering share the next rendering.
+Requests for `/metrics` that arrive during a rendering share the next rendering of their format (`Shared`).
 """
 
 import errno
@@ -25,7 +25,8 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -36,6 +37,7 @@ from urllib.parse import parse_qs, urlsplit
 from odradek.metrics import spool_pages
 from odradek.metrics.http_access import OPEN_PAGES, HttpTls
 from odradek.metrics.registry import Wanted, wanted
+from odradek.printable import printable
 from odradek.security.owners import network_of_peer
 
 log = logging.getLogger("odradek.reporter")
@@ -50,6 +52,7 @@ RESPONSE_S = 30.0  # maximum time in which a client must read its response
 LONGEST_S = 60.0  # maximum time of a connection
 PIECE_BYTES = 1 << 17  # of a response are sent at once
 LOOK_EVERY_S = 0.5
+LOG_EVERY_S = 60
 GZIP_LEVEL = 1  # for ten megabytes, level 1 takes a tenth of the time of level 9, and the result is a fifth larger
 _PLAIN = "text/plain; charset=utf-8"
 _JSON = "application/json"
@@ -57,6 +60,9 @@ _JSON = "application/json"
 Render = Callable[[Wanted], Iterable[bytes]]
 """Renders `/metrics` in pieces (`registry.Exposition.render`)."""
 
+
+_Kind = tuple[bool, bool]
+"""Of pages that are shared: whether the format is OpenMetrics; whether the page is compressed by gzip."""
 
 Usage = Callable[[dict[str, list[str]], Callable[[], None]], dict[str, Any]]
 
@@ -88,36 +94,67 @@ class Pages:
 
 
 class Shared:
-    """Serializes renderings. All requests that arrive during a rendering wait for, and share, the next one."""
+    """Makes one rendering at a time, in the order of the requests. Requests that arrive during a rendering wait for, and share,
+    the next one of their kind.
+
+    Special pages (`Wanted.special`) are not shared, and only one of them at a time is made or has a turn. So a page that
+    Prometheus scrapes never waits for more than one special page, and the kinds of pages to share are few, whatever clients
+    request.
+    """
 
     def __init__(self, render: Render) -> None:
         self._render = render
-        self._making = threading.Lock()
-        self._counts = threading.Lock()
+        self._special = threading.Lock()
+        self._turns = threading.Condition()  # protects what follows
+        self._next_turn = self._turn = 0
         self._begun = 0
-        self._waiting = 0
-        self._made: dict[tuple[Wanted, bool], tuple[int, list[bytes]]] = {}
+        self._waiting: list[tuple[_Kind, int]] = []  # the kinds that are waited for, and how many renderings had begun
+        self._made: dict[_Kind, tuple[int, list[bytes]]] = {}  # those that somebody waits for
 
-    def get(self, wanted: Wanted, gzip: bool) -> list[bytes]:
-        """Return the pieces of a rendering that began after the call."""
-        with self._counts:
+    def get(self, wanted: Wanted, gzip: bool, look: Callable[[], None] = lambda: None) -> list[bytes]:
+        """Return the pieces of a rendering that began after the call.
+
+        :param look: called before a rendering; raises an exception if the client has gone.
+        """
+        if wanted.special:
+            with self._special, self._one_turn():
+                look()
+                return _encoded(self._render(wanted), gzip)
+        kind = wanted.openmetrics, gzip
+        with self._turns:
             seen = self._begun
-            self._waiting += 1
+            self._waiting.append((kind, seen))
         try:
-            with self._making:
-                number, data = self._made.get((wanted, gzip), (0, []))
+            with self._one_turn():
+                number, data = self._made.get(kind, (0, []))
                 if number <= seen:
-                    with self._counts:
+                    look()
+                    with self._turns:
                         self._begun += 1
                         number = self._begun
                     data = _encoded(self._render(wanted), gzip)
-                    self._made[wanted, gzip] = number, data
+                    with self._turns:
+                        self._made[kind] = number, data
                 return data
         finally:
-            with self._counts:
-                self._waiting -= 1
-                if not self._waiting:
-                    self._made.clear()
+            with self._turns:
+                self._waiting.remove((kind, seen))
+                for made, (number, _) in list(self._made.items()):
+                    if not any(of == made and seen < number for of, seen in self._waiting):
+                        del self._made[made]
+
+    @contextmanager
+    def _one_turn(self) -> Iterator[None]:
+        with self._turns:
+            turn = self._next_turn
+            self._next_turn += 1
+            self._turns.wait_for(lambda: self._turn == turn)
+        try:
+            yield
+        finally:
+            with self._turns:
+                self._turn += 1
+                self._turns.notify_all()
 
 
 def _encoded(pieces: Iterable[bytes], gzip: bool) -> list[bytes]:
@@ -209,13 +246,8 @@ class _Handler(BaseHTTPRequestHandler):
             response = self._respond(path, query)
         except ClientGone:
             raise
-        except Exception:  # a connection is a border for exceptions: the server must continue
-            log.exception(
-                "the request GET %s of %s failed with an internal error; responding 500",
-                self.path,
-                self.client_address[0],
-                extra={"client_address": self.client_address[0]},
-            )
+        except Exception as error:  # a connection is a border for exceptions: the server must continue
+            self.server.note_failure(self.path, self.client_address[0], error)
             response = Response(
                 HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, (b"internal error of the broker; see its log\n",)
             )
@@ -244,7 +276,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _metrics(self, query: str) -> "Response":
         page = wanted(self.headers.get("Accept", ""), parse_qs(query).get("name[]", ()))
         gzip = accepts_gzip(self.headers.get("Accept-Encoding"))
-        return Response(HTTPStatus.OK, page.content_type, self.server.pages.metrics.get(page, gzip), gzip)
+        pieces = self.server.pages.metrics.get(page, gzip, self._look_for_client)
+        return Response(HTTPStatus.OK, page.content_type, pieces, gzip)
 
     def _usage(self, usage: Usage, query: str) -> "Response":
         try:
@@ -333,6 +366,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.pages = pages
         self._most = most
         self._lock = threading.Lock()
+        self._silent_until: dict[tuple[str, type[Exception]], float] = {}  # for each page and kind of error
         self._waiting: dict[socket.socket, tuple[float, str]] = {}  # without a request: (time of accept, address)
         self._answered: dict[socket.socket, float] = {}  # whose request has arrived: time of accept
         self._pages: dict[socket.socket, _Page] = {}  # being made or sent
@@ -399,6 +433,23 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         """Release the place that `begin_page` has taken, if no other page has it yet."""
         with self._lock:
             self._pages.pop(connection, None)
+
+    def note_failure(self, path: str, address: str, error: Exception) -> None:
+        """Log an internal error of a page; for each page and kind of error once in `LOG_EVERY_S`."""
+        kind, now = (urlsplit(path).path.split("/")[1], type(error)), time.monotonic()
+        with self._lock:
+            if now < self._silent_until.get(kind, 0.0):
+                return
+            self._silent_until[kind] = now + LOG_EVERY_S
+        log.error(
+            "the request GET %s of %s failed with an internal error; responding 500; further such errors within %d s are not "
+            "logged",
+            printable(path),
+            address,
+            LOG_EVERY_S,
+            exc_info=error,
+            extra={"client_address": address},
+        )
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for an accepted connection; at the limit, close the oldest connection without a request of the address

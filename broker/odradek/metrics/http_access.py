@@ -104,9 +104,11 @@ def _presented(header: str | None) -> bytes:
 
 
 def presented_login(header: str) -> tuple[str, str]:
-    """The scheme of an Authorization header and the user that it names, for the log; "" if it names none."""
+    """The scheme of an Authorization header and the user that it names, for the log; "" if it names none. A text without a
+    password is no user's name: it may be a token that was sent as a login."""
     scheme, _, value = _presented(header).partition(b" ")
-    user = value.partition(b":")[0] if scheme == b"basic" else b""
+    user, _, password = value.partition(b":")
+    user = user if scheme == b"basic" and password else b""
     return scheme.decode() or "an unknown scheme", user.decode("utf-8", "replace")
 
 

@@ -6,6 +6,7 @@ in the threads of connections. A name that is not that of a file of a spool is n
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def listing(directory: Path) -> bytes:
 
 
 def piece(directory: Path, name: str, query: Mapping[str, Sequence[str]]) -> bytes | None:
-    """Return a piece of a file, empty at its end; None if there is no such file. Raises ValueError for a wrong offset, OSError.
+    """Return a piece of a file, empty at its end and behind it; None if there is no such file. Raises ValueError for a wrong
+    offset, OSError.
 
     :param query: `from`: the offset of the piece, 0 by default.
     """
@@ -34,6 +36,10 @@ def piece(directory: Path, name: str, query: Mapping[str, Sequence[str]]) -> byt
         return None
     try:
         with (directory / name).open("rb") as file:
+            if (
+                int(start) >= os.fstat(file.fileno()).st_size
+            ):  # no file system has files of 2^62 bytes, so seek may fail
+                return b""
             file.seek(int(start))
             return file.read(PIECE_BYTES)
     except FileNotFoundError:  # compressed or deleted just now

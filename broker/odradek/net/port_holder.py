@@ -18,7 +18,7 @@ def holder_of(port: int) -> str:
     for process in PROC.iterdir() if sockets else ():
         if process.name.isdecimal():
             with suppress(OSError, ValueError):  # it ended, or is another user's
-                if any(str(link.readlink()) in sockets for link in (process / "fd").iterdir()):
+                if not sockets.isdisjoint(_opened(process)):
                     holders[_started(process)] = process
     with suppress(OSError, ValueError):
         first = holders[min(holders)]
@@ -34,6 +34,13 @@ def _listening(port: int) -> Iterator[str]:
                 _, local, _, state, *rest = line.split()
                 if state == _LISTEN and int(local.rpartition(":")[2], 16) == port:
                     yield rest[5]
+
+
+def _opened(process: Path) -> Iterator[str]:
+    """What the descriptors of a process are, without those that it closes now. Raises OSError if all are unknown."""
+    for link in (process / "fd").iterdir():
+        with suppress(OSError):
+            yield str(link.readlink())
 
 
 def _started(process: Path) -> int:

@@ -17,7 +17,9 @@ from odradek import __version__
 from odradek._ext.shm.layout import DiskState, ProcessState
 from odradek._ext.shm.shared_memory import ProcessInfo
 from odradek.cleaner.disk_marks import Marks
+from odradek.config.broker_config import BrokerConfig
 from odradek.config.pid_file import STATUS_SOCKET
+from odradek.config.table import BROKER_KEYS
 from odradek.net.listeners import listen_unix
 from odradek.processes.authorization import authorizer_of, has_authorizer
 from odradek.processes.children import Child
@@ -91,6 +93,7 @@ def report(supervisor: "Supervisor") -> dict[str, Any]:
         "cluster_id": shm.cluster_id,
         "listeners": [listener._asdict() for listener in resources.bound],
         "metrics": _address(resources.metrics_socket),
+        "metrics_instead_of": taken_default(resources.config, resources.metrics_socket),
         "metrics_tls": bool(resources.config["metrics.listener.tls"]),
         "partitions": shm.partitions,
         "producer_state": shm.producer_state,
@@ -215,10 +218,19 @@ def _address(listening: socket.socket | None) -> dict[str, Any] | None:
     return {"host": host, "port": port}
 
 
+def taken_default(config: BrokerConfig, listening: socket.socket | None) -> str | None:
+    """The default of `metrics.listener`, if the broker uses another port because that one was in use; else None."""
+    default = str(BROKER_KEYS["metrics.listener"].default)
+    if listening is None or config.is_set("metrics.listener"):
+        return None
+    return default if listening.getsockname()[1] != int(default.rpartition(":")[2]) else None
+
+
 def _log_dir(path: str, online: bool, disk: tuple[DiskState, int, int, int], marks: Marks) -> dict[str, Any]:
     """A log directory with the free space that the cleaner measured last; bytes are -1 before its first measurement.
 
     `full_below_bytes`: producers are refused with less free space. `full_until_bytes`: they are accepted again with more.
+    `full_despite_space`: the directory is full although so much is free, because a write found no space, or inodes are few.
     """
     state, free, total, full_times = disk
     return {
@@ -230,6 +242,7 @@ def _log_dir(path: str, online: bool, disk: tuple[DiskState, int, int, int], mar
         "full_times": full_times,
         "full_below_bytes": marks.hard(total) if total >= 0 else -1,
         "full_until_bytes": marks.leaves_full(total) if total >= 0 else -1,
+        "full_despite_space": state == DiskState.DISK_FULL and total >= 0 and marks.leaves_full(total) <= free,
     }
 
 
