@@ -1,4 +1,4 @@
-"""Responses over lines of any speed: they arrive as long as they go on arriving, and a leader that sends single bytes is left."""
+"""Responses over lines of any speed: they may take as long as they go on arriving."""
 
 import socket
 import struct

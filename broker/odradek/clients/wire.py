@@ -277,7 +277,9 @@ class Connection:
         return self._parse(request, response)
 
     def advance(self, most_bytes: int = MAX_RESPONSE_BYTES) -> bool:
-        """Take what has arrived of the oldest response, without waiting. Returns whether it is complete. Raises UnreachableError.
+        """Take what has arrived of the oldest response, without waiting. Returns whether it is complete.
+
+        Raises UnreachableError, ResponseTooLargeError.
 
         :param most_bytes: of a larger response only the size is taken; see `held_bytes`.
         """
@@ -362,7 +364,7 @@ class Connection:
         return bool(poll.poll(wait_s * 1000))
 
     def _take(self, deadline: float | None, most_bytes: int, limit_s: float) -> bool:
-        """Take a response until it is complete; False: `_take_some` cannot continue without waiting. :param limit_s: for the error."""
+        """Take a response until it is complete; False: the rest must be waited for. :param limit_s: for the error."""
         request = self._pending[0]
         try:
             while self._left or self._body is None:
@@ -384,8 +386,10 @@ class Connection:
         return True
 
     def _take_some(self, deadline: float | None, most_bytes: int) -> bool:
-        """Take bytes into the head or the body of a response; after the head begin the body, unless it has more than `most_bytes`: then
-        return False. :param deadline: None: do not wait."""
+        """Take bytes into the head or the body of a response; after the head begin the body.
+
+        False: the body has more than `most_bytes`. :param deadline: None: do not wait.
+        """
         if not self._left:
             return self._begin_body(most_bytes)
         if self._ahead:
