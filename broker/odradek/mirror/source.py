@@ -134,7 +134,7 @@ class SourceReader:
     @property
     def connections(self) -> list[Connection]:
         """Connections with a Fetch in flight whose response may be received now."""
-        return [connection for connection in self._pending if connection.held_bytes <= self._room(connection)]
+        return [it for it in self._pending if not it.held_bytes or it.held_bytes <= self._room(it)]
 
     @property
     def behind(self) -> bool:
