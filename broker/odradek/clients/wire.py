@@ -283,7 +283,7 @@ class Connection:
 
         :param most_bytes: of a larger response only the size is taken; see `held_bytes`.
         """
-        return self._take(None, most_bytes, 0)
+        return self._take(None, most_bytes, self._timeout_s)
 
     @property
     def held_bytes(self) -> int:
