@@ -69,13 +69,14 @@ cdef object other_protocol(const uint8_t* data):
     for method in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"CONN", b"DELE", b"PATC", b"PRI "):
         if memcmp(data, <char*><bytes>method, 4) == 0:
             return "the client speaks HTTP, but this is a Kafka listener"
-    return proxy_header(data)
+    return proxy_header(data, 4)
 
 
-cdef object proxy_header(const uint8_t* data):
-    """Return a message if the first four bytes of a connection begin a header of the PROXY protocol, version 1 or 2."""
+cdef object proxy_header(const uint8_t* data, int64_t n):
+    """Return a message if the first bytes of a connection begin a header of the PROXY protocol, version 1 or 2. One byte may begin
+    others too."""
     for beginning in (b"PROX", b"\r\n\r\n"):
-        if memcmp(data, <char*><bytes>beginning, 4) == 0:
+        if n > 1 and memcmp(data, <char*><bytes>beginning, <size_t>min(n, <int64_t>4)) == 0:
             return (
                 "a load balancer sends a header of the PROXY protocol, which the broker does not read: "
                 "turn it off there (haproxy: remove send-proxy)"
@@ -85,12 +86,11 @@ cdef object proxy_header(const uint8_t* data):
 
 cdef object not_tls(const uint8_t* data, int64_t n):
     """Return why the first bytes of a connection are not TLS."""
-    if n >= 4:
-        header = proxy_header(data)
-        if header is not None:
-            return header
-        if other_protocol(data) is not None:
-            return "the client speaks HTTP without TLS, but this is a TLS listener of Kafka's protocol"
+    header = proxy_header(data, n)
+    if header is not None:
+        return header
+    if n >= 4 and other_protocol(data) is not None:
+        return "the client speaks HTTP without TLS, but this is a TLS listener of Kafka's protocol"
     return "the client speaks plaintext, but this listener expects TLS (security.protocol=SSL or SASL_SSL in the client's configuration)"
 
 

@@ -33,8 +33,8 @@ cdef class ReplicaConnection(FetchedPartitions):
     cdef int fd
     cdef int wake_fd
     cdef int64_t timeout_ms
-    cdef int64_t most_bytes       # of the next response: fewer than in `settings` after one that did not arrive in time
     cdef int64_t deadline_ms      # monotonic, of the response that is under way; 0: none is
+    cdef int64_t wanted_bytes     # of it: with fewer at the deadline, it is late
     cdef int64_t look_ms          # when the positions of all partitions are read next
     cdef Py_ssize_t request_sent  # bytes
     cdef uint8_t* response

@@ -63,8 +63,7 @@ cdef enum:
     SMALLEST_RESPONSE = 17
     SMALLEST_NUDGE_RESPONSE = 6
     NUDGE_CORRELATION = -1        # those of Fetch requests are positive
-    LEAST_BYTES = 65536           # of a response that may be requested over a slow line
-    QUICK_PART = 4                # a response within this part of its time may be twice as large without being late
+    LEAST_PROGRESS = 16384        # bytes of a response that give the rest of it another time-out
     DEVICE_PATIENCE_MS = 20       # how long a request waits for the device of the partitions of the last response
     DEVICE_WAIT_MS = 50           # how long the leader may wait for records while a partition waits for the device
     TLS_WANTS_READ = -1           # results of TlsSocket
@@ -96,7 +95,6 @@ cdef class ReplicaConnection(FetchedPartitions):
         self.settings.max_wait_ms = max_wait_ms
         self.settings.min_bytes = min_bytes
         self.settings.max_bytes = max_bytes
-        self.most_bytes = max_bytes
         self.settings.partition_max_bytes = self.settings.throttled_max_bytes = partition_max_bytes
         self.timeout_ms = max(timeout_ms, max_wait_ms)
 
@@ -300,7 +298,6 @@ cdef class ReplicaConnection(FetchedPartitions):
         :param hold_ms: the leader may wait for records no longer, because a partition may be fetched again then; 0: no limit.
         """
         cdef FetchSettings settings = self.settings
-        settings.max_bytes = <int32_t>self.most_bytes
         if hold_ms:
             settings.max_wait_ms = <int32_t>min(<int64_t>settings.max_wait_ms, hold_ms)
         if self.awaits_device:
@@ -318,6 +315,7 @@ cdef class ReplicaConnection(FetchedPartitions):
         self.request_sent = 0
         self.response_bytes = 0
         self.deadline_ms = now + self.timeout_ms
+        self.wanted_bytes = LEAST_PROGRESS
         return CONTINUE
 
     cdef int build_nudge(self) noexcept nogil:
@@ -386,9 +384,10 @@ cdef class ReplicaConnection(FetchedPartitions):
             return CONTINUE
         now = monotonic_ms()
         if ready == 0 and wanted and self.deadline_ms <= now:
-            if self.response_bytes > 0:       # the same request would be late again, for ever
-                self.most_bytes = max(min(<int64_t>LEAST_BYTES, self.most_bytes), self.most_bytes // 2)
-            return FETCH_TIMED_OUT
+            if self.response_bytes < self.wanted_bytes:
+                return FETCH_TIMED_OUT
+            self.deadline_ms = now + self.timeout_ms        # a slow line: the same request would be late again, for ever
+            self.wanted_bytes = self.response_bytes + LEAST_PROGRESS
         return FETCH_TIME if now >= until_ms else CONTINUE
 
     cdef int receive(self) noexcept nogil:
@@ -477,9 +476,6 @@ cdef class ReplicaConnection(FetchedPartitions):
         cdef int64_t before = self.totals.records_bytes
         cdef int result = take_response(self, self.response + 4, self.response_bytes - 4, self.sent_version, self.correlation_id,
                                         &head, &self.totals)
-        if self.most_bytes < self.settings.max_bytes and \
-                self.deadline_ms - monotonic_ms() >= self.timeout_ms - self.timeout_ms // QUICK_PART:
-            self.most_bytes = min(<int64_t>self.settings.max_bytes, 2 * self.most_bytes)
         self.deadline_ms = 0
         if result != 0:
             return FETCH_MALFORMED

@@ -320,7 +320,10 @@ cdef void put_requested(uint32_t client, uint32_t slot, uint32_t incarnation, in
     cdef MeterPosition* entry = put_position(client, slot, incarnation, offset, place)
     if entry == NULL:
         return
-    if offset < entry.requested and entry.readers == 1:   # several connections may read at different offsets
+    if entry.readers != 1:            # several connections may read at different offsets: none is compared with another's
+        entry.requested = -1
+        return
+    if offset < entry.requested:
         entry.back_ms = entry.at_ms
     entry.requested = offset
 

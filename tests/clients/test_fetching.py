@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.clients import fetching, partition_leaders
+from odradek.clients import fetch_deadline, fetching, partition_leaders
 from odradek.clients.cluster import Address, Partition, TopicInfo, View
 from odradek.clients.errors import ClientError
 from odradek.clients.fetching import Fetcher
@@ -25,6 +25,7 @@ class Leader:
         self.answers = deque()
         self.requests = []
         self.buffered = False
+        self.arrived_bytes = 0
         self._ours, self._theirs = socket.socketpair()
 
     def fileno(self):
@@ -42,6 +43,9 @@ class Leader:
         self.requests.append([part.partition for part in topic.partitions])
         if self.answers:
             self._theirs.send(b"x")
+
+    def advance(self):
+        return True
 
     def receive(self):
         self._ours.recv(1)
@@ -106,7 +110,7 @@ def test_a_leader_that_does_not_answer_in_time_is_looked_up_again(members, monke
 
 def test_an_answer_that_arrived_while_the_caller_used_records_is_not_lost(members, monkeypatch):
     now = 1000.0
-    monkeypatch.setattr(fetching, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(fetch_deadline, "time", SimpleNamespace(monotonic=lambda: now))
     warnings, leader = [], members.leaders[1]
     leader.answers += [[(0, b"first")], [(0, b"second")]]
     fetcher = fetcher_of(members, warnings)

@@ -250,6 +250,8 @@ def test_only_a_reader_whose_position_moved_back_has_the_time_of_that(broker):
         PositionRow(page, "User:a", "c", slot, incarnation, 3, NOW_MS, 0, back_ms) for page, back_ms in ((1, 7), (2, 0))
     ]
     assert [reader.back_ms for reader in readers(rows, rows_by_slot(broker), EndHistory(), 0)] == [7]
+    former = PositionRow(3, "User:a", "c", slot, incarnation - 1, 3, NOW_MS - 1, 0, 99)
+    assert [reader.back_ms for reader in readers([former, *rows], rows_by_slot(broker), EndHistory(), 0)] == [7]
 
 
 def test_a_reader_that_ended_has_no_lag_two_minutes_later(broker):

@@ -215,3 +215,17 @@ def test_several_connections_of_a_client_at_different_offsets_do_not_go_back(bro
     assert sum(row.readers for row in positions(shm, "fan")) == 6 and not any(went_back(shm, "fan"))
     for reader in readers:
         reader.socket.close()
+
+
+def test_a_short_connection_with_the_same_client_id_does_not_move_a_reader_back(broker: Broker, shm: Any) -> None:
+    filled(broker, "beside")
+    with Reader(broker, "beside") as reader:
+        reader.fetch("beside", 10)
+        for _ in range(2 * CONFIG["num.network.threads"]):  # at least one is served by the worker of the first
+            with Reader(broker, "beside") as short:
+                short.fetch("beside", 100)
+            wait_until(
+                lambda: sum(row.readers for row in positions(shm, "beside")) == 1, lambda: f"{read(shm, 'beside')}"
+            )
+            reader.fetch("beside", 10)
+    assert not any(went_back(shm, "beside"))

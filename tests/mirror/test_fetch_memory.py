@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -82,9 +83,27 @@ def test_the_leaders_share_the_memory(pair: Pair) -> None:
         reader = source.SourceReader(cluster, options, None, None, None, None)  # type: ignore[arg-type]
         for leaders, share in ((1, 16), (2, 16), (4, 8), (32, 1)):
             reader._leaders.led = {node: [("t", node)] for node in range(leaders)} | {1000: []}
-            assert reader._most_share() == share * MIB
+            assert reader._share() == share * MIB
         reader._leaders.led = {node: [("t", node)] for node in range(100_000)}
-        assert reader._most_share() == source.LEAST_SHARE_BYTES
+        assert reader._share() == source.LEAST_SHARE_BYTES
+
+
+@dataclass(frozen=True)
+class Receiving:
+    """A connection in the middle of a response."""
+
+    held_bytes: int
+    begun_bytes: int
+
+
+def test_one_leader_at_a_time_sends_more_than_its_share(pair: Pair) -> None:
+    with Cluster(pair.source) as cluster:
+        reader = source.SourceReader(cluster, LaneOptions(), None, None, None, None)  # type: ignore[arg-type]
+        small, large, waits = Receiving(0, MIB), Receiving(0, 20 * MIB), Receiving(20 * MIB, 0)
+        reader._pending = dict.fromkeys((small, large, waits))  # type: ignore[arg-type]
+        assert reader.connections == [small, large]
+        del reader._pending[large]  # type: ignore[arg-type]
+        assert reader.connections == [small, waits]
 
 
 def test_sources_that_do_not_limit_a_response_are_asked_for_less_of_each_partition(pair: Pair) -> None:

@@ -364,6 +364,7 @@ class EmptyLeader:
     """A leader that answers each Fetch at once. :ivar records: of the next answer."""
 
     address, buffered, streams, most_response_bytes = "a:1", False, False, 0
+    held_bytes = begun_bytes = arrived_bytes = 0
 
     def __init__(self) -> None:
         self.requests = 0
@@ -374,6 +375,9 @@ class EmptyLeader:
 
     def send(self, *_: Any, **__: Any) -> None:
         self.requests += 1
+
+    def advance(self, _: int) -> bool:
+        return True
 
     def receive(self) -> Any:
         data = None if self.records is None else memoryview(self.records)

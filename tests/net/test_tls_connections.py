@@ -319,6 +319,9 @@ def test_a_damaged_record_closes_the_connection(driver):
         (b"GET / HTTP/1.1\r\n\r\n", "HTTP without TLS"),
         (b"\x80\x2e\x01\x03\x01", "the client speaks plaintext"),
         (b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 9093\r\n", "PROXY protocol"),
+        (b"PRO", "PROXY protocol"),
+        (b"\r\n", "PROXY protocol"),
+        (b"P", "the client speaks plaintext"),
     ],
 )
 def test_other_protocols_are_refused_with_one_line(driver, sent, text):

@@ -133,6 +133,7 @@ class FakeLeader:
         self.fetch_versions = fetch_versions
         self.answer_fetch: Callable[[int, Any], Any] = self.good_fetch
         self.frame: Callable[[bytes], bytes] = lambda frame: frame  # changes the frames of responses to Fetch
+        self.deliver: Callable[[socket.socket, bytes], None] = lambda connection, answer: connection.sendall(answer)
         self._next_session = 1
         self._open: set[socket.socket] = set()
         self._closing = False
@@ -205,7 +206,7 @@ class FakeLeader:
                     answer = self._answer(frame)
                     if answer is None:
                         return
-                    connection.sendall(answer)
+                    self.deliver(connection, answer)
         except OSError:
             pass  # the follower closed the connection, or the test did
         finally:

@@ -1,8 +1,10 @@
 """A replica fetcher and a leader: what it appends, when it truncates, and what a leader that misbehaves cannot cause."""
 
 import os
+import socket
 import struct
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -252,26 +254,42 @@ def test_batches_that_are_larger_than_what_it_requests(following: Following) -> 
 # -- truncation ---------------------------------------------------------------------------------------------------------
 
 
-def test_responses_that_do_not_arrive_in_time_are_requested_smaller(following: Following) -> None:
-    slot, led = following.create()
-    for _ in range(40):
-        led.batches.append(sent(led.log_end, count=500))
-    size = sum(map(len, led.batches))
-    limits: list[int] = []
-    good = following.leader.answer_fetch
+def test_a_batch_that_needs_longer_than_the_time_out_arrives_over_a_slow_line(following: Following) -> None:
+    slot, led = following.create(max_message_bytes=1 << 20)
+    led.batches.append(sent(0, value=os.urandom(20_000)))
 
-    def limited(version: int, request: Any) -> Any:
-        limits.append(request.max_bytes)
-        return good(version, request)
+    def slow(connection: socket.socket, answer: bytes) -> None:
+        for at in range(0, len(answer), 25_000):
+            if at:
+                time.sleep(0.3)
+            connection.sendall(answer[at : at + 25_000])
 
-    following.leader.answer_fetch = limited
-    led.records = lambda offset, limit: Led.records(led, offset, min(limit, limits[-1]))  # type: ignore[method-assign]
-    # Over this line, the rest of a large response does not arrive before the time is over.
-    following.leader.frame = lambda frame: frame if len(frame) < size // 2 else frame[:1000]
-    following.start(socket_timeout_ms=500, response_max_bytes=2 * size, max_bytes=2 * size)
+    following.leader.deliver = slow
+    following.start(socket_timeout_ms=1000)
     following.until_equal(slot, led)
-    assert limits[0] == 2 * size and min(limits) <= size // 2
     assert not following.leader.complaints
+
+
+def test_a_leader_that_sends_single_bytes_is_left(following: Following) -> None:
+    slot, led = following.create(max_message_bytes=1 << 20)
+    led.batches.append(sent(0, value=os.urandom(20_000)))
+    ended = threading.Event()
+
+    def drips(connection: socket.socket, answer: bytes) -> None:
+        if len(answer) < 100_000 or ended.is_set():
+            connection.sendall(answer)
+            return
+        try:
+            for byte in answer[:10_000]:
+                time.sleep(0.005)
+                connection.sendall(bytes((byte,)))
+        finally:
+            ended.set()  # the follower has closed the connection
+
+    following.leader.deliver = drips
+    following.start(socket_timeout_ms=200)
+    following.until_equal(slot, led)
+    assert ended.is_set() and not following.leader.complaints
 
 
 def test_a_diverging_tail_is_cut(following: Following) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from odradek.clients import topics
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import RefusedError, UnreachableError, code_of
-from odradek.clients.fetch_share import FetchShares
+from odradek.clients.fetch_deadline import FetchDeadline
 from odradek.clients.partition_leaders import STALE_LEADER, MissingTopic, PartitionLeaders, Place
 from odradek.clients.wire import Connection, Readable, which_readable
 from odradek.protocol.errors import ErrorCode
@@ -43,15 +43,10 @@ class FetchedRecords(NamedTuple):
 
 
 class _PendingFetch(NamedTuple):
-    """A Fetch request without a response. :param deadline: monotonic time after which the leader counts as unreachable.
-
-    :param rest_until: the leader waits so long for records. :param share: the bytes that the response may have.
-    """
+    """A Fetch request without a response."""
 
     node_id: int
-    deadline: float
-    rest_until: float
-    share: int
+    deadline: FetchDeadline
 
 
 class Fetcher:
@@ -71,7 +66,6 @@ class Fetcher:
         self._leaders = PartitionLeaders(cluster, warn)
         self._leaders.look_at = 0.0
         self._missing = MissingTopic()
-        self._shares = FetchShares(cluster.timeout_s)
         self._pending: dict[Connection, _PendingFetch] = {}
 
     def advance(self, place: Place, position: int) -> None:
@@ -96,7 +90,7 @@ class Fetcher:
         if self._leaders.due:
             self._look_up_leaders()
         self.request()
-        due = [pending.deadline for pending in self._pending.values()]
+        due = [pending.deadline.at for pending in self._pending.values()]
         due += [] if self._leaders.look_at is None else [self._leaders.look_at]
         if due:
             timeout_s = max(0.0, min(timeout_s, min(due) - time.monotonic()))
@@ -118,14 +112,9 @@ class Fetcher:
 
     def _drop_timed_out(self) -> None:
         """Treat a leader that does not answer in time as unreachable: other brokers may lead its partitions by now."""
-        now = time.monotonic()
-        late = [connection for connection, pending in self._pending.items() if now >= pending.deadline]
-        # A caller that uses records for longer than the timeout has not read a response that arrived in time.
-        arrived = which_readable(late, 0) if late else []
-        for connection in late:
-            if connection not in arrived and not connection.buffered:
-                pending = self._pending.pop(connection)
-                self._shares.lost(pending.node_id, now - pending.rest_until, pending.share)
+        for connection, pending in list(self._pending.items()):
+            if pending.deadline.missed():
+                del self._pending[connection]
                 self._leaders.lose(
                     pending.node_id, UnreachableError(f"{connection.address} did not answer a Fetch request in time")
                 )
@@ -158,19 +147,19 @@ class Fetcher:
 
     def _send_fetch(self, node_id: int) -> None:
         topics: dict[str, list[Any]] = {}
-        make, share = fetch.Request, self._shares.of(node_id, MAX_BYTES)
+        make = fetch.Request
         for name, number in self._leaders.led[node_id]:
             topics.setdefault(name, []).append(
                 make.FetchPartition(
                     partition=number,
                     fetch_offset=self._positions[name, number],
-                    partition_max_bytes=min(PARTITION_MAX_BYTES, share),
+                    partition_max_bytes=PARTITION_MAX_BYTES,
                 )
             )
         request = make(
             max_wait_ms=WAIT_MS,
             min_bytes=1,
-            max_bytes=share,
+            max_bytes=MAX_BYTES,
             isolation_level=int(self._committed_only),
             topics=[make.FetchTopic(topic=name, partitions=partitions) for name, partitions in topics.items()],
         )
@@ -180,18 +169,20 @@ class Fetcher:
         except UnreachableError as error:
             self._leaders.lose(node_id, error)
         else:
-            rest_until = time.monotonic() + WAIT_MS / 1000
-            self._pending[connection] = _PendingFetch(node_id, rest_until + self._cluster.timeout_s, rest_until, share)
+            deadline = FetchDeadline(connection, WAIT_MS / 1000, self._cluster.timeout_s)
+            self._pending[connection] = _PendingFetch(node_id, deadline)
 
     def _receive(self, connection: Connection) -> Iterator[FetchedRecords]:
-        node_id, _, rest_until, share = self._pending.pop(connection)
+        node_id = self._pending[connection].node_id
         try:
+            if not connection.advance():
+                return
             response = connection.receive()
         except UnreachableError as error:
-            self._shares.lost(node_id, time.monotonic() - rest_until, share)
+            del self._pending[connection]
             self._leaders.lose(node_id, error)
             return
-        self._shares.arrived(node_id, time.monotonic() - rest_until, MAX_BYTES)
+        del self._pending[connection]
         self._leaders.answered()
         if response.error_code:
             raise RefusedError(response.error_code, what=f"Fetch at {connection.address}")

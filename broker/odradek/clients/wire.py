@@ -120,7 +120,10 @@ class Connection:
         self._pending: deque[_PendingRequest] = deque()
         self.streams = False
         self.most_response_bytes = MAX_RESPONSE_BYTES
-        self._ahead = memoryview(b"")  # bytes that were read and belong to the next responses
+        self._ahead = memoryview(b"")  # bytes that were read and not taken into a response yet
+        self._head = bytearray(_SIZE.size)
+        self._body: bytearray | memoryview | None = None  # None: the head of a response has not arrived
+        self._left = memoryview(self._head)  # of the head or the body: what has not arrived
         self._memory = bytearray()
         self._login_hint = ""  # for a connection that ends before the first response after ApiVersions
         try:
@@ -261,40 +264,41 @@ class Connection:
         request = self._pending[0]
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + limit_s
-        try:
-            if on_silence is not None and limit_s > SILENCE_S and not self._has_data(SILENCE_S):
-                on_silence(
-                    f"{self.address} accepted the connection and has not responded to {request.api.name} for {SILENCE_S:g} s;"
-                    f" waiting up to {limit_s:g} s; {self._hint}"
-                )
-            head = self._receive_exactly(4, deadline)
-            (size,) = _SIZE.unpack(head)
-            if not 4 <= size <= MAX_RESPONSE_BYTES:
-                self.close()
-                raise UnreachableError(
-                    f"{self.address} is not a Kafka broker: it responded to {request.api.name} with {bytes(head)!r}..."
-                )
-            if size > self.most_response_bytes:
-                self.close()
-                raise ResponseTooLargeError(
-                    f"{self.address} responded to {request.api.name} with {size} bytes; this client takes at most"
-                    f" {self.most_response_bytes}"
-                )
-            response = self._receive_exactly(size, deadline, self._room(size))
-            self._login_hint = ""
-        except TimeoutError:
-            self.close()
-            raise UnreachableError(
-                f"{self.address} did not respond to {request.api.name} within {limit_s:g} s; {_ALLOW_MORE}"
-            ) from None
-        except OSError as error:
-            self.close()
-            text = f"lost the connection to {self.address}: {lost(error)}"
-            if refuses_certificate(error):
-                raise HandshakeError(text) from None
-            raise UnreachableError(f"{text}{self._login_hint}") from None
+        if on_silence is not None and limit_s > SILENCE_S and not self._has_data(SILENCE_S):
+            on_silence(
+                f"{self.address} accepted the connection and has not responded to {request.api.name} for {SILENCE_S:g} s;"
+                f" waiting up to {limit_s:g} s; {self._hint}"
+            )
+        self._take(deadline, MAX_RESPONSE_BYTES, limit_s)
+        assert self._body is not None
+        response, self._body, self._left = self._body, None, memoryview(self._head)
+        self._login_hint = ""
         self._pending.popleft()
         return self._parse(request, response)
+
+    def advance(self, most_bytes: int = MAX_RESPONSE_BYTES) -> bool:
+        """Take what has arrived of the oldest response, without waiting. Returns whether it is complete.
+
+        Raises UnreachableError, ResponseTooLargeError.
+
+        :param most_bytes: of a larger response only the size is taken; see `held_bytes`.
+        """
+        return self._take(None, most_bytes, self._timeout_s)
+
+    @property
+    def held_bytes(self) -> int:
+        """The size of a response that `advance` does not take, because it is too large; 0: there is none."""
+        return 0 if self._body is not None or self._left else _SIZE.unpack(self._head)[0]
+
+    @property
+    def begun_bytes(self) -> int:
+        """The size of the response that is being taken; 0: none is."""
+        return 0 if self._body is None else len(self._body)
+
+    @property
+    def arrived_bytes(self) -> int:
+        """How much of the oldest response was taken."""
+        return self.begun_bytes - len(self._left) if self._body is not None else 0
 
     def fileno(self) -> int:
         """The descriptor, readable when a response or the end of the connection arrived; -1 after `close`."""
@@ -359,33 +363,72 @@ class Connection:
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(wait_s * 1000))
 
-    def _receive_exactly(
-        self, size: int, deadline: float, data: bytearray | memoryview | None = None
-    ) -> bytearray | memoryview:
-        """Receive `size` bytes into `data`; None: new memory."""
-        if data is None:
-            data = bytearray(size)
-        left = memoryview(data)
-        while left:
-            if self._ahead:
-                taken = min(len(self._ahead), len(left))
-                left[:taken] = self._ahead[:taken]
-                self._ahead = self._ahead[taken:]
-                left = left[taken:]
-                continue
-            wait = deadline - time.monotonic()
-            if wait <= 0:
-                raise TimeoutError
-            self._socket.settimeout(wait)
-            if self.streams and len(left) < _AHEAD_BYTES:
-                self._ahead = memoryview(self._socket.recv(_AHEAD_BYTES))
-                received = len(self._ahead)
-            else:
-                received = self._socket.recv_into(left)
-                left = left[received:]
-            if not received:
-                raise ConnectionResetError(0, "the broker closed it")
-        return data
+    def _take(self, deadline: float | None, most_bytes: int, limit_s: float) -> bool:
+        """Take a response until it is complete; False: the rest must be waited for. :param limit_s: for the error."""
+        request = self._pending[0]
+        try:
+            while self._left or self._body is None:
+                if not self._take_some(deadline, most_bytes):
+                    return False
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        except TimeoutError:
+            self.close()
+            raise UnreachableError(
+                f"{self.address} did not respond to {request.api.name} within {limit_s:g} s; {_ALLOW_MORE}"
+            ) from None
+        except OSError as error:
+            self.close()
+            text = f"lost the connection to {self.address}: {lost(error)}"
+            if refuses_certificate(error):
+                raise HandshakeError(text) from None
+            raise UnreachableError(f"{text}{self._login_hint}") from None
+        return True
+
+    def _take_some(self, deadline: float | None, most_bytes: int) -> bool:
+        """Take bytes into the head or the body of a response; after the head begin the body.
+
+        False: the body has more than `most_bytes`. :param deadline: None: do not wait.
+        """
+        if not self._left:
+            return self._begin_body(most_bytes)
+        if self._ahead:
+            taken = min(len(self._ahead), len(self._left))
+            self._left[:taken] = self._ahead[:taken]
+            self._ahead, self._left = self._ahead[taken:], self._left[taken:]
+            return True
+        wait = 0.0 if deadline is None else deadline - time.monotonic()
+        if deadline is not None and wait <= 0:
+            raise TimeoutError
+        self._socket.settimeout(wait)
+        if self.streams and len(self._left) < _AHEAD_BYTES:
+            self._ahead = memoryview(self._socket.recv(_AHEAD_BYTES))
+            received = len(self._ahead)
+        else:
+            received = self._socket.recv_into(self._left)
+            self._left = self._left[received:]
+        if not received:
+            raise ConnectionResetError(0, "the broker closed it")
+        return True
+
+    def _begin_body(self, most_bytes: int) -> bool:
+        (size,) = _SIZE.unpack(self._head)
+        name = self._pending[0].api.name
+        if not 4 <= size <= MAX_RESPONSE_BYTES:
+            self.close()
+            raise UnreachableError(
+                f"{self.address} is not a Kafka broker: it responded to {name} with {bytes(self._head)!r}..."
+            )
+        if size > self.most_response_bytes:
+            self.close()
+            raise ResponseTooLargeError(
+                f"{self.address} responded to {name} with {size} bytes; this client takes at most {self.most_response_bytes}"
+            )
+        if size > most_bytes:
+            return False
+        self._body = self._room(size)
+        self._left = memoryview(self._body)
+        return True
 
     def _request_versions(self, on_silence: Callable[[str], None] | None) -> dict[int, tuple[int, int]]:
         """Send ApiVersions. A broker that does not know its version answers in version 0, which names the versions that it

@@ -175,11 +175,12 @@ def readers(
     :param where: {slot: (topic, partition)}.
     """
     newest: dict[tuple[str, str, int], PositionRow] = {}
-    back_ms: dict[tuple[str, str, int], int] = {}
+    back_ms: dict[tuple[str, str, int, int], int] = {}
     for position in positions:
         key = position.principal, position.client_id, position.slot
         known = newest.get(key)
-        back_ms[key] = max(position.back_ms, back_ms.get(key, 0))
+        place_key = (*key, position.incarnation)  # a slot's former partition may have had the same reader
+        back_ms[place_key] = max(position.back_ms, back_ms.get(place_key, 0))
         if known is None or (known.readers > 0, known.at_ms) <= (position.readers > 0, position.at_ms):
             newest[key] = position
     for key, position in newest.items():
@@ -187,7 +188,7 @@ def readers(
         if place is None or place[1].incarnation != position.incarnation or not serves(place[1]):
             continue
         lag = lag_of(place[0], place[1], position.offset, history, now_ms)
-        yield Reader(position.principal, position.client_id, lag, back_ms[key])
+        yield Reader(position.principal, position.client_id, lag, back_ms[*key, position.incarnation])
 
 
 def live_positions(positions: Iterable[PositionRow], now_ms: int, idle_ms: int) -> Iterator[PositionRow]:

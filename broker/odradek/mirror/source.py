@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from odradek._ext.records.moved_batches import Walk, walk
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, ResponseTooLargeError, UnreachableError, code_of, describe_code
-from odradek.clients.fetch_share import FetchShares
+from odradek.clients.fetch_deadline import FetchDeadline
 from odradek.clients.partition_leaders import STALE_LEADER, MissingTopic, PartitionLeaders
-from odradek.clients.wire import MAX_RESPONSE_BYTES, Connection, which_readable
+from odradek.clients.wire import MAX_RESPONSE_BYTES, Connection
 from odradek.mirror.epochs import Asked, Compared, Diverged, Epochs
 from odradek.mirror.leaders import Limits, look_up
 from odradek.mirror.positions import made_again, truncated
@@ -92,16 +92,12 @@ class _Followed:
 
 
 class _PendingFetch(NamedTuple):
-    """:param turns: of the partitions when the request was sent. :param rest_until: the leader waits so long for records.
-
-    :param share: the bytes that the response may have.
-    """
+    """:param turns: of the partitions when the request was sent. :param rest_until: the leader waits so long for records."""
 
     node_id: int
-    deadline: float
+    deadline: FetchDeadline
     turns: dict[Place, int]
     rest_until: float
-    share: int
 
 
 class SourceReader:
@@ -131,15 +127,14 @@ class SourceReader:
         self._rests: dict[int, float] = {}  # until when leaders are not asked, because they did not wait for records
         self._turns = 0
         self._largest_bytes = options.fetch_memory_bytes // 2
-        self._shares = FetchShares(options.request_timeout_s)
         self._alone: dict[
             int, int
         ] = {}  # leaders that get this many requests with one partition, to find a batch that is too large
 
     @property
     def connections(self) -> list[Connection]:
-        """Connections with a Fetch in flight."""
-        return list(self._pending)
+        """Connections with a Fetch in flight whose response may be received now."""
+        return [it for it in self._pending if not it.held_bytes or it.held_bytes <= self._room(it)]
 
     @property
     def behind(self) -> bool:
@@ -165,7 +160,7 @@ class SourceReader:
 
     def due_s(self) -> float | None:
         """The seconds after which `poll` should be called at the latest; None: there is no time for it."""
-        due = [pending.deadline for pending in self._pending.values()]
+        due = [pending.deadline.at for pending in self._pending.values()]
         due += [] if self._leaders.look_at is None else [self._leaders.look_at]
         due += self._rests.values()
         return max(0.0, min(due) - time.monotonic()) if due else None
@@ -287,26 +282,28 @@ class SourceReader:
 
     def _drop_timed_out(self) -> None:
         """Treat a leader that does not answer in time as unreachable: other brokers may lead its partitions by now."""
-        now = time.monotonic()
         for connection, pending in list(self._pending.items()):
-            # The lane may have been busy with the target for long: then the answer waits here.
-            if now >= pending.deadline and not connection.buffered and not which_readable([connection], 0):
+            if connection.held_bytes:
+                pending.deadline.extend()
+            elif pending.deadline.missed():
                 del self._pending[connection]
-                self._shares.lost(pending.node_id, now - pending.rest_until, pending.share)
                 self._lose(
                     pending.node_id, UnreachableError(f"{connection.address} did not answer a Fetch request in time")
                 )
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def _share(self, node_id: int) -> int:
-        """How many bytes of batches a leader should send at once: less if it was late."""
-        return self._shares.of(node_id, self._most_share())
-
-    def _most_share(self) -> int:
-        """Half of the lane's memory is shared by the leaders."""
+    def _share(self) -> int:
+        """How many bytes of batches a leader should send at once: half of the lane's memory is shared by the leaders."""
         leaders = sum(bool(places) for places in self._leaders.led.values())
         return max(LEAST_SHARE_BYTES, min(self._options.fetch_max_bytes, self._largest_bytes // max(1, leaders)))
+
+    def _room(self, connection: Connection) -> int:
+        """How large a response may be that arrives now: one of all leaders may be above its share, with a large batch."""
+        most = self._share() + HEAD_BYTES
+        if any(other.begun_bytes > most for other in self._pending if other is not connection):
+            return most
+        return MAX_RESPONSE_BYTES
 
     def _chosen(self, node_id: int, version: int) -> list[Place]:
         """The partitions of the next request to a leader."""
@@ -317,12 +314,12 @@ class SourceReader:
         grown = [place for place in places if version < WITH_LIMIT and self._followed[place].fetch_bytes > usual]
         return grown[:1] or list(places)
 
-    def _fetch_request(self, places: list[Place], version: int, share: int) -> Any:
-        make = fetch.Request
+    def _fetch_request(self, places: list[Place], version: int) -> Any:
+        make, share = fetch.Request, self._share()
         topics: dict[str, list[Any]] = {}
         for name, number in places:
             followed = self._followed[name, number]
-            most = followed.fetch_bytes if version < WITH_LIMIT else min(followed.fetch_bytes, share)
+            most = followed.fetch_bytes
             if version < WITH_LIMIT and len(places) > 1:
                 most = min(most, max(LEAST_SHARE_BYTES, share // len(places)))
             topics.setdefault(name, []).append(
@@ -355,15 +352,14 @@ class SourceReader:
             places = self._chosen(node_id, version)
             connection.streams = True
             connection.most_response_bytes = min(MAX_RESPONSE_BYTES, self._largest_bytes + HEAD_BYTES)
-            share = self._share(node_id)
-            connection.send(fetch.SCHEMA, self._fetch_request(places, version, share), version=version)
+            connection.send(fetch.SCHEMA, self._fetch_request(places, version), version=version)
         except UnreachableError as error:
             self._lose(node_id, error)
         else:
-            rest_until = time.monotonic() + self._options.fetch_wait_ms / 1000
-            deadline = rest_until + self._options.request_timeout_s
+            wait_s = self._options.fetch_wait_ms / 1000
+            deadline = FetchDeadline(connection, wait_s, self._options.request_timeout_s)
             turns = {place: self._followed[place].turn for place in places}
-            self._pending[connection] = _PendingFetch(node_id, deadline, turns, rest_until, share)
+            self._pending[connection] = _PendingFetch(node_id, deadline, turns, time.monotonic() + wait_s)
 
     def _too_large(self, node_id: int, places: list[Place], error: ResponseTooLargeError) -> Iterator[Stopped]:
         """A batch does not fit into the memory: find its partition with requests for one at a time, and stop it."""
@@ -384,17 +380,20 @@ class SourceReader:
         )
 
     def _receive(self, connection: Connection) -> Iterator[Event]:
-        node_id, _, turns, rest_until, share = self._pending.pop(connection)
+        node_id, _, turns, rest_until = self._pending[connection]
         try:
+            if not connection.advance(self._room(connection)):
+                return
             response = connection.receive()
         except ResponseTooLargeError as error:
+            del self._pending[connection]
             yield from self._too_large(node_id, list(turns), error)
             return
         except UnreachableError as error:
-            self._shares.lost(node_id, time.monotonic() - rest_until, share)
+            del self._pending[connection]
             self._lose(node_id, error)
             return
-        self._shares.arrived(node_id, time.monotonic() - rest_until, self._most_share())
+        del self._pending[connection]
         if response.error_code:
             self._lose(node_id, UnreachableError(f"{connection.address}: {describe_code(response.error_code)}"))
             return
@@ -417,7 +416,7 @@ class SourceReader:
             if self._alone[node_id] <= 0:
                 del self._alone[node_id]
         yield Answered(node_id)
-        connection.release(self._share(node_id))
+        connection.release(self._share())
 
     def _take(self, node_id: int, followed: _Followed, part: Any) -> Iterator[Fetched | Stopped]:
         """Walk over the records of a partition, and advance its position behind them."""

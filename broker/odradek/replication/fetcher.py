@@ -67,7 +67,7 @@ NEW_SESSION = frozenset(
 )
 """Errors after which a new fetch session is begun at once."""
 LOST = {
-    FetchOutcome.FETCH_TIMED_OUT: "no response within replica.socket.timeout.ms",
+    FetchOutcome.FETCH_TIMED_OUT: "no response, or fewer than 16 KiB more of it, within replica.socket.timeout.ms",
     FetchOutcome.FETCH_MALFORMED: "it sent a malformed response",
     FetchOutcome.FETCH_NO_MEMORY: "no memory for its response",
 }

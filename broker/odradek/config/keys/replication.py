@@ -52,7 +52,7 @@ KEYS = (
     ConfigKey("replica.socket.receive.buffer.bytes", INT, 65536, Range(1, None, -1), HIGH, READ_ONLY, NOW,
         "The receive buffer (SO_RCVBUF) of a follower's connections, in bytes. -1: the operating system decides."),
     ConfigKey("replica.socket.timeout.ms", INT, 30000, Range(1), HIGH, READ_ONLY, NOW,
-        "The time in ms that a follower waits for a response."),
+        "The time in ms that a follower waits for a response, and for each further 16 KiB of it."),
     ConfigKey("follower.fetch.last.tiered.offset.enable", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE, NONE,
         "Whether a new follower starts at the end of the data in remote storage."),
 )
