@@ -9,8 +9,8 @@ that it computed as a whole, and does not change other days. The columns of each
 - ``topic_dirs_hourly``: topic, broker, path (of a log directory); stored_bytes in it at the end of the hour. Only if there are
   several log directories; spools of older brokers, and Prometheus for brokers with several, do not contain it.
 - ``topics_hourly``: topic; partitions, replicas (its logs on all brokers; missing in tables of older versions), stored_bytes
-  (of all replicas), largest_partition_bytes, end_offsets and start_offsets (of each partition once), retention_ms,
-  retention_bytes, at the end of the hour.
+  (of all replicas), largest_partition_bytes, end_offsets and start_offsets (of each partition once; null: of some partitions
+  unknown), retention_ms, retention_bytes, at the end of the hour.
 - ``log_dirs_hourly``: broker, path; free_bytes_min, total_bytes.
 - ``lag_hourly``: kind (``group``, ``reader``), name (of the group, or principal/client), topic; lag_max, lag_avg,
   lag_seconds_max, back_ms (when the reader's position last moved back, in milliseconds since 1970; null: never, or a group;
@@ -39,6 +39,8 @@ _TOPIC_STATE = (
     "partitions", "replicas", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets", "retention_ms",
     "retention_bytes",
 )  # fmt: skip
+#: Of the partitions that a broker leads: their number and sums. Spools of older brokers lack them.
+_LED = ("led", "led_end_offsets", "led_start_offsets")
 #: The largest number of bytes or milliseconds from Prometheus, whose samples have 53 bits of precision.
 _LARGEST = float(1 << 62)
 
@@ -57,7 +59,7 @@ def from_spool(facts: DataFrame, known_from: Mapping[str, int | None], brokers: 
     """
     return {
         "traffic_hourly": _traffic(facts, known_from),
-        "topics_hourly": _topics(facts),
+        "topics_hourly": _topics(facts, brokers),
         "topic_dirs_hourly": _topic_dirs(facts, brokers),
         "log_dirs_hourly": _log_dirs(facts),
         "lag_hourly": _lag(facts),
@@ -124,7 +126,7 @@ def without_start(facts: DataFrame, known_from: Mapping[str, int | None]) -> lis
 
 def _topics_of_brokers(facts: DataFrame) -> DataFrame:
     """Return the last state of each topic on each broker in each hour, with `_TOPIC_STATE`."""
-    state = F.max(F.struct("end_ms", "seq", "id", *_TOPIC_STATE)).alias("state")
+    state = F.max(F.struct("end_ms", "seq", "id", *_TOPIC_STATE, *_LED)).alias("state")
     return (
         facts.where((F.col("kind") == "topic") & F.col("hour").isNotNull())
         .groupBy("hour", "topic", "broker")
@@ -133,17 +135,25 @@ def _topics_of_brokers(facts: DataFrame) -> DataFrame:
     )
 
 
-def _topics(facts: DataFrame) -> DataFrame:
-    """Return the sums over brokers; each partition's offsets are summed over its replicas, so they are divided again.
+def _topics(facts: DataFrame, brokers: int) -> DataFrame:
+    """Return the sums over brokers; of offsets the sums over the leaders, so that each partition counts once.
 
-    Spools of older versions lack `replicas`: of several such brokers the largest sum counts.
+    If some partitions have no known leader (a broker is down, or its spool is not read), a broker with a replica of each
+    partition knows the offsets of all. Spools of older brokers only have sums over replicas: these are divided if each
+    partition seems to be there equally often. Otherwise the offsets are not known: null.
     """
     partitions, replicas = F.max("partitions"), F.sum("replicas")
+    new = F.count("led") == F.count("*")
 
     def of_each_partition(name: str) -> Column:
-        once = F.sum(name) * partitions / F.nullif(replicas, F.lit(0))
-        return F.when(replicas <= partitions, F.sum(name)).otherwise(
-            F.coalesce(F.round(once).cast("bigint"), F.max(name))
+        alone = F.when(
+            F.coalesce("replicas", F.when(F.lit(brokers == 1), F.col("partitions"))) == F.col("partitions"), F.col(name)
+        )
+        divided = F.round(F.sum(name) * partitions / replicas).cast("bigint")
+        return (
+            F.when(new & (F.sum("led") == partitions), F.sum(f"led_{name}"))
+            .when(F.max(alone).isNotNull(), F.max(alone))
+            .when(~new & (replicas > 0) & (replicas % partitions == 0), divided)
         )
 
     latest = (F.max_by(name, F.struct("end_ms", "seq")).alias(name) for name in ("retention_ms", "retention_bytes"))
