@@ -83,7 +83,7 @@ def topic(
 
     :param topic_id: 32 hex digits. :param replicas: its logs on this broker; the following values are sums over them.
     :param end_offsets: their log end offsets. :param start_offsets: their log start offsets.
-    :param led: the partitions that this broker leads, with the sums of their offsets, so that the rows of all brokers can be added.
+    :param led: the partitions that this broker leads; the sums of their offsets on all brokers are those of the topic.
     """
     return {
         "kind": "topic",

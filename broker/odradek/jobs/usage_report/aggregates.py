@@ -206,7 +206,7 @@ def _covered(tables: Tables, first: int, last: int) -> tuple[dict[int, int], dic
     On days without a coverage table each hour with a row in another table counts as fully covered.
     """
     rows = small_tables.read(tables.directory, "coverage_hourly", first, last)
-    sums = rows.groupby("hour").agg(ms=("covered_ms", "sum"), carried=("carried_ms", "max"))
+    sums = rows.groupby("hour").agg(ms=("covered_ms", "max"), carried=("carried_ms", "max"))
     covered = {int(hour): int(ms) for hour, ms in sums["ms"].items() if ms}
     carried = {int(hour): ms / 1000 for hour, ms in sums["carried"].items() if ms > _CARRIED_MS}
     days = {hour // DAY for hour in covered}

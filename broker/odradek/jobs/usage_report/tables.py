@@ -16,8 +16,8 @@ that it computed as a whole, and does not change other days. The columns of each
   lag_seconds_max, back_ms (when the reader's position last moved back, in milliseconds since 1970; null: never, or a group;
   missing in tables of older versions).
 - ``workers_hourly``: broker (null: unknown), worker; connections_max, busy_share (0 to 1; null: unknown), bytes_in, bytes_out.
-- ``coverage_hourly``: source; intervals, covered_ms, carried_ms (how long before this hour the gap began whose
-  counts are in this hour; 0 without such a gap, missing in tables of older versions).
+- ``coverage_hourly``: broker (null: unknown; missing in tables of older versions), source; intervals, covered_ms, carried_ms (how
+  long before this hour the gap began whose counts are in this hour; 0 without such a gap, missing in tables of older versions).
 - ``gaps``: from, to, reason, source, damaged_files (names of spool files, separated by spaces); one row for each day of a gap;
   from = to if the duration is unknown.
 
@@ -26,12 +26,12 @@ Rows are in the order of their keys. Counts are 64-bit integers, times are times
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from odradek.jobs.usage_report.times import DAY_MS, day_name
+from odradek.jobs.usage_report.times import DAY_MS, HOUR_MS, day_name
 
 COUNTS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
 _TRAFFIC_KEYS = ("hour", "principal", "client", "topic", "api")
@@ -146,13 +146,12 @@ def _topics(facts: DataFrame, brokers: int) -> DataFrame:
     new = F.count("led") == F.count("*")
 
     def of_each_partition(name: str) -> Column:
-        alone = F.when(
-            F.coalesce("replicas", F.when(F.lit(brokers == 1), F.col("partitions"))) == F.col("partitions"), F.col(name)
-        )
+        own_replicas = F.coalesce("replicas", F.when(F.lit(brokers == 1), F.col("partitions")))
+        whole = F.max(F.when(own_replicas == F.col("partitions"), F.col(name)))
         divided = F.round(F.sum(name) * partitions / replicas).cast("bigint")
         return (
             F.when(new & (F.sum("led") == partitions), F.sum(f"led_{name}"))
-            .when(F.max(alone).isNotNull(), F.max(alone))
+            .when(whole.isNotNull(), whole)
             .when(~new & (replicas > 0) & (replicas % partitions == 0), divided)
         )
 
@@ -327,28 +326,70 @@ def from_prometheus(facts: DataFrame, ids: Mapping[str, int]) -> dict[str, DataF
     }
 
 
-class Coverage(NamedTuple):
-    """What the tables of a day were written from."""
+class Coverage:
+    """What the tables of a day were written from: per hour and broker the covered milliseconds and the intervals."""
 
-    source: str
-    covered_ms: int = 0
-    intervals: int = 0
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._rows: dict[tuple[int, int | None], tuple[int, int]] = {}
 
-    def plus(self, row: Mapping[str, Any]) -> "Coverage":
-        """Add an hour."""
-        return Coverage(self.source, self.covered_ms + row["covered_ms"], self.intervals + row["intervals"])
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Add a row of `coverage_hourly`, with `hour_ms`."""
+        key = row["hour_ms"], row.get("broker")
+        self._rows[key] = row["covered_ms"], row["intervals"]
+
+    def lost(self, other: "Coverage | None") -> str:
+        """Return how much of this the other one has, if it has less; else "".
+
+        Each broker is compared. A run that does not know its brokers (of an older version) is compared as a whole.
+        """
+        other = other or Coverage(self.source)
+        brokers = {broker for _, broker in self._rows}
+        if None in brokers or None in {broker for _, broker in other._rows}:
+            before, present = self._covered(), other._covered()
+            if present < before:
+                return f"{present / HOUR_MS:.1f} of the {before / HOUR_MS:.1f} hours"
+            intervals, less = self._intervals(), other._intervals()
+            if self.source == other.source == "spool" and less < intervals:  # fewer brokers
+                return f"{less} of the {intervals} intervals"
+            return ""
+        for broker in sorted(at for at in brokers if at is not None):
+            before, present = self._covered(broker), other._covered(broker)
+            if present < before:
+                return f"{present / HOUR_MS:.1f} of the {before / HOUR_MS:.1f} hours of broker {broker}"
+        return ""
+
+    def _covered(self, broker: int | None = None) -> int:
+        """Return the covered milliseconds of a broker, or those of the broker with most of each hour."""
+        hours: dict[int, int] = {}
+        for (hour_ms, of), (covered_ms, _) in self._rows.items():
+            if broker in (None, of):
+                hours[hour_ms] = max(hours.get(hour_ms, 0), covered_ms)
+        return sum(hours.values())
+
+    def _intervals(self) -> int:
+        return sum(intervals for _, intervals in self._rows.values())
+
+
+def coverage_by_day(rows: Iterable[Mapping[str, Any]]) -> dict[str, Coverage]:
+    """Return what rows of `coverage_hourly`, with `hour_ms`, cover of each day."""
+    result: dict[str, Coverage] = {}
+    for row in rows:
+        result.setdefault(day_name(row["hour_ms"]), Coverage(row["source"])).add(row)
+    return result
 
 
 def written_coverage(directory: Path, days: Iterable[str]) -> dict[str, Coverage]:
     """Return per day what an earlier run covered."""
     import pyarrow.parquet as pq
 
-    result: dict[str, Coverage] = {}
-    for day in days:
-        for path in sorted((directory / "coverage_hourly" / f"day={day}").glob("*.parquet")):
-            for row in pq.ParquetFile(path).read(["source", "covered_ms", "intervals"]).to_pylist():
-                result[day] = result.get(day, Coverage(row["source"])).plus(row)
-    return result
+    rows = [
+        {**row, "hour_ms": round(row["hour"].timestamp() * 1000)}
+        for day in days
+        for path in sorted((directory / "coverage_hourly" / f"day={day}").glob("*.parquet"))
+        for row in pq.ParquetFile(path).read().to_pylist()
+    ]
+    return coverage_by_day(rows)
 
 
 def days_of(from_ms: int, to_ms: int) -> list[str]:
