@@ -40,7 +40,14 @@ def environment_of(unit: str) -> dict[str, str]:
 
 def settings_of(text: str) -> dict[str, str]:
     """The last value of each variable in an environment file, also of those that are commented out."""
-    return dict(re.findall(r"(?m)^#?(ODRADEK_\w+)=(.*)$", text))
+    return {name: value_of(text) for name, text in re.findall(r"(?m)^#?(ODRADEK_\w+)=(.*)$", text)}
+
+
+def value_of(text: str) -> str:
+    """The value as systemd reads it from an environment file; in double quotes, a backslash escapes only a few characters."""
+    if text.startswith('"') and text.endswith('"'):
+        return re.sub(r'\\(["\\`$])', r"\1", text[1:-1])
+    return re.sub(r"\\(.)", r"\1", text)
 
 
 def units() -> Iterator[tuple[str, list[str]]]:
@@ -124,3 +131,23 @@ def test_both_parsers_have_the_same_options() -> None:
 def test_a_cluster_s_unit_can_reach_other_machines_by_one_documented_line() -> None:
     line = "systemctl set-property odradek-report.service IPAddressAllow="
     assert line in UNIT and line in (toolchains.REPOSITORY / "docs/systemd.md").read_text()
+
+
+def test_ansible_writes_values_that_systemd_reads_as_they_are() -> None:
+    given = {
+        "monitoring_report_source": """--prometheus http://p:9090 --match 'job=~"od\\.*",site="a b"'""",
+        "monitoring_report_dir": "/var/lib/the reports",
+        "monitoring_report_options": r"""--what-if "topic=x\\y" # $HOME `id`""",
+        "monitoring_report_login": """'me:p"a\\ss$w\\\\'""",
+    }
+    jinja = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    text = jinja.from_string((ROLE / "templates/report.env.j2").read_text()).render(given, ansible_managed="by Ansible")
+    assert text.startswith("# by Ansible\n")
+    written = settings_of(text)
+    login = given["monitoring_report_login"]
+    assert written == {
+        "ODRADEK_REPORT_SOURCE": given["monitoring_report_source"], "ODRADEK_REPORT": given["monitoring_report_dir"],
+        "ODRADEK_REPORT_OPTIONS": given["monitoring_report_options"], "ODRADEK_PROMETHEUS_LOGIN": login,
+        "ODRADEK_METRICS_LOGIN": login,
+    }  # fmt: skip
+    assert all(line.endswith('"') for line in text.splitlines() if "=" in line)

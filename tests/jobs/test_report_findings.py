@@ -92,8 +92,8 @@ def test_a_scrape_gap_is_carried_unless_the_broker_was_restarted_in_it() -> None
     at = FIRST * 1000
     before = Scraped("a", at, at, at + 600_000, 10, 1.0)
     after = Scraped("a", at + 3 * HOUR_MS, at + 3 * HOUR_MS + 60_000, at + 4 * HOUR_MS, 59, 1.0)
-    assert [row["carried_ms"] for row in scrape_coverage([before, after])] == [0, 3 * HOUR_MS - 600_000]
-    assert [row["carried_ms"] for row in scrape_coverage([before, after._replace(boot=2.0)])] == [0, 0]
+    assert [row["carried_ms"] for row in scrape_coverage([before, after], {})] == [0, 3 * HOUR_MS - 600_000]
+    assert [row["carried_ms"] for row in scrape_coverage([before, after._replace(boot=2.0)], {})] == [0, 0]
 
 
 def after_a_gap() -> Any:
@@ -380,4 +380,4 @@ def test_the_busiest_worker_is_named_with_its_broker_in_a_cluster(busiest: int |
     workers = frame(columns, [(FIRST, busiest, 1, 0.5, 900, 900), (FIRST, 1, 1, 0.1, 10, 10)])
     given = figures(workers=workers)
     (finding,) = [one for one in findings(given, [], gaps_of(given)) if one.key == "worker_skew"]
-    assert finding.subject == str(busiest) and finding.sentence.startswith(f"Worker {busiest} handled 99")
+    assert finding.subject == str(busiest) and finding.sentence.startswith(f"Worker {busiest} handled 98.9")

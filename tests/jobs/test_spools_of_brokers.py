@@ -67,7 +67,7 @@ def test_files_come_over_http_in_pieces_and_unchanged(
     said: list[str] = []
     found = spool_sources.listed([listener.url], said.append)
     assert [file.path.name for file in found.files] == sorted(path.name for path in boot.directory.glob("usage-*"))
-    copies, missing = spool_sources.copied(found.files, tmp_path / "scratch", said.append)
+    copies, missing = spool_sources.copied(found.files, tmp_path / "scratch", DAY, DAY + 2 * HOUR_MS, said.append)
     assert (said, missing) == ([], [])
     for copy in copies:
         assert copy.path.read_bytes() == (boot.directory / copy.path.name).read_bytes()
@@ -92,15 +92,45 @@ def test_a_file_that_was_compressed_or_deleted_since_it_was_listed(
         [plain] = [path for path in boot.directory.glob("usage-*") if path.suffix != ".gz"]
         content = plain.read_bytes()
         packed = spools.compress(plain)
-        copies, _ = spool_sources.copied(found.files, tmp_path / "scratch", said.append)
+        copies, _ = spool_sources.copied(found.files, tmp_path / "scratch", DAY, DAY + 2 * HOUR_MS, said.append)
         assert [copy.path.name for copy in copies] == sorted(path.name for path in boot.directory.glob("usage-*.gz"))
         assert said == []
         packed.unlink()
         plain.write_bytes(content)
     found = spool_sources.listed([listener.url], said.append)
     boot.files[0].with_name(boot.files[0].name + ".gz").unlink()
-    copies, missing = spool_sources.copied(found.files, tmp_path / "scratch", said.append)
+    copies, missing = spool_sources.copied(found.files, tmp_path / "scratch", DAY, DAY + 2 * HOUR_MS, said.append)
     assert len(copies) == 1 and missing == [] and "was deleted before it was copied" in said[0]
+
+
+def test_a_broker_that_fails_after_it_was_listed_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first file copied is that before the period, so the gap must not begin there; boots are not in the order of time."""
+    yesterday = DAY - HOUR_MS
+    place = "http://b:9404"
+    files = [
+        spool.SpoolFile(Path(f"usage-{number}"), hour_ms, boot, 1, place)
+        for number, (boot, hour_ms) in enumerate([("a", yesterday), ("a", DAY), ("a", DAY + HOUR_MS), ("b", DAY)])
+    ]
+
+    def missing(copied: int, answer: Path | None) -> list[tuple[int, int, str]]:
+        def copy(file: spool.SpoolFile, _: Path) -> Path | None:
+            if files.index(file) < copied:
+                return file.path
+            if answer is None:
+                raise spool_sources._Unreachable("cannot be reached")
+            return None
+
+        monkeypatch.setattr(spool_sources, "_copied", copy)
+        copies, found = spool_sources.copied(files, tmp_path, DAY, DAY + 2 * HOUR_MS, lambda _: None)
+        assert len(copies) == copied
+        return [(gap.from_ms, gap.to_ms, gap.reason) for gap in gaps.clip(found, DAY, DAY + 2 * HOUR_MS)]
+
+    unread = "its spool was not read from this hour on: cannot be reached"
+    assert missing(0, None) == missing(1, None) == missing(2, None) == [(DAY, DAY + 2 * HOUR_MS, unread)]
+    assert missing(4, None) == []
+    gone = "the files of its spool were deleted before they were copied"
+    assert missing(0, Path()) == [(DAY, DAY + 2 * HOUR_MS, gone)]
+    assert missing(3, Path()) == []  # what is missing follows from the intervals
 
 
 def test_a_login_is_needed_and_used(boot: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,19 +225,25 @@ def test_the_gaps_of_each_broker_are_found_and_named() -> None:
     ]
     one = gaps.find_gaps_of_brokers(spans[1:], [], DAY, DAY + 2 * HOUR_MS, DAY + 9 * HOUR_MS, {2})
     assert [gap.source for gap in one] == ["between boots, the later one is c"]  # a single broker needs no name
-    covered = {row["hour_ms"]: (row["intervals"], row["covered_ms"]) for row in gaps.coverage(spans[1:] + spans[:1])}
-    assert covered[DAY] == (150, 2 * HOUR_MS)  # the intervals of both, the time of the broker with more of it
+    covered = {
+        (row["hour_ms"], row["broker"]): (row["intervals"], row["covered_ms"])
+        for row in gaps.coverage(spans[1:] + spans[:1])
+    }
+    assert covered[DAY, 1] == (120, 2 * HOUR_MS) and covered[DAY, 2] == (30, 30 * MINUTE_MS)
 
 
 def test_nothing_is_missing_of_a_broker_before_it_joined() -> None:
     spans = [span(1, "a", DAY, DAY + 2 * HOUR_MS), span(2, "b", DAY + HOUR_MS, DAY + 2 * HOUR_MS)]
 
-    def missing(known_before: set[int]) -> list[str]:
+    def missing(known_before: set[int] | None, spans: list[gaps.Span] = spans) -> list[str]:
         found = gaps.find_gaps_of_brokers(spans, [], DAY, DAY + 2 * HOUR_MS, DAY + 9 * HOUR_MS, known_before)
         return [gap.source for gap in found]
 
     assert missing({1}) == []
-    assert missing({1, 2}) == ["broker 2: before the first interval of the spool"]
+    assert missing({1, 2}) == missing(None) == ["broker 2: before the first interval of the spool"]
+    # only the data of the new broker are given, while tables of another one exist
+    assert missing({1}, spans[1:]) == missing(set(), spans[1:]) == []
+    assert missing({2}, spans[1:]) == missing(None, spans[1:]) == ["before the first interval of the spool"]
 
     places = ("/one", DAY - HOUR_MS, "z"), ("/one", DAY, "a"), ("/two", DAY, "b")
     files = [spool.SpoolFile(Path(boot), hour_ms, boot, 1, place) for place, hour_ms, boot in places]

@@ -77,6 +77,9 @@ def test_the_job_reads_what_the_broker_writes(tmp_path: Path) -> None:
                 largest_bytes=minute,
                 end_offsets=minute,
                 start_offsets=0,
+                led=1,
+                led_end_offsets=minute,
+                led_start_offsets=0,
                 retention_ms=-1,
                 retention_bytes=-1,
             )

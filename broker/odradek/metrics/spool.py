@@ -25,8 +25,10 @@ If the two clocks differ by more than a second, the wall clock was set: `"jump":
 
     {"kind":"usage","page":n,"principal":s,"client":s,"topic":s|null,"api":s,"since":ms,"in":n,"out":n,"rin":n,"rout":n,"req":n,"err":n,
     "thr":ms,"conn":ms}       bytes and records in and out, requests, errors (see below), throttle and connection time
-    {"kind":"topic","topic":s,"id":hex,"partitions":n,"replicas":n,"bytes":n,"largest":n,"end":n,"start":n,"retention_ms":n,
-    "retention_bytes":n}      of the topic's logs on this broker (`replicas` is their number), except for `partitions`
+    {"kind":"topic","topic":s,"id":hex,"partitions":n,"replicas":n,"bytes":n,"largest":n,"end":n,"start":n,"led":n,
+    "led_end":n,"led_start":n,"retention_ms":n,"retention_bytes":n}
+                              of the topic's logs on this broker (`replicas` is their number; "led": those that it leads),
+                              except for `partitions`
     {"kind":"cluster","brokers":[id,...]}                 the live brokers; only in a cluster
     {"kind":"stored","topic":s,"path":s,"bytes":n}        of the topic in one log directory; only if the broker has several
     {"kind":"log_dir","path":s,"free":n,"total":n,"online":bool}

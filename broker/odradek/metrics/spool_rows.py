@@ -73,6 +73,9 @@ def topic(
     largest_bytes: int,
     end_offsets: int,
     start_offsets: int,
+    led: int,
+    led_end_offsets: int,
+    led_start_offsets: int,
     retention_ms: int,
     retention_bytes: int,
 ) -> Row:
@@ -80,6 +83,7 @@ def topic(
 
     :param topic_id: 32 hex digits. :param replicas: its logs on this broker; the following values are sums over them.
     :param end_offsets: their log end offsets. :param start_offsets: their log start offsets.
+    :param led: the partitions that this broker leads; the sums of their offsets on all brokers are those of the topic.
     """
     return {
         "kind": "topic",
@@ -91,6 +95,9 @@ def topic(
         "largest": largest_bytes,
         "end": end_offsets,
         "start": start_offsets,
+        "led": led,
+        "led_end": led_end_offsets,
+        "led_start": led_start_offsets,
         "retention_ms": retention_ms,
         "retention_bytes": retention_bytes,
     }

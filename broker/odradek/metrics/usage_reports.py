@@ -144,6 +144,7 @@ class UsageReports:
             if retention is None or topic_id is None:
                 continue  # deleted just now, or without a log here: the brokers with its replicas write its row
             served = [row for row in partitions if serves(row)]
+            led = [row for row in served if row.leads]
             log_sizes = [self._collector.sizes.of(row) for row in served]
             sizes = [size.size_bytes for size in log_sizes if size is not None]
             if len(sizes) < len(log_sizes):
@@ -157,6 +158,9 @@ class UsageReports:
                 largest_bytes=max(sizes, default=0),
                 end_offsets=sum(row.log_end_offset for row in served),
                 start_offsets=sum(row.log_start_offset for row in served),
+                led=len(led),
+                led_end_offsets=sum(row.log_end_offset for row in led),
+                led_start_offsets=sum(row.log_start_offset for row in led),
                 retention_ms=retention[0],
                 retention_bytes=retention[1],
             )

@@ -128,8 +128,10 @@ class Tables:
         rows = rows.withColumn("hour", F.col("hour").cast("double").cast("bigint"))
         if name == "traffic_hourly":
             rows = rows.withColumn("topic", F.when(F.col("topic") != "", F.col("topic")))
-        if name == "topics_hourly":  # Prometheus may lack some values of a topic; its retention stays unknown
-            rows = rows.fillna(0, ["stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets"])
+        if (
+            name == "topics_hourly"
+        ):  # Prometheus may lack some values of a topic; its retention and offsets stay unknown
+            rows = rows.fillna(0, ["stored_bytes", "largest_partition_bytes"])
             rows = rows.fillna(1, ["partitions"])
             rows = rows.withColumn(
                 "replicas", F.coalesce("replicas", "partitions")
@@ -204,7 +206,7 @@ def _covered(tables: Tables, first: int, last: int) -> tuple[dict[int, int], dic
     On days without a coverage table each hour with a row in another table counts as fully covered.
     """
     rows = small_tables.read(tables.directory, "coverage_hourly", first, last)
-    sums = rows.groupby("hour").agg(ms=("covered_ms", "sum"), carried=("carried_ms", "max"))
+    sums = rows.groupby("hour").agg(ms=("covered_ms", "max"), carried=("carried_ms", "max"))
     covered = {int(hour): int(ms) for hour, ms in sums["ms"].items() if ms}
     carried = {int(hour): ms / 1000 for hour, ms in sums["carried"].items() if ms > _CARRIED_MS}
     days = {hour // DAY for hour in covered}
@@ -331,23 +333,31 @@ def _clients(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 
 def _states(tables: Tables, last: int) -> pd.DataFrame:
     """Return the last known state of all topics, if it is at most a day older than the end: the columns of `topics_hourly`,
-    `before` (bytes stored a week earlier, null if unknown) and `records_a_day`."""
+    `before` (bytes stored a week earlier, null if unknown) and `records_a_day` (null if unknown).
+
+    Offsets are the last known ones of the day; they are unknown in an hour in which a broker was not read.
+    """
     rows = tables.read("topics_hourly", last - WEEK - DAY, last)
-    state = F.struct("hour", "partitions", "replicas", "stored_bytes", "largest_partition_bytes", "end_offsets",
-                     "start_offsets", "retention_ms", "retention_bytes")  # fmt: skip
+    state = F.struct("hour", "partitions", "replicas", "stored_bytes", "largest_partition_bytes", "retention_ms",
+                     "retention_bytes")  # fmt: skip
     recent = F.col("hour") >= last - WEEK
-    begin = F.when(recent, F.struct("hour", "end_offsets"))
+    known = F.col("end_offsets").isNotNull() & F.col("start_offsets").isNotNull()
+    ends = F.when(known & recent, F.struct("hour", "end_offsets", "start_offsets"))
     states = _collected(
         rows.groupBy("topic")
         .agg(
             F.max(state).alias("now"),
-            F.min(begin).alias("begin"),
+            F.min(ends).alias("begin"),
+            F.max(F.when(F.col("hour") >= last - DAY, ends)).alias("end"),
             F.max(F.when(~recent, F.struct("hour", "stored_bytes"))).alias("earlier"),
         )
         .where(F.col("now.hour") >= last - DAY)
         .select(
             "topic",
             "now.*",
+            F.col("end.end_offsets").alias("end_offsets"),
+            F.col("end.start_offsets").alias("start_offsets"),
+            F.col("end.hour").alias("end_hour"),
             F.col("earlier.stored_bytes").alias("before"),
             F.col("begin.hour").alias("begin_hour"),
             F.col("begin.end_offsets").alias("begin_end"),
@@ -356,11 +366,13 @@ def _states(tables: Tables, last: int) -> pd.DataFrame:
     if len(states):
         # only the topics of the last hour with topics: a topic that is missing there was deleted
         states = states[states["hour"] == states["hour"].max()]
-    days = (states["hour"] - states["begin_hour"]) / DAY
+    days = (states["end_hour"] - states["begin_hour"]) / DAY
     appended = states["end_offsets"] - states["begin_end"]
-    appended = appended.where(appended >= 0, states["end_offsets"])  # the topic was deleted and created again meanwhile
-    states["records_a_day"] = (appended / days.where(days > 0)).fillna(0.0)
-    return states.drop(columns=["begin_hour", "begin_end"]).sort_values(
+    appended = appended.where(
+        ~(appended < 0), states["end_offsets"]
+    )  # the topic was deleted and created again meanwhile
+    states["records_a_day"] = (appended / days.where(days > 0)).astype("float64")
+    return states.drop(columns=["begin_hour", "begin_end", "end_hour"]).sort_values(
         ["stored_bytes", "topic"], ascending=[False, True], ignore_index=True
     )
 

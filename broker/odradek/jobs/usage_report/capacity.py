@@ -72,15 +72,16 @@ def topics_of(states: pd.DataFrame) -> tuple[list[whatif.Topic], dict[str, int]]
     """Return the topics for `whatif`, and their numbers of logs (replicas), from `aggregates.Figures.states`."""
     topics, replicas = [], {}
     for row in states.itertuples(index=False):
-        held = max(0, int(row.end_offsets) - int(row.start_offsets))
-        size = row.stored_bytes / held if held else 0.0
+        # unknown offsets: a rate of 0, with which the forecast of the disk stays as its history is
+        held = 0.0 if pd.isna(row.records_a_day) else max(0.0, row.end_offsets - row.start_offsets)
+        rate = row.records_a_day * row.stored_bytes / held if held else 0.0
         count = max(1, int(row.replicas))
         replicas[str(row.topic)] = count
         topics.append(
             whatif.Topic(
                 str(row.topic),
                 float(row.stored_bytes),
-                max(0.0, float(row.records_a_day) * size),
+                max(0.0, float(rate)),
                 row.retention_ms / whatif.DAY_MS if row.retention_ms >= 0 else np.inf,
                 float(row.retention_bytes) * count if row.retention_bytes >= 0 else np.inf,
             )

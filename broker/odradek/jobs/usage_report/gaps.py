@@ -138,23 +138,27 @@ def find_gaps_of_brokers(
     from_ms: int,
     to_ms: int,
     now_ms: int,
-    known_before: Collection[int],
+    known_before: Collection[int] | None,
 ) -> list[Gap]:
     """Return the gaps of each broker, as `find_gaps` does; with several brokers, the source names the broker.
 
-    :param known_before: ids of the brokers with data from before the period
+    :param known_before: ids of the brokers with data from before the period; None: all
     """
     broker_of = {span.boot: span.broker for span in spans}
     brokers = sorted(set(broker_of.values()))
+
+    def existed(broker: int) -> bool:
+        return known_before is None or broker in known_before
+
     if len(brokers) < 2:
-        return find_gaps(spans, damages, from_ms, to_ms, now_ms, has_older=bool(known_before))
+        return find_gaps(spans, damages, from_ms, to_ms, now_ms, has_older=all(map(existed, brokers)))
     # a file without any interval does not tell whose it is
     unknown = [damage for damage in damages if damage.boot not in broker_of]
     result = clip((Gap(at.end_ms, at.end_ms, at.reason, at.source, at.damaged_file) for at in unknown), from_ms, to_ms)
     for broker in brokers:
         own = [span for span in spans if span.broker == broker]
         hurt = [damage for damage in damages if broker_of.get(damage.boot) == broker]
-        found = find_gaps(own, hurt, from_ms, to_ms, now_ms, has_older=broker in known_before)
+        found = find_gaps(own, hurt, from_ms, to_ms, now_ms, has_older=existed(broker))
         result += [gap._replace(source=f"broker {broker}: {gap.source}") for gap in found]
     return result
 
@@ -207,30 +211,26 @@ def clip(gaps: Iterable[Gap], from_ms: int, to_ms: int) -> list[Gap]:
 
 
 def coverage(spans: Sequence[Span]) -> list[Mapping[str, Any]]:
-    """Return per hour of the period the number of intervals, their total length (of the broker with most of the hour), and
-    `carried_ms`.
+    """Return per hour of the period and broker the number of intervals, their total length, and `carried_ms`.
 
     `carried_ms` is how long before the hour the gap (or the long interval) began whose counts are in this hour.
     """
-    hours: dict[int, list[int]] = {}
-    covered: dict[tuple[int, int], int] = {}
+    hours: dict[tuple[int, int], list[int]] = {}
     usual_ms = _usual_ms(spans)
     for boot_spans in boots_in_order(spans):
         for before, span in zip([None, *boot_spans], boot_spans, strict=False):
             if span.hour is None:
                 continue
-            hour = hours.setdefault(span.hour, [0, 0, 0])
+            hour = hours.setdefault((span.hour, span.broker), [0, 0, 0])
             hour[0] += span.intervals
-            of_broker = span.hour, span.broker
-            covered[of_broker] = covered.get(of_broker, 0) + span.elapsed_ms
-            hour[1] = max(hour[1], covered[of_broker])
+            hour[1] += span.elapsed_ms
             if before is not None and span.first_seq > before.seq + 1:
                 hour[2] = max(hour[2], span.hour - before.end_ms)
             elif _is_long(span, usual_ms):
                 hour[2] = max(hour[2], span.hour - span.from_ms)
     return [
-        {"hour_ms": at, "intervals": count, "covered_ms": length, "carried_ms": carried}
-        for at, (count, length, carried) in sorted(hours.items())
+        {"hour_ms": at, "broker": broker, "intervals": count, "covered_ms": length, "carried_ms": carried}
+        for (at, broker), (count, length, carried) in sorted(hours.items())
     ]
 
 
@@ -319,13 +319,15 @@ def find_scrape_gaps(
     return clip(result, from_ms, to_ms)
 
 
-def scrape_coverage(spans: Iterable[Scraped]) -> list[Mapping[str, Any]]:
-    """Return per hour the samples of all instances, the longest covered time of an instance, and `carried_ms` as in
-    `coverage`."""
-    hours: dict[int, dict[str, list[int]]] = {}
+def scrape_coverage(spans: Iterable[Scraped], ids: Mapping[str, int]) -> list[Mapping[str, Any]]:
+    """Return per hour and broker the samples, the covered time, and `carried_ms` as in `coverage`.
+
+    :param ids: by instance the id of its broker. Instances whose broker is unknown are one row: the longest time of one of them
+    """
+    hours: dict[tuple[int, int | None], dict[str, list[int]]] = {}
     last: dict[str, Scraped] = {}
     for span in sorted(spans, key=lambda span: span.from_ms):
-        sums = hours.setdefault(span.hour, {}).setdefault(span.instance, [0, 0, 0])
+        sums = hours.setdefault((span.hour, ids.get(span.instance)), {}).setdefault(span.instance, [0, 0, 0])
         sums[0] += span.samples
         sums[1] += span.end_ms - span.from_ms
         before = last.get(span.instance)
@@ -335,9 +337,10 @@ def scrape_coverage(spans: Iterable[Scraped]) -> list[Mapping[str, Any]]:
     return [
         {
             "hour_ms": at,
+            "broker": broker,
             "intervals": sum(count for count, _, _ in instances.values()),
             "covered_ms": max(length for _, length, _ in instances.values()),
             "carried_ms": max(carried for _, _, carried in instances.values()),
         }
-        for at, instances in sorted(hours.items())
+        for (at, broker), instances in sorted(hours.items(), key=lambda hour: (hour[0][0], str(hour[0][1])))
     ]

@@ -208,7 +208,7 @@ def _from_spools(
 
     needed = spool.needed([*spools.files], from_ms, to_ms)
     say(f"reading {counted(len(needed), 'file')} of the spool")
-    files, gap_rows = spool_sources.copied(needed, scratch, say)
+    files, gap_rows = spool_sources.copied(needed, scratch, from_ms, to_ms, say)
     gap_rows += spool_sources.gaps_of_places(job.source.spools, spools, from_ms, to_ms)
     shuffles = min(64, max(1, sum(file.size for file in files) >> 22))
     spark.conf.set("spark.sql.shuffle.partitions", str(shuffles))
@@ -232,8 +232,9 @@ def _from_spools(
             if row["kind"] == "member" and row["hour"] is not None:
                 members.setdefault(row["page"], set()).add(row["hour"])
         known_from = gaps.known_from(spans)
-        known_before = spool_sources.brokers_before(spools.files, spans, from_ms)
-        known_before |= small_tables.brokers_before(job.out / "tables", from_ms // 1000)
+        known_before = small_tables.brokers_before(job.out / "tables", from_ms // 1000)
+        if known_before is not None:
+            known_before |= spool_sources.brokers_before(spools.files, spans, from_ms)
         gap_rows += gaps.find_gaps_of_brokers(spans, damages, from_ms, to_ms, now_ms(), known_before)
         gap_rows += gaps.find_unread_members(members, brokers, from_ms, to_ms)
         for boot, count in tables.without_start(facts, known_from):
@@ -308,7 +309,7 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
         samples = sum(span.samples for span in spans)
         say(f"{counted(len(instances), 'broker')}, {counted(samples, 'sample')}; writing the tables")
         made = tables.from_prometheus(facts, {instance.rpartition("/")[2]: broker for instance, broker in ids.items()})
-        _write(job, from_ms, to_ms, made, gap_rows, gaps.scrape_coverage(spans), say)
+        _write(job, from_ms, to_ms, made, gap_rows, gaps.scrape_coverage(spans, ids), say)
     finally:
         facts.unpersist()
 
@@ -318,25 +319,18 @@ def _write(
     covered: list, say: Say,
 ) -> None:  # fmt: skip
     """Replace the tables of the days, except days for which an earlier run had more data."""
-    from odradek.jobs.usage_report import table_files, tables
+    from odradek.jobs.usage_report import gaps, table_files, tables
 
     directory = job.out / "tables"
     table_files.remove_staging(directory)
+    new_gaps = gaps.clip(new_gaps, from_ms, to_ms)
     days = tables.days_of(from_ms, to_ms)
     kind = "spool" if job.source.prometheus is None else "prometheus"
-    now: dict[str, tables.Coverage] = {}
-    for row in covered:
-        name = tables.day_name(row["hour_ms"])
-        now[name] = now.get(name, tables.Coverage(kind)).plus(row)
+    now = tables.coverage_by_day({**row, "source": kind} for row in covered)
     kept = []
     for day, before in tables.written_coverage(directory, days).items():
-        present = now.get(day, tables.Coverage(kind))
-        lost = None
-        if present.covered_ms < before.covered_ms:
-            lost = f"{present.covered_ms / HOUR_MS:.1f} of the {before.covered_ms / HOUR_MS:.1f} hours"
-        elif kind == "spool" and present.intervals < before.intervals:  # fewer brokers
-            lost = f"{present.intervals} of the {before.intervals} intervals"
-        if lost is not None and (before.source == kind or day not in now):
+        lost = before.lost(now.get(day))
+        if lost and (before.source == kind or day not in now):
             kept.append(day)
             say(f"warning: the tables of {day} are kept: the source now has {lost} from which they were written")
     coverage = [{**row, "source": kind} for row in covered]

@@ -33,10 +33,19 @@ def has_older(directory: Path, first: int) -> bool:
     return any(days(directory, name, 0, first // DAY * DAY) for name in SCHEMAS if name != "gaps")
 
 
-def brokers_before(directory: Path, first: int) -> set[int]:
-    """Return the ids of the brokers with rows in the month before `first`."""
-    rows = read(directory, "log_dirs_hourly", first - 31 * DAY, first)
-    return {int(broker) for broker in rows["broker"].dropna()}
+def brokers_before(directory: Path, first: int) -> set[int] | None:
+    """Return the ids of the brokers with rows before `first`; None: all, because rows do not name their broker.
+
+    It is empty exactly if `has_older` is false.
+    """
+    if not has_older(directory, first):
+        return set()
+    brokers: set[int | None] = set()
+    for day in days(directory, "log_dirs_hourly", 0, first // DAY * DAY):
+        for file in day.glob("*.parquet"):
+            brokers.update(pc.unique(pq.ParquetFile(file).read(["broker"]).column("broker")).to_pylist())
+    known = {broker for broker in brokers if broker is not None}
+    return known if known and len(known) == len(brokers) else None
 
 
 def day_number(path: Path) -> int:

@@ -42,7 +42,9 @@ _KINDS: dict[str, list[tuple[str, str, pa.DataType]]] = {
     "topic": [
         ("topic", "topic", _TEXT), ("id", "id", _TEXT), ("partitions", "partitions", _INT), ("replicas", "replicas", _INT),
         ("bytes", "stored_bytes", _INT), ("largest", "largest_partition_bytes", _INT), ("end", "end_offsets", _INT),
-        ("start", "start_offsets", _INT), ("retention_ms", "retention_ms", _INT), ("retention_bytes", "retention_bytes", _INT),
+        ("start", "start_offsets", _INT), ("led", "led", _INT), ("led_end", "led_end_offsets", _INT),
+        ("led_start", "led_start_offsets", _INT), ("retention_ms", "retention_ms", _INT),
+        ("retention_bytes", "retention_bytes", _INT),
     ],
     "stored": [("topic", "topic", _TEXT), ("path", "path", _TEXT), ("bytes", "stored_bytes", _INT)],
     "log_dir": [("path", "path", _TEXT), ("free", "free_bytes", _INT), ("total", "total_bytes", _INT)],

@@ -101,15 +101,22 @@ def brokers_before(files: Iterable[SpoolFile], spans: Iterable[Span], from_ms: i
     return {span.broker for span in spans if places[span.boot] in older}
 
 
-def copied(files: Iterable[SpoolFile], scratch: Path, say: Say) -> tuple[list[SpoolFile], list[Gap]]:
-    """Return the files as files of this machine, those of other machines copied to `scratch`; and gaps for what is not copied.
+def copied(
+    files: Iterable[SpoolFile], scratch: Path, from_ms: int, to_ms: int, say: Say
+) -> tuple[list[SpoolFile], list[Gap]]:
+    """Return the files as files of this machine, those of other machines copied to `scratch`; and the gaps of the period.
 
-    A file that was compressed since it was listed is the compressed one.
+    A file that was compressed since it was listed is the compressed one. Of a place that fails, the gap begins with the first
+    hour that was not copied; its files are ordered by boot, so that can be before the hour of the file that failed.
     """
+    files = [*files]
     result: list[SpoolFile] = []
-    failed: dict[str, Gap] = {}
+    failed: dict[str, str] = {}
+    missing: dict[str, list[int]] = {}  # hours of files that were not copied, by place
     for file in files:
+        hours = missing.setdefault(file.place, [])
         if file.place in failed:
+            hours.append(file.hour_ms)
             continue
         if not is_url(file.place):
             packed = file.path.with_name(file.path.name + ".gz")
@@ -119,14 +126,19 @@ def copied(files: Iterable[SpoolFile], scratch: Path, say: Say) -> tuple[list[Sp
             copy = _copied(file, scratch)
         except _Unreachable as error:
             say(f"warning: --spool {file.place}: {file.path.name}: {error}; this report lacks data of this broker")
-            gap = Gap(file.hour_ms, file.hour_ms, f"its spool was not read from this hour on: {error}", file.place)
-            failed[file.place] = gap
+            failed[file.place] = f"its spool was not read from this hour on: {error}"
+            hours.append(file.hour_ms)
             continue
         if copy is None:
             say(f"warning: --spool {file.place}: {file.path.name} was deleted before it was copied")
+            hours.append(file.hour_ms)
         else:
             result.append(file._replace(path=copy))
-    return result, [*failed.values()]
+    having = {file.place for file in result}
+    for place, hours in missing.items():
+        if hours and place not in having:  # the gaps of a broker with data are found from its intervals
+            failed.setdefault(place, "the files of its spool were deleted before they were copied")
+    return result, [Gap(max(from_ms, min(missing[place])), to_ms, why, place) for place, why in failed.items()]
 
 
 class _Unreachable(Exception):

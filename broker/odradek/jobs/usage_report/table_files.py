@@ -60,7 +60,9 @@ SCHEMAS: dict[str, pa.Schema] = {
         _HOUR, *_fields("broker worker connections_max", _INT), *_fields("busy_share", _REAL),
         *_fields("bytes_in bytes_out", _INT),
     ]),
-    "coverage_hourly": pa.schema([_HOUR, *_fields("source", _TEXT), *_fields("intervals covered_ms carried_ms", _INT)]),
+    "coverage_hourly": pa.schema(
+        [_HOUR, *_fields("broker", _INT), *_fields("source", _TEXT), *_fields("intervals covered_ms carried_ms", _INT)]
+    ),
     "gaps": pa.schema([*(pa.field(name, _TIME) for name in ("from", "to")), *_fields("reason source damaged_files", _TEXT)]),
 }  # fmt: skip
 #: The order of rows for all tables: it contains the columns that identify a row, in the order of each table.

@@ -9,15 +9,15 @@ that it computed as a whole, and does not change other days. The columns of each
 - ``topic_dirs_hourly``: topic, broker, path (of a log directory); stored_bytes in it at the end of the hour. Only if there are
   several log directories; spools of older brokers, and Prometheus for brokers with several, do not contain it.
 - ``topics_hourly``: topic; partitions, replicas (its logs on all brokers; missing in tables of older versions), stored_bytes
-  (of all replicas), largest_partition_bytes, end_offsets and start_offsets (of each partition once), retention_ms,
-  retention_bytes, at the end of the hour.
+  (of all replicas), largest_partition_bytes, end_offsets and start_offsets (of each partition once; null: of some partitions
+  unknown), retention_ms, retention_bytes, at the end of the hour.
 - ``log_dirs_hourly``: broker, path; free_bytes_min, total_bytes.
 - ``lag_hourly``: kind (``group``, ``reader``), name (of the group, or principal/client), topic; lag_max, lag_avg,
   lag_seconds_max, back_ms (when the reader's position last moved back, in milliseconds since 1970; null: never, or a group;
   missing in tables of older versions).
 - ``workers_hourly``: broker (null: unknown), worker; connections_max, busy_share (0 to 1; null: unknown), bytes_in, bytes_out.
-- ``coverage_hourly``: source; intervals, covered_ms, carried_ms (how long before this hour the gap began whose
-  counts are in this hour; 0 without such a gap, missing in tables of older versions).
+- ``coverage_hourly``: broker (null: unknown; missing in tables of older versions), source; intervals, covered_ms, carried_ms (how
+  long before this hour the gap began whose counts are in this hour; 0 without such a gap, missing in tables of older versions).
 - ``gaps``: from, to, reason, source, damaged_files (names of spool files, separated by spaces); one row for each day of a gap;
   from = to if the duration is unknown.
 
@@ -26,12 +26,12 @@ Rows are in the order of their keys. Counts are 64-bit integers, times are times
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from odradek.jobs.usage_report.times import DAY_MS, day_name
+from odradek.jobs.usage_report.times import DAY_MS, HOUR_MS, day_name
 
 COUNTS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
 _TRAFFIC_KEYS = ("hour", "principal", "client", "topic", "api")
@@ -39,6 +39,8 @@ _TOPIC_STATE = (
     "partitions", "replicas", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets", "retention_ms",
     "retention_bytes",
 )  # fmt: skip
+#: Of the partitions that a broker leads: their number and sums. Spools of older brokers lack them.
+_LED = ("led", "led_end_offsets", "led_start_offsets")
 #: The largest number of bytes or milliseconds from Prometheus, whose samples have 53 bits of precision.
 _LARGEST = float(1 << 62)
 
@@ -57,7 +59,7 @@ def from_spool(facts: DataFrame, known_from: Mapping[str, int | None], brokers: 
     """
     return {
         "traffic_hourly": _traffic(facts, known_from),
-        "topics_hourly": _topics(facts),
+        "topics_hourly": _topics(facts, brokers),
         "topic_dirs_hourly": _topic_dirs(facts, brokers),
         "log_dirs_hourly": _log_dirs(facts),
         "lag_hourly": _lag(facts),
@@ -124,7 +126,7 @@ def without_start(facts: DataFrame, known_from: Mapping[str, int | None]) -> lis
 
 def _topics_of_brokers(facts: DataFrame) -> DataFrame:
     """Return the last state of each topic on each broker in each hour, with `_TOPIC_STATE`."""
-    state = F.max(F.struct("end_ms", "seq", "id", *_TOPIC_STATE)).alias("state")
+    state = F.max(F.struct("end_ms", "seq", "id", *_TOPIC_STATE, *_LED)).alias("state")
     return (
         facts.where((F.col("kind") == "topic") & F.col("hour").isNotNull())
         .groupBy("hour", "topic", "broker")
@@ -133,17 +135,24 @@ def _topics_of_brokers(facts: DataFrame) -> DataFrame:
     )
 
 
-def _topics(facts: DataFrame) -> DataFrame:
-    """Return the sums over brokers; each partition's offsets are summed over its replicas, so they are divided again.
+def _topics(facts: DataFrame, brokers: int) -> DataFrame:
+    """Return the sums over brokers; of offsets the sums over the leaders, so that each partition counts once.
 
-    Spools of older versions lack `replicas`: of several such brokers the largest sum counts.
+    If some partitions have no known leader (a broker is down, or its spool is not read), a broker with a replica of each
+    partition knows the offsets of all. Spools of older brokers only have sums over replicas: these are divided if each
+    partition seems to be there equally often. Otherwise the offsets are not known: null.
     """
     partitions, replicas = F.max("partitions"), F.sum("replicas")
+    new = F.count("led") == F.count("*")
 
     def of_each_partition(name: str) -> Column:
-        once = F.sum(name) * partitions / F.nullif(replicas, F.lit(0))
-        return F.when(replicas <= partitions, F.sum(name)).otherwise(
-            F.coalesce(F.round(once).cast("bigint"), F.max(name))
+        own_replicas = F.coalesce("replicas", F.when(F.lit(brokers == 1), F.col("partitions")))
+        whole = F.max(F.when(own_replicas == F.col("partitions"), F.col(name)))
+        divided = F.round(F.sum(name) * partitions / replicas).cast("bigint")
+        return (
+            F.when(new & (F.sum("led") == partitions), F.sum(f"led_{name}"))
+            .when(whole.isNotNull(), whole)
+            .when(~new & (replicas > 0) & (replicas % partitions == 0), divided)
         )
 
     latest = (F.max_by(name, F.struct("end_ms", "seq")).alias(name) for name in ("retention_ms", "retention_bytes"))
@@ -317,28 +326,70 @@ def from_prometheus(facts: DataFrame, ids: Mapping[str, int]) -> dict[str, DataF
     }
 
 
-class Coverage(NamedTuple):
-    """What the tables of a day were written from."""
+class Coverage:
+    """What the tables of a day were written from: per hour and broker the covered milliseconds and the intervals."""
 
-    source: str
-    covered_ms: int = 0
-    intervals: int = 0
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._rows: dict[tuple[int, int | None], tuple[int, int]] = {}
 
-    def plus(self, row: Mapping[str, Any]) -> "Coverage":
-        """Add an hour."""
-        return Coverage(self.source, self.covered_ms + row["covered_ms"], self.intervals + row["intervals"])
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Add a row of `coverage_hourly`, with `hour_ms`."""
+        key = row["hour_ms"], row.get("broker")
+        self._rows[key] = row["covered_ms"], row["intervals"]
+
+    def lost(self, other: "Coverage | None") -> str:
+        """Return how much of this the other one has, if it has less; else "".
+
+        Each broker is compared. A run that does not know its brokers (of an older version) is compared as a whole.
+        """
+        other = other or Coverage(self.source)
+        brokers = {broker for _, broker in self._rows}
+        if None in brokers or None in {broker for _, broker in other._rows}:
+            before, present = self._covered(), other._covered()
+            if present < before:
+                return f"{present / HOUR_MS:.1f} of the {before / HOUR_MS:.1f} hours"
+            intervals, less = self._intervals(), other._intervals()
+            if self.source == other.source == "spool" and less < intervals:  # fewer brokers
+                return f"{less} of the {intervals} intervals"
+            return ""
+        for broker in sorted(at for at in brokers if at is not None):
+            before, present = self._covered(broker), other._covered(broker)
+            if present < before:
+                return f"{present / HOUR_MS:.1f} of the {before / HOUR_MS:.1f} hours of broker {broker}"
+        return ""
+
+    def _covered(self, broker: int | None = None) -> int:
+        """Return the covered milliseconds of a broker, or those of the broker with most of each hour."""
+        hours: dict[int, int] = {}
+        for (hour_ms, of), (covered_ms, _) in self._rows.items():
+            if broker in (None, of):
+                hours[hour_ms] = max(hours.get(hour_ms, 0), covered_ms)
+        return sum(hours.values())
+
+    def _intervals(self) -> int:
+        return sum(intervals for _, intervals in self._rows.values())
+
+
+def coverage_by_day(rows: Iterable[Mapping[str, Any]]) -> dict[str, Coverage]:
+    """Return what rows of `coverage_hourly`, with `hour_ms`, cover of each day."""
+    result: dict[str, Coverage] = {}
+    for row in rows:
+        result.setdefault(day_name(row["hour_ms"]), Coverage(row["source"])).add(row)
+    return result
 
 
 def written_coverage(directory: Path, days: Iterable[str]) -> dict[str, Coverage]:
     """Return per day what an earlier run covered."""
     import pyarrow.parquet as pq
 
-    result: dict[str, Coverage] = {}
-    for day in days:
-        for path in sorted((directory / "coverage_hourly" / f"day={day}").glob("*.parquet")):
-            for row in pq.ParquetFile(path).read(["source", "covered_ms", "intervals"]).to_pylist():
-                result[day] = result.get(day, Coverage(row["source"])).plus(row)
-    return result
+    rows = [
+        {**row, "hour_ms": round(row["hour"].timestamp() * 1000)}
+        for day in days
+        for path in sorted((directory / "coverage_hourly" / f"day={day}").glob("*.parquet"))
+        for row in pq.ParquetFile(path).read().to_pylist()
+    ]
+    return coverage_by_day(rows)
 
 
 def days_of(from_ms: int, to_ms: int) -> list[str]:

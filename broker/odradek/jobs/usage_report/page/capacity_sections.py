@@ -254,7 +254,7 @@ def unread(figures: Figures) -> Section:
         (
             name_cell(str(row.topic)),
             Cell(text.bytes_(row.stored_bytes), row.stored_bytes),
-            Cell(text.count(row.records_a_day), float(row.records_a_day)),
+            Cell(text.count(row.records_a_day), None if pd.isna(row.records_a_day) else float(row.records_a_day)),
             name_cell(f"not since {since}" if pd.isna(row.last_read) else text.moment(row.last_read, "%Y-%m-%d %H:%M")),
         )
         for row in figures.unread.itertuples(index=False)
