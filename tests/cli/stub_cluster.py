@@ -32,7 +32,8 @@ class Member(StubBroker):
         for broker_id in sorted(self.shows):
             host, _, port = self._cluster.addresses[broker_id].rpartition(":")
             brokers.append(make.MetadataResponseBroker(node_id=broker_id, host=host, port=int(port)))
-        topics = self.topics if request.topics is None else {}
+        named = self.topics if request.topics is None else [topic.name for topic in request.topics]
+        topics = {name: rows for name, rows in self.topics.items() if name in named}
         return make(
             brokers=brokers, controller_id=self.controller, topics=[self._topic(*item) for item in topics.items()]
         )

@@ -3,18 +3,25 @@
 import os
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
+from odradek.cli.consume import consume
 from odradek.cli.lazy import CLOSED_PIPE
 from odradek.cli.reading import LOOK_EVERY_S, NewPartitions, Selection, matching
-from odradek.clients.cluster import Cluster
+from odradek.clients.cluster import Cluster, TopicInfo, View
 from odradek.clients.errors import RefusedError, UnreachableError
+from odradek.clients.topics import EARLIEST
+from odradek.protocol.schemas import fetch, list_offsets, metadata
 from odradek.testing import Broker
 from tests.cli.command import Command
+from tests.cli.stub_broker import StubBroker
+from tests.cli.stub_cluster import StubCluster
 from tests.waiting import until
+from tests.wire import batch
 
 MAIN = [sys.executable, "-m", "odradek.cli"]
 PATIENCE_S = 90
@@ -88,7 +95,24 @@ def test_topics_are_selected_by_patterns_and_regular_expressions(broker, name):
     odradek.refused("consume", "-r", f"{name}-a", words=[f"no topic matches '{name}-a'", "odradek topic list"])
     odradek.refused("consume", f"{name}-a*", "--exclude", "*", words=["--exclude leaves no topic of", f"{name}-a*"])
     odradek.refused("consume", "-r", "a[", code=2, words=["--regex 'a['", "not a valid regular expression"])
-    odradek.refused("consume", "-r", "a", "--exclude", "b(", code=2, words=["'b('"])
+    odradek.refused("consume", "-r", "a", "--exclude", "b(", code=2, words=["--exclude 'b('"])
+    odradek.refused("consume", "-r", "(?L)x", code=2, words=["--regex '(?L)x'", "not a valid regular expression"])
+    odradek.refused("consume", "t", "--grep", "a{99999999999}", code=2, words=["--grep", "not a valid"])
+    assert read("-r", rf"{name}\N{{HYPHEN-MINUS}}a1") == ["a1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"), [(["t"], ["t"]), (["t", "u"], ["t", "u"]), (["t", "u*"], None), (["[tu]"], None)]
+)
+def test_only_patterns_request_the_metadata_of_all_topics(words, named):
+    class Asked(Cluster):
+        def metadata(self, topics=None):
+            asked.append(topics)
+            return View(None, 1, {}, {}, {name: TopicInfo(name, bytes(16), False, ()) for name in ("t", "u")})
+
+    asked = []
+    assert matching(Asked("127.0.0.1:1"), Selection(words)) == []
+    assert asked == [named]
 
 
 def test_internal_topics_must_be_named(broker, name):
@@ -133,6 +157,98 @@ def test_a_broker_that_is_away_has_no_new_partitions():
     created = NewPartitions(Away("127.0.0.1:1"), Selection(["t*"]), [], lambda: time.now)
     time.now += LOOK_EVERY_S
     assert created.look() == {}
+
+
+def test_a_new_partition_is_read_while_its_leader_has_a_request_in_flight(capfdbinary, monkeypatch):
+    """Leader 2 has a Fetch in flight when it is asked where its new partition begins; both answers arrive."""
+    monkeypatch.setattr("odradek.cli.reading.LOOK_EVERY_S", 0.0)
+    with StubCluster(size=2) as cluster:
+        in_flight, asked = threading.Event(), threading.Event()
+        rows = [(1, [1], [1]), (2, [2], [2])]
+        cluster.show({"t": rows})
+
+        def wait_for_other_requests(request):
+            (topic,) = request.topics
+            if all(part.fetch_offset == 0 for part in topic.partitions) and not in_flight.is_set():
+                cluster.show({"t": [*rows, (2, [2], [2])]})
+                in_flight.set()
+                asked.wait(1.0)  # in vain if the same connection is used
+            return fetched(request)
+
+        def answer_when_leader_2_waits(request):
+            in_flight.wait(PATIENCE_S)
+            return fetched(request)
+
+        def starts(request):
+            if any(part.partition_index == 2 for topic in request.topics for part in topic.partitions):
+                asked.set()
+            return offsets_of(request)
+
+        cluster.members[1]._fetch = answer_when_leader_2_waits
+        cluster.members[2]._fetch = wait_for_other_requests
+        for member in cluster.members.values():
+            member._list_offsets = starts
+        arguments = ["t", "--from", "beginning", "-n", "3", "-f", "{partition}{value}\\n", "-b", cluster.servers]
+        consume.main(arguments, standalone_mode=False)
+        assert asked.is_set()
+    assert sorted(capfdbinary.readouterr().out.split()) == [b"0v", b"1v", b"2v"]
+
+
+def test_a_connection_with_a_request_in_flight_is_not_asked():
+    with StubBroker() as broker, Cluster(broker.address) as cluster:
+        connection = cluster.any_broker()
+        request = metadata.Request(topics=[])
+        connection.send(metadata.SCHEMA, request, version=4)
+        with pytest.raises(RuntimeError, match="Metadata is in flight"):
+            connection.ask(metadata.SCHEMA, request)
+        connection.receive()
+        assert connection.ask(metadata.SCHEMA, request).brokers
+        broker.silent.add("Metadata")
+        with pytest.raises(UnreachableError):
+            connection.ask(metadata.SCHEMA, request, timeout_s=0.01)
+        with pytest.raises(UnreachableError):  # it is closed, so that no response can be mistaken
+            connection.ask(metadata.SCHEMA, request)
+
+
+def fetched(request):
+    """The response to a Fetch of partitions that have one record each."""
+    make = fetch.Response
+    return make(
+        responses=[
+            make.FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    make.PartitionData(
+                        partition_index=part.partition,
+                        high_watermark=1,
+                        last_stable_offset=1,
+                        records=b"" if part.fetch_offset else batch(b"v"),
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def offsets_of(request):
+    """The response to a ListOffsets request: each partition begins at 0 and ends at 1."""
+    make = list_offsets.Response
+    return make(
+        topics=[
+            make.ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    make.ListOffsetsPartitionResponse(
+                        partition_index=part.partition_index, offset=int(part.timestamp != EARLIEST)
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 FOLLOWING = {

@@ -156,8 +156,9 @@ def _selection(topics: tuple[str, ...], regex: bool, excluded: tuple[str, ...], 
     """The topics to read. Raises UsageError for an invalid regular expression."""
     from odradek.cli.reading import Selection
 
-    for word in (*topics, *excluded) if regex else ():
-        _compiled("--regex", word)
+    for option, words in (("--regex", topics), ("--exclude", excluded)) if regex else ():
+        for word in words:
+            _compiled(option, word, word)
     return Selection(topics, regex, excluded, chosen)
 
 
@@ -229,7 +230,11 @@ def _read_directly(servers: str, timeout: float, options: ConsumeOptions, printe
     from odradek.clients.fetching import Fetcher
 
     try:
-        with connection_to(servers, timeout) as cluster, Interruption() as interruption:
+        with (
+            connection_to(servers, timeout) as cluster,
+            connection_to(servers, timeout) as looking,
+            Interruption() as interruption,
+        ):
             with interruption.at_once():
                 partitions = matching(cluster, options.selection)
                 ends = _ends(cluster, partitions, options)
@@ -239,7 +244,7 @@ def _read_directly(servers: str, timeout: float, options: ConsumeOptions, printe
                 printer, write, options.pattern, options.limit, options.until_ms, options.committed_only
             )
             fetcher = Fetcher(cluster, positions, options.committed_only, warn)
-            created = NewPartitions(cluster, options.selection, partitions)
+            created = NewPartitions(looking, options.selection, partitions)
             consumer = DirectConsumer(fetcher, reader, positions, ends, created.look if ends is None else dict)
             with interrupt_note(lambda: f"{count(consumer.records, 'record')} read"):
                 consumer.run(interruption, timeout)
@@ -365,16 +370,16 @@ def _ends(cluster: "Cluster", partitions: "list[Partition]", options: ConsumeOpt
 
 
 def _pattern(text: str | None) -> Any:
-    return None if text is None else _compiled("--grep", text)
+    return None if text is None else _compiled("--grep", text, text.encode())
 
 
-def _compiled(option: str, text: str) -> Any:
-    """The regular expression for bytes. Raises UsageError."""
+def _compiled(option: str, text: str, pattern: str | bytes) -> Any:
+    """The regular expression, for bytes or for text. Raises UsageError."""
     import re
 
     try:
-        return re.compile(text.encode())
-    except re.error as error:
+        return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
         raise click.UsageError(f"{option} '{text}' is not a valid regular expression: {error}") from None
 
 

@@ -88,7 +88,8 @@ class Selection(NamedTuple):
 def matching(cluster: Cluster, selection: Selection) -> list[Partition]:
     """The selected partitions; those of internal topics only if they are named. Raises RefusedError if a word selects nothing,
     ClientError."""
-    existing = cluster.metadata().topics
+    has_patterns = any(map(selection.is_pattern, selection.words))
+    existing = cluster.metadata(None if has_patterns else selection.words).topics
     matches: dict[str, None] = {}
     for word in selection.words:
         found = [
@@ -102,7 +103,7 @@ def matching(cluster: Cluster, selection: Selection) -> list[Partition]:
                 f"no topic matches '{word}'; `odradek topic list` shows all topics",
             )
         if not found:
-            raise no_topic(word, existing)
+            raise no_topic(word, existing) if has_patterns else cluster.no_topic(word)
         matches.update(dict.fromkeys(name for name in found if not selection.excludes(name)))
     if not matches:
         raise RefusedError(
@@ -125,6 +126,7 @@ def matching(cluster: Cluster, selection: Selection) -> list[Partition]:
 class NewPartitions:
     """Finds the selected partitions that were created after the command's start, of new topics and of known ones.
 
+    :param cluster: no request may be in flight on its connections: a reader that fetches has others.
     :param known: the partitions that are read already. :param clock: monotonic time in seconds.
     """
 

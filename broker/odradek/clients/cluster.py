@@ -167,6 +167,11 @@ class Cluster:
     ) -> None:
         self.close()
 
+    def another(self) -> "Cluster":
+        """A client of this cluster with its own connections, for requests while requests are in flight on the present ones. The
+        caller closes it."""
+        return Cluster(self.servers, self.timeout_s, self._on_silence, self._security)
+
     def close(self) -> None:
         """Close all connections."""
         for connection in self._of_node.values():

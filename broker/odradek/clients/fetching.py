@@ -82,6 +82,12 @@ class Fetcher:
         self._positions.pop(place, None)
         self._leaders.drop(place)
 
+    def close(self) -> None:
+        """Give up the requests in flight: close their connections, which other requests cannot use."""
+        for pending in self._pending.values():
+            self._cluster.forget(pending.node_id)
+        self._pending.clear()
+
     def poll(self, timeout_s: float, wake: Sequence[Readable] = ()) -> Iterator[FetchedRecords]:
         """Yield records that arrive within `timeout_s`; return at once when a `wake` descriptor is readable.
 
@@ -206,10 +212,11 @@ class Fetcher:
     def _log_start_offset(self, place: Place) -> int:
         """The log start offset of a partition; -1 if it is unknown. A Fetch response with an error does not contain it."""
         name, number = place
-        partitions = [
-            part for topic in self._cluster.topics([name]) for part in topic.partitions if part.number == number
-        ]
-        start = topics.list_offsets(self._cluster, partitions, topics.EARLIEST).get(place)
+        with self._cluster.another() as cluster:  # a Fetch may be in flight to the leader
+            partitions = [
+                part for topic in cluster.topics([name]) for part in topic.partitions if part.number == number
+            ]
+            start = topics.list_offsets(cluster, partitions, topics.EARLIEST).get(place)
         return -1 if start is None else start.offset
 
     def _handle_error(self, node_id: int, place: Place, part: Any) -> None:

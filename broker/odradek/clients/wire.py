@@ -192,9 +192,20 @@ class Connection:
         newest: int | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Send a request and wait for its response. Raises UnsupportedError, UnreachableError, ClientError."""
+        """Send a request and wait for its response. Raises UnsupportedError, UnreachableError, ClientError.
+
+        RuntimeError if a request is in flight: `receive` would return its response instead, and its owner would miss it.
+        """
+        if self._pending and not self.closed:
+            raise RuntimeError(
+                f"{api.name} cannot wait for its response from {self.address}: {self._pending[0].api.name} is in flight"
+            )
         self.send(api, request, version=self.version_of(api, oldest, newest))
-        return self.receive(timeout_s)
+        try:
+            return self.receive(timeout_s)
+        except BaseException:  # a signal, too: the response may be received in part
+            self.close()
+            raise
 
     def send(self, api: ApiSchema, request: Any, *, version: int, answered: bool = True) -> None:
         """Send a request; `receive` returns its response. Raises UnreachableError, ClientError.

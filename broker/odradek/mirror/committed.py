@@ -1,8 +1,7 @@
 """Reads the committed data of one partition: record batches without control batches and without aborted transactions.
 
 Used in one thread: by the thread of a flow for internal topics, and by `odradek mirror switch`. Bytes from a broker are checked
-before they are used; a malformed batch raises ClientError. Needs brokers that serve Fetch 4 (Kafka 0.11 and later). After a
-ClientError, a request may still be unanswered: close the cluster.
+before they are used; a malformed batch raises ClientError. Needs brokers that serve Fetch 4 (Kafka 0.11 and later).
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 from odradek.clients import topics
@@ -112,22 +112,22 @@ def read(cluster: Cluster, place: Place, start: int, end: int, timeout_s: float 
     if start >= end:
         return
     limit_s = cluster.timeout_s if timeout_s is None else timeout_s
-    fetcher = Fetcher(cluster, {place: start}, True, lambda _: None)
     position, heard = start, time.monotonic()
-    while position < end:
-        for fetched in fetcher.poll(POLL_S):
-            for batch, next_position in batches_of(fetched, position):
-                position, heard = next_position, time.monotonic()
-                if batch is not None and batch.first < end and batch.last >= start:
-                    yield batch
-                if position >= end:
-                    return
-            fetcher.advance(place, position)
-        if time.monotonic() - heard > limit_s:
-            raise ClientError(
-                f"{place[0]}-{place[1]} returned no records from offset {position} on for {limit_s:g} s, although its last "
-                f"stable offset is {end}; use a larger --timeout"
-            )
+    with closing(Fetcher(cluster, {place: start}, True, lambda _: None)) as fetcher:
+        while position < end:
+            for fetched in fetcher.poll(POLL_S):
+                for batch, next_position in batches_of(fetched, position):
+                    position, heard = next_position, time.monotonic()
+                    if batch is not None and batch.first < end and batch.last >= start:
+                        yield batch
+                    if position >= end:
+                        return
+                fetcher.advance(place, position)
+            if time.monotonic() - heard > limit_s:
+                raise ClientError(
+                    f"{place[0]}-{place[1]} returned no records from offset {position} on for {limit_s:g} s, although its last"
+                    f" stable offset is {end}; use a larger --timeout"
+                )
 
 
 def batches_of(fetched: FetchedRecords, position: int) -> Iterator[tuple[DataBatch | None, int]]:
