@@ -116,7 +116,7 @@ class Lane:
         self._halts: dict[Place, _Halt] = {}
         self._reported: dict[Place, str] = {}  # the reasons of stopped partitions that the observer knows
         self._noted: dict[Place, str] = {}  # those that are committed with positions
-        self._unnoted: set[Place] = set()  # the target refuses their positions
+        self._unnoted: set[Place] = set()  # the target refuses their positions with the reason, or at all: see `_mark`
         self._caught_up: dict[Place, Route] = {}  # those of `_reported` and `_noted` that have nothing more to move
         self._recompressed: set[Place] = set()  # the target refused a batch, perhaps because of how it is compressed
         self._absent_since: dict[Place, float] = {}
@@ -289,6 +289,7 @@ class Lane:
             place: route for place, route in session.stopped.items() if place in wanted and place not in again
         }
         self._halts = {place: halt for place, halt in self._halts.items() if place in wanted}
+        self._unnoted &= wanted.keys()
         self._reported = {place: reason for place, reason in self._reported.items() if place in wanted}
         self._noted = {place: reason for place, reason in self._noted.items() if place in wanted}
         self._absent_since = {place: since for place, since in self._absent_since.items() if place in wanted}
@@ -495,7 +496,8 @@ class Lane:
         due = [session.refresh_at - now]
         if session.dirty:
             due.append(session.opened_at + self._options.commit_interval_ms / 1000 - now)
-        due += [halt.retry_at - now for halt in self._halts.values() if halt.retry_at is not None]
+        else:  # `_take_routes` is called then
+            due += [halt.retry_at - now for halt in self._halts.values() if halt.retry_at is not None]
         due += [left for left in (session.reader.due_s(), session.writer.due_s()) if left is not None]
         return max(0.0, min(due))
 
@@ -541,6 +543,10 @@ class Lane:
             self._mark(session, place)
 
     def _mark(self, session: _Session, place: Place) -> None:
+        """Commit the position of a partition, unless the target refuses it: nothing of this partition is moved then."""
+        halt = self._halts.get(place)
+        if place in self._unnoted and halt is not None and halt.first_offset == 0:
+            return
         if not session.dirty:
             session.opened_at = time.monotonic()
         session.dirty.add(place)
@@ -565,6 +571,8 @@ class Lane:
             written = session.writer.commit(positions)
         except PositionRefusedError as error:
             if error.place in session.stopped:  # the reason is known already; the observer gets it
+                if error.place in self._unnoted:  # the position is refused also without the reason
+                    self._halts[error.place] = self._halts[error.place]._replace(first_offset=0)
                 self._unnoted.add(error.place)
                 raise
             # Nothing of the partition can be written, wherever its position is: it stops before its first offset.
