@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.groups import fetch_offsets
+from odradek.clients.groups import CommittedOffset, commit_offsets, fetch_offsets
 from odradek.mirror import lane, leaders
 from odradek.mirror.commits import Commits, Position, PositionRefusedError
 from odradek.mirror.leaders import Limits
@@ -16,7 +21,7 @@ from odradek.mirror.starting import newest
 from odradek.protocol.errors import ErrorCode
 from odradek.testing import Broker
 from tests.mirror.commands import mirror
-from tests.mirror.lanes import GROUP, records_of, routes_of, running, wait_until_moved
+from tests.mirror.lanes import GROUP, Watcher, records_of, routes_of, running, wait_until_moved
 from tests.mirror.test_lane import Pair, check_equal, producer, write
 
 EXACTLY_ONCE, AT_LEAST_ONCE = LaneOptions(fetch_wait_ms=100), LaneOptions(fetch_wait_ms=100, exactly_once=False)
@@ -155,25 +160,90 @@ def test_a_leader_that_is_not_ready_is_asked_again(pair: Pair, monkeypatch: pyte
     assert f"gives no {EARLIEST} offset of {topic}-0" in watcher.failures[0]
 
 
+def refuse_positions(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
+    """The target takes no position of a partition; it says the committed ones."""
+    commit = Commits.commit
+
+    def refuse(self: Commits, positions: dict[Place, Position], meanwhile: object) -> None:
+        if place in positions:
+            raise PositionRefusedError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, place)
+        commit(self, positions, meanwhile)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Commits, "commit", refuse)
+
+
 def test_a_refused_position_is_named_as_such(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = pair.topic(), pair.topic()
     routes = routes_of(pair.source, topics)
     for topic in topics:
         write(producer(pair.source), topic, 1, range(100))
-    commit = Commits.commit
-
-    def refuse(self: Commits, positions: dict[Place, Position], meanwhile: object) -> None:
-        if routes[0].target in positions:
-            raise PositionRefusedError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, routes[0].target)
-        commit(self, positions, meanwhile)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Commits, "commit", refuse)
+    refuse_positions(monkeypatch, routes[0].target)
     with running(pair.source, pair.target, routes) as (_, watcher):
         watcher.wait(lambda: watcher.stops, "the partition stops")
         wait_until_moved(watcher, pair.source, pair.target, routes[1:])
     (reason,) = watcher.stops.values()
     assert reason.startswith(f"the target refuses the position of a.{topics[0]}-0: ")
     assert "at the source's offset" not in reason
+
+
+@pytest.mark.parametrize("change", ["number of lanes", "exactly once", "truncation"])
+def test_a_refused_position_that_a_start_would_commit_again_stops_only_its_partition(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    topics = pair.topic(), pair.topic()
+    routes = routes_of(pair.source, topics)
+    for topic in topics:
+        write(producer(pair.source), topic, 1, range(100))
+    name = "odradek-mirror.a->b.{}.0"
+    first = AT_LEAST_ONCE if change == "exactly once" else EXACTLY_ONCE
+    with running(pair.source, pair.target, routes, first, transactional_id=name.format(8)) as (_, watcher):
+        watcher.wait(lambda: {route.target for route, *_ in watcher.batches} == {it.target for it in routes}, "copies")
+    if change == "truncation":
+        with Cluster(pair.target) as cluster:
+            stopped = json.dumps({"truncated": 50})
+            commit_offsets(cluster, GROUP, {routes[0].target: CommittedOffset(100, -1, stopped)})
+    write(producer(pair.source), topics[1], 1, range(100, 200))
+    refuse_positions(monkeypatch, routes[0].target)
+    options = replace(EXACTLY_ONCE, continue_truncated=True)
+    number = 8 if change == "exactly once" else 4
+    with running(pair.source, pair.target, routes, options, transactional_id=name.format(number)) as (_, watcher):
+        wait_until_moved(watcher, pair.source, pair.target, routes[1:])
+        watcher.wait(lambda: watcher.stops, "the partition stops")
+    assert list(watcher.stops) == [routes[0].target]
+    assert not [reason for reason in watcher.failures if "the target refuses the position" in reason]
+
+
+def test_a_refused_position_of_a_partition_that_stops_behind_it_does_not_hold_the_others(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = pair.topic(target={"max.message.bytes": "2000"}), pair.topic()
+    routes = routes_of(pair.source, [bad, good])
+    made = producer(pair.source, **{"compression.type": "none"})
+    with running(pair.source, pair.target, routes) as (_, watcher):  # the positions are committed
+        wait_until_moved(watcher, pair.source, pair.target, routes[1:])
+    for size in (100, 100, 5000):  # the last one is refused, behind the committed position
+        made.produce(bad, b"x" * size)
+        made.flush()
+    refuse_positions(monkeypatch, routes[0].target)
+    with running(pair.source, pair.target, routes) as (_, watcher):
+        watcher.wait(lambda: watcher.stops, "the partition stops")
+        write(producer(pair.source), good, 1, range(100))
+        wait_until_moved(watcher, pair.source, pair.target, routes[1:])
+    assert list(watcher.stops) == [routes[0].target]
+    assert records_of(pair.target, routes[0].target) == []
+
+
+@pytest.mark.parametrize("dirty", [False, True])
+def test_a_partition_to_try_again_wakes_the_lane_only_when_it_may_be_taken(dirty: bool) -> None:
+    """While a transaction is open, it waits for the commit, without a loop."""
+    watcher: Any = Watcher()
+    tried: Any = lane.Lane(0, "id.1.0", GROUP, SimpleNamespace, SimpleNamespace, LaneOptions(), watcher)
+    place, now = ("t", 0), time.monotonic()
+    tried._halts[place] = lane._Halt(0, "", now - 1)
+    silent = SimpleNamespace(due_s=lambda: None)
+    session = SimpleNamespace(refresh_at=now + 3600, opened_at=now + 3600, dirty={place} if dirty else set())
+    session.reader = session.writer = silent
+    assert (tried._timeout_s(session) > 0) is dirty
 
 
 def test_the_check_names_copies_with_records_and_no_position(pair: Pair, tmp_path) -> None:

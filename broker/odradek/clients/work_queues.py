@@ -269,7 +269,12 @@ class WorkQueues:
         return hand
 
     def take(self, hand: Hand, most: int = 1) -> bool:
-        """Wait for records to process, and put up to `most` of them into an empty hand; False after `close`."""
+        """Wait for records to process, and put up to `most` of them into an empty hand; False after `close`.
+
+        A worker leaves with records only after it has notified those that wait of what it leaves to them: lanes that are
+        ready, the watch if nobody has it, and a time to look at its hand if records wait in it. So while a worker waits and
+        none is notified, no lane is ready, and one worker watches until the first time that `_wait` considers, or earlier.
+        """
         with self._lock:
             while not self._closed:
                 if self._delayed:
@@ -279,7 +284,7 @@ class WorkQueues:
                     hand.taken_at = time.monotonic()
                     if self._has_ready():
                         self._wake()
-                    elif self._delayed or len(hand.unbegun) > 1:
+                    if not self._watched or len(hand.unbegun) > 1:
                         self._let_watch(hand.taken_at + UNBEGUN_S)
                     return True
                 self._wait()
@@ -290,7 +295,7 @@ class WorkQueues:
         (self._changed if self._waiting_workers else self._watch).notify()
 
     def _let_watch(self, until: float) -> None:
-        """Let a waiting worker, if there is one, look again at `until`."""
+        """Let a waiting worker, if there is one, look again at `until`; if nobody watches, one that wakes does."""
         if not self._watched:
             self._changed.notify()
         elif self._watch_until > until:

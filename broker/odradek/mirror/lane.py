@@ -39,6 +39,8 @@ ABSENT_S = 10.0
 """A partition of the target that is unknown or cannot be written for this time is stopped, so that the others continue."""
 LOST_IN_A_ROW = 4
 """A batch stops its partition when the target has closed the connection so often instead of acknowledging it."""
+RECOMPRESS_S = 600.0
+"""For this time after the target refused a compressed batch, those of its partition are compressed again."""
 REFRESH_S = 3600.0
 """Positions are committed again after this time, so that the target does not expire those of partitions without traffic."""
 LOG = logging.getLogger("odradek.mirror")
@@ -116,9 +118,9 @@ class Lane:
         self._halts: dict[Place, _Halt] = {}
         self._reported: dict[Place, str] = {}  # the reasons of stopped partitions that the observer knows
         self._noted: dict[Place, str] = {}  # those that are committed with positions
-        self._unnoted: set[Place] = set()  # the target refuses their positions
+        self._unnoted: set[Place] = set()  # the target refuses their positions with the reason, or at all: see `_mark`
         self._caught_up: dict[Place, Route] = {}  # those of `_reported` and `_noted` that have nothing more to move
-        self._recompressed: set[Place] = set()  # the target refused a batch, perhaps because of how it is compressed
+        self._recompressed: dict[Place, float] = {}  # until when batches are compressed again
         self._absent_since: dict[Place, float] = {}
         self._suspects: dict[Place, tuple[int, int]] = {}  # the first offset of a lost batch, and how often it was lost
         self._retry_s = FIRST_RETRY_S
@@ -199,9 +201,10 @@ class Lane:
     def _refused(self, error: PartitionRefusedError) -> None:
         """The target refuses a batch: the partition is moved up to it, and stops there."""
         place, now = error.route.target, time.monotonic()
-        if error.of_content and place not in self._recompressed:
-            self._recompressed.add(place)
-            self._warn(f"{error.reason}; the compressed batches of the partition are compressed again from now on")
+        if error.of_content and self._recompressed.pop(place, 0.0) < now:
+            self._recompressed[place] = now + RECOMPRESS_S
+            minutes = f"{RECOMPRESS_S / 60:g}"
+            self._warn(f"{error.reason}; the partition's batches are compressed again for the next {minutes} minutes")
             return
         if error.soon and now - self._absent_since.setdefault(place, now) < ABSENT_S:
             self._failed(error.reason)
@@ -289,10 +292,11 @@ class Lane:
             place: route for place, route in session.stopped.items() if place in wanted and place not in again
         }
         self._halts = {place: halt for place, halt in self._halts.items() if place in wanted}
+        self._unnoted &= wanted.keys()
         self._reported = {place: reason for place, reason in self._reported.items() if place in wanted}
         self._noted = {place: reason for place, reason in self._noted.items() if place in wanted}
         self._absent_since = {place: since for place, since in self._absent_since.items() if place in wanted}
-        self._recompressed &= wanted.keys()
+        self._recompressed = {place: until for place, until in self._recompressed.items() if place in wanted}
         self._suspects = {place: suspect for place, suspect in self._suspects.items() if place in wanted}
         added = [route for place, route in wanted.items() if place not in session.routes]
         if added:
@@ -495,7 +499,8 @@ class Lane:
         due = [session.refresh_at - now]
         if session.dirty:
             due.append(session.opened_at + self._options.commit_interval_ms / 1000 - now)
-        due += [halt.retry_at - now for halt in self._halts.values() if halt.retry_at is not None]
+        else:  # `_take_routes` is called then
+            due += [halt.retry_at - now for halt in self._halts.values() if halt.retry_at is not None]
         due += [left for left in (session.reader.due_s(), session.writer.due_s()) if left is not None]
         return max(0.0, min(due))
 
@@ -516,12 +521,13 @@ class Lane:
         route, data, walk = event
         place = route.target
         halt = self._halts.get(place)
+        recompress = self._recompressed.get(place, 0.0) > time.monotonic()
         for batch in walk.batches:
             if halt is not None and batch.last_offset >= halt.first_offset:
                 self._stop_at(session, route)
                 break
             try:
-                outgoing = _outgoing(route, data, batch, place in self._recompressed)
+                outgoing = _outgoing(route, data, batch, recompress)
             except InvalidBatchError as error:
                 self._halt(
                     place, batch.first_offset, f"{route.source[0]}-{route.source[1]} of the source: {error}", True
@@ -541,6 +547,10 @@ class Lane:
             self._mark(session, place)
 
     def _mark(self, session: _Session, place: Place) -> None:
+        """Commit the position of a partition, unless the target refuses it: nothing of this partition is moved then."""
+        halt = self._halts.get(place)
+        if place in self._unnoted and halt is not None and halt.first_offset == 0:
+            return
         if not session.dirty:
             session.opened_at = time.monotonic()
         session.dirty.add(place)
@@ -565,6 +575,8 @@ class Lane:
             written = session.writer.commit(positions)
         except PositionRefusedError as error:
             if error.place in session.stopped:  # the reason is known already; the observer gets it
+                if error.place in self._unnoted:  # the position is refused also without the reason
+                    self._halts[error.place] = self._halts[error.place]._replace(first_offset=0)
                 self._unnoted.add(error.place)
                 raise
             # Nothing of the partition can be written, wherever its position is: it stops before its first offset.

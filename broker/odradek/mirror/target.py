@@ -130,7 +130,7 @@ class Written(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """A batch in flight, without its bytes."""
+    """A batch in flight, without its bytes. :param compressed: its records are."""
 
     route: Route
     records: int
@@ -138,6 +138,7 @@ class _Batch(NamedTuple):
     next_offset: int
     max_timestamp: int
     size: int
+    compressed: bool
 
 
 class TargetWriter:
@@ -313,7 +314,8 @@ class TargetWriter:
         sent, window = [], self._windows[connection]
         for route, data, records, first_offset, next_offset, max_timestamp in chosen:
             size = len(data)
-            sent.append(_Batch(route, records, first_offset, next_offset, max_timestamp, size))
+            compressed = data[22] & 7 != 0  # the codec in the attributes
+            sent.append(_Batch(route, records, first_offset, next_offset, max_timestamp, size, compressed))
             window.sent(size)
             self.bytes_sent += size
             self.unacknowledged += 1
@@ -389,7 +391,7 @@ class TargetWriter:
                 reason,
                 REFUSALS.get(code, True),
                 code in ABSENT,
-                of_content=code in OF_CONTENT,
+                of_content=code in OF_CONTENT and isinstance(batch, _Batch) and batch.compressed,
             )
         name, number = batch.route.target
         raise RefusedError(code, reason, f"{name}-{number} of the target")
