@@ -16,8 +16,8 @@ that it computed as a whole, and does not change other days. The columns of each
   lag_seconds_max, back_ms (when the reader's position last moved back, in milliseconds since 1970; null: never, or a group;
   missing in tables of older versions).
 - ``workers_hourly``: broker (null: unknown), worker; connections_max, busy_share (0 to 1; null: unknown), bytes_in, bytes_out.
-- ``coverage_hourly``: broker (null: unknown; missing in tables of older versions), source; intervals, covered_ms, carried_ms (how
-  long before this hour the gap began whose counts are in this hour; 0 without such a gap, missing in tables of older versions).
+- ``coverage_hourly``: broker (null: unknown; missing in tables of older versions), source; intervals, covered_ms, carried_ms
+  (how long before this hour the gap began whose counts are in this hour; 0 without such a gap, missing in tables of older versions).
 - ``gaps``: from, to, reason, source, damaged_files (names of spool files, separated by spaces); one row for each day of a gap;
   from = to if the duration is unknown.
 
