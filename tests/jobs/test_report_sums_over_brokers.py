@@ -148,3 +148,19 @@ def test_an_instance_is_known_by_its_job_and_all_of_its_name(spark: Any) -> None
     ]  # fmt: skip
     of_instances = [metric.query.template for metric in prometheus.METRICS if "instance" in metric.query.template]
     assert of_instances and all("by (job, instance, " in template for template in of_instances)
+
+
+def test_the_lag_of_a_reader_is_that_at_all_brokers(spark: Any) -> None:
+    def reader(broker: int, lag: int, back_ms: int | None) -> dict[str, Any]:
+        return {
+            "kind": "reader", "boot": f"b{broker}", "broker": broker, "seq": 60, "hour": DAY, "principal": "User:a",
+            "client": "c", "topic": "t", "lag_max": lag, "lag_sum": lag * 60, "lag_count": 60,
+            "lag_seconds_max": lag / 10, "back_ms": back_ms,
+        }  # fmt: skip
+
+    made = tables.from_spool(facts(spark, [reader(1, 30, None), reader(2, 40, DAY + 5)]), {"b1": None, "b2": None}, 2)
+    [row] = made["lag_hourly"].collect()
+    assert row.asDict() == {
+        "hour": DAY, "kind": "reader", "name": "User:a/c", "topic": "t", "lag_max": 70, "lag_avg": 70.0, "lag_seconds_max": 4.0,
+        "back_ms": DAY + 5,
+    }  # fmt: skip

@@ -204,7 +204,7 @@ def _lag(facts: DataFrame) -> DataFrame:
     name = F.coalesce("name", F.concat_ws("/", "principal", "client"))
     reader = F.col("kind") == "reader"
     sums = [F.sum(column).alias(column) for column in ("lag_sum", "lag_count")]
-    largest = [F.max(column).alias(column) for column in ("lag_max", "lag_seconds_max")]
+    largest = [F.max(column).alias(column) for column in ("lag_max", "lag_seconds_max", "back_ms")]
     return (
         facts.where(F.col("kind").isin("group", "reader") & F.col("hour").isNotNull())
         .groupBy("hour", "kind", name.alias("name"), "topic", "broker")
