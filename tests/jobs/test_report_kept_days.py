@@ -1,9 +1,10 @@
-"""What an earlier run has written of a day: which days are kept, and which brokers it knew. Without Spark."""
+"""What earlier runs have written: which days are kept, which brokers they knew, and whose disks they saw. Without Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +36,11 @@ def store(tmp_path: Path) -> Store:
             pq.write_table(pa.Table.from_pylist(own, numbers).cast(schema), target / "part.parquet")
 
     return write
+
+
+def of(directory: Path) -> Any:
+    """The tables, for functions that read small ones only."""
+    return SimpleNamespace(directory=directory / "tables")
 
 
 def covered(broker: int | None, hours: range, share: float = 1) -> list[dict[str, Any]]:
@@ -129,8 +135,59 @@ def test_older_tables_without_log_directories_are_of_any_broker(store: Store, tm
 def test_an_hour_is_covered_as_by_the_broker_with_most_of_it(store: Store, tmp_path: Path) -> None:
     store("coverage_hourly", covered(1, range(2), 0.5) + covered(2, range(2)))
 
-    class Given:
-        directory = tmp_path / "tables"
-
-    found, _ = aggregates._covered(Given(), FIRST, FIRST + DAY_S)  # type: ignore[arg-type]
+    found, _ = aggregates._covered(of(tmp_path), FIRST, FIRST + DAY_S)
     assert found == {FIRST: HOUR_MS, FIRST + 3600: HOUR_MS}
+
+
+def disk(hour: int, broker: int | None, path: str = "/data", free: int = 50) -> dict[str, Any]:
+    return {"hour": DAY + hour * HOUR_MS, "broker": broker, "path": path, "free_bytes_min": free, "total_bytes": 100}
+
+
+def disks_of(directory: Path) -> dict[tuple[str, str], int]:
+    """The log directories at the end of the day, with the number of hours of their history."""
+    rows = aggregates._log_dirs(of(directory), FIRST - 30 * DAY_S, FIRST + DAY_S)
+    return {key: len(hours) for key, hours in rows.groupby(["broker", "path"])}
+
+
+def test_a_disk_without_data_of_the_last_day_does_not_exist(store: Store, tmp_path: Path) -> None:
+    kept = [disk(hour, 1) for hour in range(-40, 24)]
+    removed = [disk(hour, 1, "/old") for hour in range(-40, 0)] + [disk(hour, 2) for hour in range(-40, -20)]
+    just = [disk(hour, 3) for hour in range(-40, 1)]
+    store("log_dirs_hourly", kept + removed + just)
+    assert disks_of(tmp_path) == {("1", "/data"): 64, ("3", "/data"): 41}
+
+
+def test_the_history_of_a_single_broker_continues_after_an_upgrade(store: Store, tmp_path: Path) -> None:
+    unnamed = [disk(hour, None) for hour in range(-40, 0)] + [disk(hour, None, "/removed") for hour in range(-40, -9)]
+    store("log_dirs_hourly", unnamed + [disk(hour, 1) for hour in range(24)])
+    assert disks_of(tmp_path) == {("1", "/data"): 64}
+
+
+def test_unnamed_disks_are_of_no_broker_of_several(store: Store, tmp_path: Path) -> None:
+    unnamed = [disk(hour, None) for hour in range(-40, 0)]
+    named = [disk(hour, broker) for hour in range(24) for broker in (1, 2)]
+    store("log_dirs_hourly", unnamed + named)
+    assert disks_of(tmp_path) == {("1", "/data"): 24, ("2", "/data"): 24}
+
+
+def test_the_disk_of_an_instance_without_a_name_stays_apart(store: Store, tmp_path: Path) -> None:
+    """While brokers are upgraded one after the other, some do not say their ids to Prometheus."""
+    store(
+        "log_dirs_hourly",
+        [disk(hour, at, path) for hour in range(24) for at, path in ((1, "/d"), (None, "b2:9404: /d"))],
+    )
+    assert disks_of(tmp_path) == {("1", "/d"): 24, ("", "b2:9404: /d"): 24}
+
+
+def test_workers_of_an_unknown_broker_have_a_name(store: Store, tmp_path: Path) -> None:
+    def worker(hour: int, broker: int | None) -> dict[str, Any]:
+        return {"hour": DAY + hour * HOUR_MS, "broker": broker, "worker": 0, "bytes_in": 1, "bytes_out": 1}
+
+    store("workers_hourly", [worker(0, None), worker(1, 1)])
+
+    def names() -> list[Any]:
+        return aggregates._workers(tmp_path / "tables", FIRST - DAY_S, FIRST + DAY_S)["worker"].tolist()
+
+    assert names() == [0, 0]  # one broker, whose older rows do not name it
+    store("workers_hourly", [worker(-1, 2)])
+    assert sorted(names()) == ["0 of an unknown broker", "0 of broker 1", "0 of broker 2"]

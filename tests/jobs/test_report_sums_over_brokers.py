@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from odradek.jobs.usage_report import aggregates, capacity, tables
+from odradek.jobs.usage_report import aggregates, capacity, prometheus, tables
 from odradek.jobs.usage_report.spool import FACTS
 from odradek.jobs.usage_report.table_files import SCHEMAS
 from tests.jobs.spools import HOUR_MS, at
@@ -26,11 +26,11 @@ PAIRS = ((1, 2), (2, 3), (3, 1))  # the replicas of each, the leader first
 TRUTH = sum(ENDS)
 
 
-def facts(spark: Any, rows: list[dict[str, Any]]) -> Any:
+def facts(spark: Any, rows: list[dict[str, Any]], schema: pa.Schema = FACTS) -> Any:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return spark.createDataFrame(
-        [tuple(row.get(name) for name in FACTS.names) for row in rows], from_arrow_schema(FACTS)
+        [tuple(row.get(name) for name in schema.names) for row in rows], from_arrow_schema(schema)
     )
 
 
@@ -125,3 +125,42 @@ def test_the_growth_is_between_hours_with_known_offsets(spark: Any, tmp_path: Pa
     rates = {topic.name: topic.rate for topic in capacity.topics_of(states)[0]}
     assert rates["unread at the beginning"] == pytest.approx(100 * 1000 / 1200)
     assert rates["never known"] == rates["unknown for a day"] == 0
+
+
+def test_an_instance_is_known_by_its_job_and_all_of_its_name(spark: Any) -> None:
+    """An instance label may be a URL, and two jobs may scrape different brokers under one instance."""
+    places = {
+        ("proxy", "http://b1/metrics"): 1, ("proxy", "http://b2/metrics"): 2, ("a", "b:1"): 3, ("b", "b:1"): 4,
+        ("c", "b:1"): None,
+    }  # fmt: skip
+    rows = [
+        {
+            "kind": "log_dir", "column": column, "hour": DAY, "job": name, "instance": instance, "path": "/data", "min": 5.0,
+            "last": 9.0,
+        }
+        for name, instance in places
+        for column in ("free_bytes", "total_bytes")
+    ]  # fmt: skip
+    ids = {f"{name}/{instance}": broker for (name, instance), broker in places.items() if broker is not None}
+    made = tables.from_prometheus(facts(spark, rows, prometheus.FACTS), ids)["log_dirs_hourly"].collect()
+    assert sorted((row["broker"] or 0, row["path"]) for row in made) == [
+        (0, "b:1: /data"), (1, "/data"), (2, "/data"), (3, "/data"), (4, "/data"),
+    ]  # fmt: skip
+    of_instances = [metric.query.template for metric in prometheus.METRICS if "instance" in metric.query.template]
+    assert of_instances and all("by (job, instance, " in template for template in of_instances)
+
+
+def test_the_lag_of_a_reader_is_that_at_all_brokers(spark: Any) -> None:
+    def reader(broker: int, lag: int, back_ms: int | None) -> dict[str, Any]:
+        return {
+            "kind": "reader", "boot": f"b{broker}", "broker": broker, "seq": 60, "hour": DAY, "principal": "User:a",
+            "client": "c", "topic": "t", "lag_max": lag, "lag_sum": lag * 60, "lag_count": 60,
+            "lag_seconds_max": lag / 10, "back_ms": back_ms,
+        }  # fmt: skip
+
+    made = tables.from_spool(facts(spark, [reader(1, 30, None), reader(2, 40, DAY + 5)]), {"b1": None, "b2": None}, 2)
+    [row] = made["lag_hourly"].collect()
+    assert row.asDict() == {
+        "hour": DAY, "kind": "reader", "name": "User:a/c", "topic": "t", "lag_max": 70, "lag_avg": 70.0, "lag_seconds_max": 4.0,
+        "back_ms": DAY + 5,
+    }  # fmt: skip

@@ -280,7 +280,7 @@ def test_a_broker_whose_spool_or_scrapes_are_missing_is_named(report: Report, tm
 
     # a smaller source does not replace the tables of the day
     said = report.run(Source(spools=tuple(places[:2])), DAY, NEXT_DAY)
-    assert any("intervals from which they were written" in line for line in said), said
+    assert any("hours of broker 3 from which they were written" in line for line in said), said
     assert report.rows("traffic_hourly") == whole
 
     two = Report(tmp_path / "two")

@@ -56,7 +56,7 @@ THREADS = {
     ("clients/parallel_consumer.py", "workers"): "of an application",
     ("jobs/load/merge.py", "files"): "loads: the load fails",
     ("jobs/load/delta_output.py", "files"): "loads: the load fails",
-    ("jobs/load/job.py", "progress"): "prints the progress of a command",
+    ("jobs/usage_report/session.py", "progress"): "prints the progress of a command",
 }
 """The files that begin threads, with what these are, and the row of their work or why they need none."""
 

@@ -229,11 +229,22 @@ def _compared(covered: dict[int, int], carried: dict[int, float], first: int, la
 
 
 def _log_dirs(tables: Tables, first: int, last: int) -> pd.DataFrame:
-    """Return free and total bytes per hour and log directory. An unknown broker is ""."""
+    """Return free and total bytes per hour and log directory. An unknown broker is "".
+
+    A log directory without data of the last day is left out: it does not exist any more. If there is only one broker, rows of
+    its directories from before that do not name a broker (older versions did not always do so with Prometheus) are its own.
+    """
     rows = small_tables.read(tables.directory, "log_dirs_hourly", first, last).dropna(
         subset=["free_bytes_min", "total_bytes"]
     )
+    brokers = rows["broker"].dropna().unique()
+    if len(brokers) == 1:
+        begin = rows[rows["broker"].notna()].groupby("path")["hour"].min()
+        before = rows["broker"].isna() & (rows["hour"] < rows["path"].map(begin))
+        rows = rows.assign(broker=rows["broker"].mask(before, brokers[0]))
     rows = rows.assign(broker=_broker_names(rows["broker"]))
+    if len(rows):
+        rows = rows[rows.groupby(["broker", "path"])["hour"].transform("max") >= last - DAY]
     sums = rows.groupby(["broker", "path", "hour"], as_index=False).agg(
         free=("free_bytes_min", "min"), total=("total_bytes", "max")
     )
@@ -246,7 +257,7 @@ def _workers(directory: Path, first: int, last: int) -> pd.DataFrame:
     rows = rows.sort_values(["broker", "worker", "hour"], kind="stable", ignore_index=True)
     if rows["broker"].nunique() > 1:
         rows["worker"] = [
-            f"{worker} of broker {broker}"
+            f"{worker} of broker {broker}" if broker else f"{worker} of an unknown broker"
             for worker, broker in zip(rows["worker"], _broker_names(rows["broker"]), strict=True)
         ]
     return rows

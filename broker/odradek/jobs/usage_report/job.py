@@ -308,7 +308,7 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
             gap_rows += gaps.find_unread_members(known, set(ids.values()), from_ms, to_ms)
         samples = sum(span.samples for span in spans)
         say(f"{counted(len(instances), 'broker')}, {counted(samples, 'sample')}; writing the tables")
-        made = tables.from_prometheus(facts, {instance.rpartition("/")[2]: broker for instance, broker in ids.items()})
+        made = tables.from_prometheus(facts, ids)
         _write(job, from_ms, to_ms, made, gap_rows, gaps.scrape_coverage(spans, ids), say)
     finally:
         facts.unpersist()

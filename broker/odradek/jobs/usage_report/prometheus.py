@@ -71,14 +71,14 @@ METRICS = (
     _usage("connection_ms", "connection_seconds", 1000),
     _gauge("topic", "partitions", "kafka_topic_partitions", "max", "topic"),
     Metric("topic", "replicas", Query("kafka_log_log_size", "count by (topic) ({})", "topic"), False),
-    _gauge("topic_of_broker", "stored_bytes", "odradek_topic_stored_bytes", "sum", "instance, topic"),
+    _gauge("topic_of_broker", "stored_bytes", "odradek_topic_stored_bytes", "sum", "job, instance, topic"),
     _gauge("topic", "largest_partition_bytes", "kafka_log_log_size", "max", "topic"),
     _offsets("end_offsets", "kafka_topic_partition_current_offset"),
     _offsets("start_offsets", "kafka_topic_partition_oldest_offset"),
     _gauge("topic", "retention_ms", "odradek_topic_retention_seconds", "max", "topic", 1000),
     _gauge("topic", "retention_bytes", "odradek_topic_retention_bytes", "max", "topic"),
-    _gauge("log_dir", "free_bytes", "odradek_log_dir_free_bytes", "min", "instance, log_dir"),
-    _gauge("log_dir", "total_bytes", "odradek_log_dir_total_bytes", "max", "instance, log_dir"),
+    _gauge("log_dir", "free_bytes", "odradek_log_dir_free_bytes", "min", "job, instance, log_dir"),
+    _gauge("log_dir", "total_bytes", "odradek_log_dir_total_bytes", "max", "job, instance, log_dir"),
     _gauge("group", "lag", "kafka_consumergroup_lag_sum", "sum", "consumergroup, topic"),
     _gauge("group", "lag_seconds", "odradek_consumergroup_lag_seconds", "max", "consumergroup, topic"),
     _gauge("reader", "lag", "odradek_reader_lag", "sum", "principal, client_id, topic"),
@@ -86,7 +86,7 @@ METRICS = (
     _gauge(
         "reader", "back_ms", "odradek_reader_last_back_timestamp_seconds", "max", "principal, client_id, topic", 1000
     ),
-    _gauge("worker", "connections", "odradek_worker_connections", "sum", "instance, worker"),
+    _gauge("worker", "connections", "odradek_worker_connections", "sum", "job, instance, worker"),
     _worker("busy_us", "worker_busy_seconds", 1_000_000),
     _worker("bytes_in", "socket_bytes_in"),
     _worker("bytes_out", "socket_bytes_out"),
@@ -94,7 +94,7 @@ METRICS = (
 )
 
 _LABELS = {
-    "instance": "instance", "principal": "principal", "client": "client_id", "topic": "topic", "api": "api",
+    "job": "job", "instance": "instance", "principal": "principal", "client": "client_id", "topic": "topic", "api": "api",
     "name": "consumergroup", "path": "log_dir", "worker": "worker",
 }  # fmt: skip
 

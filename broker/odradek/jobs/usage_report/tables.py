@@ -17,7 +17,8 @@ that it computed as a whole, and does not change other days. The columns of each
   missing in tables of older versions).
 - ``workers_hourly``: broker (null: unknown), worker; connections_max, busy_share (0 to 1; null: unknown), bytes_in, bytes_out.
 - ``coverage_hourly``: broker (null: unknown; missing in tables of older versions), source; intervals, covered_ms, carried_ms
-  (how long before this hour the gap began whose counts are in this hour; 0 without such a gap, missing in tables of older versions).
+  (how long before this hour the gap began whose counts are in this hour; 0 without such a gap, missing in tables of older
+  versions).
 - ``gaps``: from, to, reason, source, damaged_files (names of spool files, separated by spaces); one row for each day of a gap;
   from = to if the duration is unknown.
 
@@ -261,11 +262,12 @@ def from_prometheus(facts: DataFrame, ids: Mapping[str, int]) -> dict[str, DataF
     """Return all tables except gaps and coverage.
 
     :param facts: `prometheus.FACTS`, persisted by the caller
-    :param ids: by instance the id of its broker; an instance whose id is unknown is named in the paths of its log directories
+    :param ids: by job/instance the id of its broker; an instance without one is named in the paths of its log directories
     """
     broker = F.lit(None).cast("bigint")
+    place = F.concat_ws("/", F.coalesce("job", F.lit("")), F.coalesce("instance", F.lit("")))
     for instance, id_ in ids.items():
-        broker = F.when(F.col("instance") == instance, F.lit(id_).cast("bigint")).otherwise(broker)
+        broker = F.when(place == instance, F.lit(id_).cast("bigint")).otherwise(broker)
     path = F.when(broker.isNull(), F.concat_ws(": ", "instance", "path")).otherwise(F.col("path"))
 
     def of(kind: str) -> DataFrame:
