@@ -8,12 +8,14 @@ from typing import Any, cast
 
 import pytest
 
+from odradek.cli.acl_remedies import commands
 from odradek.cli.acl_unused import show_unused
 from odradek.cli.usage_source import parse_address
 from odradek.clients.cluster import Cluster
 from odradek.metrics import spool_rows
 from odradek.metrics.pages import UsageRow
 from odradek.security.acl import Acl, Operation, PatternType, Permission, ResourceType
+from odradek.security.explaining import Change
 from odradek.security.unused import Use, unneeded
 from odradek.testing import Broker
 from tests.cli.command import Command
@@ -123,7 +125,7 @@ def test_the_commands_of_an_explanation_change_the_decision(broker: Broker, rule
     ask = ("explain", *resource, "--principal", "User:r", "--json")
     before = json.loads(run(broker, *ask))
     for command in before["commands"]:
-        words = shlex.split(command)
+        words = shlex.split(command, comments=True)
         assert words[:2] == ["odradek", "acl"]
         run(broker, *words[2:], *(["--yes"] if words[2] == "remove" else []))
     after = json.loads(run(broker, *ask))
@@ -132,6 +134,63 @@ def test_the_commands_of_an_explanation_change_the_decision(broker: Broker, rule
         rule = (f"--{row['permission'].lower()}", row["principal"], "--host", row["host"])
         prefix = ["--prefix"] if row["pattern"] == "PREFIXED" else []
         run(broker, "remove", *resource, *rule, *prefix, "--yes")
+
+
+def test_the_commands_connect_as_the_explanation_did_and_keep_the_access_of_others(
+    broker: Broker, tmp_path: Path
+) -> None:
+    config = tmp_path / "a client"
+    config.write_text("security.protocol=PLAINTEXT\n")
+    ask = ("explain", "--user", "*", "--operation", "create-tokens", "--principal", "User:a", "--json")
+    assert json.loads(run(broker, *ask))["commands"] == []
+    ask = ("explain", "--user", "User:x", *ask[3:])
+    added = "--user User:x --operation all --allow 'User:*'", "--user User:x --operation create-tokens --deny User:a"
+    assert json.loads(run(broker, *ask))["commands"] == [f"odradek acl add {words}" for words in added]
+    connect = ("-b", broker.bootstrap_servers, "--command-config", str(config))
+    assert json.loads(run(broker, *ask, *connect))["commands"] == [
+        f"odradek acl add {shlex.join(connect)} {words}" for words in added
+    ]
+
+
+def test_the_rules_of_all_users_are_explained_and_removed(broker: Broker) -> None:
+    rules = ("--user", "*", "--operation", "describe-tokens", "--deny", "User:*")
+    run(broker, "add", *rules)
+    ask = (
+        "explain",
+        "--user",
+        "User:x",
+        "--operation",
+        "describe-tokens",
+        "--principal",
+        "User:a",
+        "--host",
+        "10.0.0.5",
+    )
+    assert run(broker, *ask).splitlines()[-2:] == [
+        "  odradek acl add --user User:x --operation describe-tokens --allow User:a --host 10.0.0.5",
+        f"  {shlex.join(('odradek', 'acl', 'remove', *rules))}"
+        "  # removes more: deny User:* DESCRIBE_TOKENS on user * from any host",
+    ]
+    run(broker, "remove", *rules, "--yes")
+
+
+def test_a_line_end_in_a_name_does_not_end_a_comment() -> None:
+    rule = acl(ResourceType.GROUP, "g\nreboot", Operation.READ, permission=Permission.DENY)
+    (command,) = commands([Change(False, rule, broader=True)], [])
+    assert "\n" not in command.partition("#")[2] and shlex.split(command, comments=True)[4] == "g\nreboot"
+
+
+def test_addresses_that_keep_the_old_decision_are_named(broker: Broker) -> None:
+    rules = ("--topic", "still", "--operation", "read", "--allow", "User:s")
+    run(broker, "add", *rules)
+    run(broker, "add", *rules, "--host", "10.0.0.5")
+    ask = ("explain", *rules[:4], "--principal", "User:s")
+    kept = "after that still allowed from 10.0.0.5: an ACL decides: allow User:s READ on topic still from host 10.0.0.5"
+    assert kept in run(broker, *ask).splitlines()
+    assert {row["host"] for row in json.loads(run(broker, *ask, "--json"))["still_elsewhere"]} == {
+        "10.0.0.5",
+        "127.0.0.1",
+    }
 
 
 def test_a_prefix_that_is_a_star_is_explained_as_a_mistake(broker: Broker) -> None:

@@ -4,7 +4,7 @@ import click
 import pytest
 
 from odradek.cli.man import root_context, walk
-from odradek.cli.principals import PRINCIPAL, USER_PRINCIPAL, Principal, problem_of, refuse_principal
+from odradek.cli.principals import PRINCIPAL, USER_PRINCIPAL, USER_RESOURCE, Principal, problem_of, refuse_principal
 
 
 @pytest.mark.parametrize("text", ["User:alice", "User:*", "User:CN=a:b,O=c", "Group:admins", "User:User:alice"])
@@ -32,6 +32,12 @@ def test_the_user_of_a_token_may_be_a_name_or_a_principal():
     assert USER_PRINCIPAL("bob") == USER_PRINCIPAL("User:bob") == "User:bob"
     with pytest.raises(click.BadParameter, match="did you mean 'User:bob'"):
         USER_PRINCIPAL("user:bob")
+
+
+def test_the_resource_of_a_user_may_be_all_users():
+    assert USER_RESOURCE("*") == "*" and USER_RESOURCE("User:bob") == "User:bob"
+    with pytest.raises(click.BadParameter, match="did you mean 'User:bob'"):
+        USER_RESOURCE("bob")
 
 
 def test_a_principal_is_no_name_of_a_new_user():

@@ -1,6 +1,6 @@
 """``odradek acl``: list, add, remove, explain, unused. Runs in the process of the command."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,10 @@ from odradek.cli.options import (
     complete_groups,
     complete_topics,
     confirm,
+    connecting_options,
     on_cluster,
 )
-from odradek.cli.principals import PRINCIPAL
+from odradek.cli.principals import PRINCIPAL, USER_RESOURCE
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
@@ -80,9 +81,9 @@ def resources(function: Command) -> Command:
             "--user",
             "users",
             metavar="PRINCIPAL",
-            type=PRINCIPAL,
+            type=USER_RESOURCE,
             multiple=True,
-            help="Rules for the tokens of this user, such as User:alice.",
+            help="Rules for the tokens of this user, such as User:alice; '*' stands for all users.",
         ),
         click.option("--transactional-id", "ids", metavar="ID", multiple=True, help="Rules for this transactional id."),
         click.option(
@@ -388,7 +389,7 @@ def explain(
     cluster: "Cluster", as_json: bool, named: list[tuple[int, str]], principal: str, operation: str, host: str | None
 ) -> None:
     """Say whether a client may do something, which rule decides, and what would change the decision."""
-    from odradek.cli.acl_remedies import remedies
+    from odradek.cli.acl_remedies import commands as commands_for
     from odradek.cli.output import BAD, GOOD, echo_json
     from odradek.clients import acls, configs
     from odradek.config.super_users import parse_super_users
@@ -407,7 +408,7 @@ def explain(
     address = ANY_ADDRESS if host is None else normal_host(host)
     question = Question(principal, address, Operation(_number(operation)), ResourceType(kind), name)
     result = explained(question, authorizer, known, DEFAULT)
-    commands = remedies(question, result)
+    commands = commands_for(result.changes, connecting_options())
     if as_json:
         echo_json(
             {
@@ -416,10 +417,8 @@ def explain(
                 "why": result.why,
                 "change": result.change,
                 "commands": commands,
-                "elsewhere": [
-                    {"host": other, "allowed": rule.allowed, "rule": str(rule)}
-                    for other, rule in result.elsewhere.items()
-                ],
+                "elsewhere": _hosts(result.elsewhere),
+                "still_elsewhere": _hosts(result.still_elsewhere),
                 "acls": [_row(one) for one in result.acls],
                 "mistaken": [_row(one) for one in result.mistaken],
             }
@@ -427,14 +426,11 @@ def explain(
         return
     echo(_verdict(result.rule), nl=False, style=GOOD if result.rule.allowed else BAD)
     echo(f": {result.why}")
-    for other, rule in list(result.elsewhere.items())[:SHOWN]:
-        why = "no ACL allows it" if rule.acl is None else f"an ACL decides: {shown(rule.acl)}"
-        echo(f"but {_verdict(rule)} from {other}: {why}")
-    if len(result.elsewhere) > SHOWN:
-        echo(f"the decision also differs for {len(result.elsewhere) - SHOWN} more addresses; --json lists them")
+    _echo_elsewhere("but", result.elsewhere)
     echo(f"to change that: {result.change}")
     for command in commands:
         echo(f"  {command}")
+    _echo_elsewhere("after that still", result.still_elsewhere)
     others = [one for one in result.acls if one != result.rule.acl]
     for one in others:
         echo(f"also applies: {shown(one)}")
@@ -447,6 +443,21 @@ def explain(
 
 SHOWN = 5
 """How many addresses with another decision the text names."""
+
+
+def _hosts(rules: "Mapping[str, Rule]") -> list[dict[str, Any]]:
+    return [{"host": host, "allowed": rule.allowed, "rule": str(rule)} for host, rule in rules.items()]
+
+
+def _echo_elsewhere(word: str, rules: "Mapping[str, Rule]") -> None:
+    """Name the addresses that have another decision. :param word: begins the lines."""
+    from odradek.security.explaining import shown
+
+    for host, rule in list(rules.items())[:SHOWN]:
+        why = "no ACL allows it" if rule.acl is None else f"an ACL decides: {shown(rule.acl)}"
+        echo(f"{word} {_verdict(rule)} from {host}: {why}")
+    if len(rules) > SHOWN:
+        echo(f"and so from {len(rules) - SHOWN} more addresses; --json lists them")
 
 
 def _verdict(rule: "Rule") -> str:

@@ -1,39 +1,38 @@
 """The commands that change a decision about access, for ``odradek acl explain``. Pure functions."""
 
 import shlex
+from collections.abc import Sequence
 
-from odradek.security.acl import WILDCARD, Acl, Operation, PatternType, Permission, ResourceType
-from odradek.security.explaining import Explanation, Question
+from odradek.cli.principals import problem_of
+from odradek.printable import printable
+from odradek.security.acl import WILDCARD, Operation, PatternType, Permission, ResourceType
+from odradek.security.explaining import Change, shown
 
 OPTION_OF_TYPE = {2: "--topic", 3: "--group", 5: "--transactional-id", 6: "--delegation-token", 7: "--user"}
 """By resource type."""
 
 
-def remedies(question: Question, result: Explanation) -> list[str]:
-    """The commands that change a decision; none for a super user, whom only the configuration changes."""
-    if result.rule.reason == "SuperUser":
-        return []
-    principal, _, operation, kind, name = question
-    own = Acl(kind, PatternType.LITERAL, name, principal, WILDCARD, operation, Permission.ALLOW)
-    denying = [one for one in result.acls if one.permission == Permission.DENY]
-    allowing = [one for one in result.acls if one.permission == Permission.ALLOW]
-    if denying:
-        return [*(_command("remove", one) for one in denying), *([] if allowing else [_command("add", own)])]
-    if not result.rule.allowed:
-        return [_command("add", own)]
-    if [one.principal for one in allowing] == [principal]:
-        return [_command("remove", allowing[0])]
-    return [_command("add", own._replace(permission=Permission.DENY))]
+def commands(changes: Sequence[Change], connecting: Sequence[str]) -> list[str]:
+    """The command lines for changes, in their order; none if a change has none.
+
+    :param connecting: options that say how to connect.
+    """
+    for _, acl, _ in changes:
+        if acl.resource_type == ResourceType.USER and acl.name != WILDCARD and problem_of(acl.name) is not None:
+            return []  # the prefix of principals that another tool added is not always a principal
+    return [_command(change, connecting) for change in changes]
 
 
-def _command(verb: str, one: Acl) -> str:
-    """The command line that adds or removes exactly this ACL."""
-    words = ["odradek", "acl", verb]
+def _command(change: Change, connecting: Sequence[str]) -> str:
+    """The command line that adds or removes exactly this ACL; a comment says if that changes more than the decision."""
+    acl = change.acl
+    words = ["odradek", "acl", "add" if change.adds else "remove", *connecting]
     words += (
-        ["--cluster"] if one.resource_type == ResourceType.CLUSTER else [OPTION_OF_TYPE[one.resource_type], one.name]
+        ["--cluster"] if acl.resource_type == ResourceType.CLUSTER else [OPTION_OF_TYPE[acl.resource_type], acl.name]
     )
-    words += ["--prefix"] if one.pattern_type == PatternType.PREFIXED else []
-    words += ["--operation", Operation(one.operation).name.lower().replace("_", "-")]
-    words += ["--allow" if one.permission == Permission.ALLOW else "--deny", one.principal]
-    words += [] if one.host == WILDCARD else ["--host", one.host]
-    return shlex.join(words)
+    words += ["--prefix"] if acl.pattern_type == PatternType.PREFIXED else []
+    words += ["--operation", Operation(acl.operation).name.lower().replace("_", "-")]
+    words += ["--allow" if acl.permission == Permission.ALLOW else "--deny", acl.principal]
+    words += [] if acl.host == WILDCARD else ["--host", acl.host]
+    comment = f"  # removes more: {printable(shown(acl))}" if change.broader else ""
+    return shlex.join(words) + comment

@@ -171,6 +171,22 @@ def command_security() -> "ClientSecurity":
     return security
 
 
+def connecting_options() -> list[str]:
+    """The --bootstrap-server and --command-config of the running command, for a command that connects in the same way. What
+    comes from the environment is left out: the other command takes it from there."""
+    context = click.get_current_context()
+    values = {
+        "-b": ("servers", context.params["servers"]),
+        "--command-config": ("command_config", command_config_file()),
+    }
+    return [
+        word
+        for option, (parameter, value) in values.items()
+        if context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+        for word in (option, str(value))
+    ]
+
+
 def is_default(parameter: str) -> bool:
     """Whether the running command got a parameter neither as an option nor from the environment."""
     return click.get_current_context().get_parameter_source(parameter) is ParameterSource.DEFAULT

@@ -46,6 +46,14 @@ class Principal(click.ParamType[str]):
         return str(value)
 
 
+class UserResource(Principal):
+    """The name of a resource of type USER: a principal, or the wildcard."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> str:
+        """The text as it is. Raises BadParameter."""
+        return "*" if value == "*" else super().convert(value, parameter, context)
+
+
 class UserPrincipal(Principal):
     """The principal of a user, from the user's name or the principal itself."""
 
@@ -68,5 +76,6 @@ class PrincipalPattern(Principal):
 
 
 PRINCIPAL = Principal()
+USER_RESOURCE = UserResource()
 USER_PRINCIPAL = UserPrincipal()
 PRINCIPAL_PATTERN = PrincipalPattern()

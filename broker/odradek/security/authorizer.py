@@ -97,6 +97,7 @@ class Authorizer:
         self, acls: Iterable[Acl] = (), super_users: Iterable[str] = (), allow_without_acl: bool = False
     ) -> None:
         self.super_users = frozenset(super_users)
+        self.allow_without_acl = allow_without_acl
         self._default = DEFAULT_ALLOW if allow_without_acl else DEFAULT_DENY
         self._types: dict[int, _OfType] = {}
         self.acls = frozenset(acls)
@@ -104,6 +105,10 @@ class Authorizer:
             self._types.setdefault(acl.resource_type, _OfType()).add(acl._replace(host=normal_host(acl.host)))
         for of_type in self._types.values():
             of_type.lengths = tuple(sorted({len(name) for name in of_type.prefixed}))
+
+    def with_acls(self, acls: Iterable[Acl]) -> "Authorizer":
+        """An authorizer with other ACLs, and the same super users and default."""
+        return Authorizer(acls, self.super_users, self.allow_without_acl)
 
     def revoked_since(self, before: "Authorizer") -> frozenset[str]:
         """The principals that may have lost a right since `before`, which has the same super users and default; "User:*" means

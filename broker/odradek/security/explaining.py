@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from odradek.security.acl import WILDCARD, Acl, Operation, PatternType, Permission, ResourceType
-from odradek.security.authorizer import Authorizer, Rule
+from odradek.security.acl import ANYBODY, WILDCARD, Acl, Operation, PatternType, Permission, ResourceType
+from odradek.security.authorizer import OPERATIONS_OF, Authorizer, Rule
 from odradek.security.hosts import normal_host
 from odradek.security.required import Need
 
@@ -33,10 +33,23 @@ class Question(NamedTuple):
     name: str
 
 
+class Change(NamedTuple):
+    """A change of the ACLs.
+
+    :param adds: False: it removes the ACL. :param broader: it also changes decisions about other principals, resources,
+        operations or addresses, which the ACL concerns too.
+    """
+
+    adds: bool
+    acl: Acl
+    broader: bool = False
+
+
 class Explanation(NamedTuple):
     """``why`` and ``change`` are sentences for an operator; ``acls``: the ACLs that name the resource and concern the
     client; ``mistaken``: ACLs that would concern the client if their resource were not a prefix; ``elsewhere``: for a question
-    about `ANY_ADDRESS`, the addresses for which the decision differs."""
+    about `ANY_ADDRESS`, the addresses for which the decision differs; ``changes``: what changes the decision, in this
+    order, see `changes_of`; ``still_elsewhere``: the addresses for which the old decision still counts after the changes."""
 
     rule: Rule
     why: str
@@ -44,6 +57,8 @@ class Explanation(NamedTuple):
     acls: list[Acl]
     mistaken: Sequence[Acl] = ()
     elsewhere: Mapping[str, Rule] = MappingProxyType({})
+    changes: Sequence[Change] = ()
+    still_elsewhere: Mapping[str, Rule] = MappingProxyType({})
 
 
 def explained(question: Question, authorizer: Authorizer, acls: Sequence[Acl], default_key: str) -> Explanation:
@@ -52,18 +67,92 @@ def explained(question: Question, authorizer: Authorizer, acls: Sequence[Acl], d
     :param acls: those of the authorizer. :param default_key: the setting that decides about resources without an ACL.
     """
     found = _explained(question, authorizer, acls, default_key)
+    changes = changes_of(question, authorizer, acls)
+    after = changed(acls, changes)
     return found._replace(
-        mistaken=_mistaken(question, acls), elsewhere=_elsewhere(question, found.rule, authorizer, acls)
+        mistaken=_mistaken(question, acls),
+        elsewhere=_elsewhere(question, authorizer, acls),
+        changes=changes,
+        still_elsewhere=_elsewhere(question, authorizer.with_acls(after), after) if changes else {},
     )
 
 
-def _elsewhere(question: Question, rule: Rule, authorizer: Authorizer, acls: Sequence[Acl]) -> dict[str, Rule]:
-    """The addresses in ACLs from which the decision differs from `rule`; none if the question is about one address."""
+def changes_of(question: Question, authorizer: Authorizer, acls: Sequence[Acl]) -> list[Change]:
+    """What changes a decision and, except where a change is `Change.broader`, no decision about another principal or resource.
+
+    The decisions about others do not change between two of the changes either. Empty if there are no such changes: for a super
+    user; and for all resources (`*`) where the first ACL of all resources would end `allow.everyone.if.no.acl.found`.
+    """
+    principal, host, operation, kind, name = question
+    rule = authorizer.decide(*question)
+    at = WILDCARD if host == ANY_ADDRESS else host
+    own = Acl(kind, PatternType.LITERAL, name, principal, at, operation, Permission.ALLOW)
+    opposite = own._replace(permission=Permission.DENY)
+    if rule.reason == "SuperUser" or operation not in OPERATIONS_OF[kind]:
+        return []
+    mine = _concerning(question, acls)
+    allowing = [acl for acl in mine if acl.permission == Permission.ALLOW]
+    denying = [acl for acl in mine if acl.permission == Permission.DENY]
+    if denying:  # the allowance is first: without an ACL, the default would count for everybody
+        changes = [Change(False, acl, not _is(acl, opposite)) for acl in denying]
+        if not any(name != WILDCARD or _is_of_all(acl, kind) for acl in allowing):
+            changes.insert(0, Change(True, own))
+    elif not rule.allowed:
+        changes = [Change(True, own)]
+    elif rule.acl is None:  # the first ACL of a resource ends the default for everybody
+        everybody = own._replace(principal=ANYBODY, host=WILDCARD, operation=Operation.ALL)
+        changes = [Change(True, everybody), Change(True, opposite)]
+    elif len(allowing) == 1 and _is(allowing[0], own) and not _ends_naming(allowing[0], authorizer, acls):
+        changes = [Change(False, allowing[0])]
+    else:
+        changes = [Change(True, opposite)]
+    names_all = any(_is_of_all(acl, kind) for acl in acls)
+    if authorizer.allow_without_acl and name == WILDCARD and changes[0].adds and not names_all:
+        return []
+    return changes
+
+
+def changed(acls: Sequence[Acl], changes: Sequence[Change]) -> list[Acl]:
+    """The ACLs after the changes."""
+    after = set(acls)
+    for change in changes:
+        if change.adds:
+            after.add(change.acl)
+        else:
+            after.discard(change.acl)
+    return sorted(after)
+
+
+def _is(acl: Acl, other: Acl) -> bool:
+    return acl._replace(host=normal_host(acl.host)) == other
+
+
+def _is_of_all(acl: Acl, kind: int) -> bool:
+    return (acl.resource_type, acl.pattern_type, acl.name) == (kind, PatternType.LITERAL, WILDCARD)
+
+
+def _ends_naming(acl: Acl, authorizer: Authorizer, acls: Sequence[Acl]) -> bool:
+    """Whether the default counts for the resource of a literal ACL, or for all, once the ACL is removed."""
+    others = [other for other in acls if other != acl]
+    if acl.name == WILDCARD:
+        return authorizer.allow_without_acl and not any(_is_of_all(other, acl.resource_type) for other in others)
+    after = authorizer.with_acls(others)
+    return after.decide(acl.principal, acl.host, acl.operation, acl.resource_type, acl.name).allowed
+
+
+def _concerning(question: Question, acls: Sequence[Acl]) -> list[Acl]:
+    """The ACLs that name the resource and concern the client."""
+    return [acl for acl in acls if Authorizer([acl]).decide(*question).acl is not None]
+
+
+def _elsewhere(question: Question, authorizer: Authorizer, acls: Sequence[Acl]) -> dict[str, Rule]:
+    """The addresses in ACLs from which the decision differs from that of the question; none if it is about one address."""
     if question.host != ANY_ADDRESS:
         return {}
+    allowed = authorizer.decide(*question).allowed
     hosts = sorted({normal_host(acl.host) for acl in acls} - {WILDCARD})
     rules = {host: authorizer.decide(*question._replace(host=host)) for host in hosts}
-    return {host: other for host, other in rules.items() if other.allowed != rule.allowed}
+    return {host: rule for host, rule in rules.items() if rule.allowed != allowed}
 
 
 def _mistaken(question: Question, acls: Sequence[Acl]) -> list[Acl]:
@@ -84,32 +173,36 @@ def _mistaken(question: Question, acls: Sequence[Acl]) -> list[Acl]:
 def _explained(question: Question, authorizer: Authorizer, acls: Sequence[Acl], default_key: str) -> Explanation:
     principal, host, operation, kind, name = question
     rule = authorizer.decide(principal, host, operation, kind, name)
-    mine = [one for one in acls if Authorizer([one]).decide(principal, host, operation, kind, name).acl is not None]
+    mine = _concerning(question, acls)
     wanted = f"{operation.name} on {TYPE_NAMES[kind]} {name}"
     if rule.reason == "SuperUser":
         return Explanation(
             rule, f"{principal} is a super user", "remove it from super.users and restart the broker", mine
         )
+    allowing = [acl for acl in mine if acl.permission == Permission.ALLOW]
     if rule.acl is not None and not rule.allowed:
-        allow = any(one.permission == Permission.ALLOW for one in mine)
-        then = "" if allow else f", and an ACL must allow {wanted}"
+        then = "" if allowing else f", and an ACL must allow {wanted}"
+        more = len(mine) - len(allowing) - 1
+        these = f"this ACL and {more} more that deny it" if more else "this ACL"
         return Explanation(
             rule,
             f"an ACL denies it: {shown(rule.acl)}",
-            f"this ACL must be removed{then}: a denial counts before every allowance",
+            f"{these} must be removed{then}: a denial counts before every allowance",
             mine,
         )
     if rule.acl is not None:
-        others = [one for one in mine if one != rule.acl]
-        change = "remove this ACL"
-        if others:
-            change = f"remove this ACL and {len(others)} more that allow it, or add one that denies it"
+        change = "add an ACL that denies it: a denial counts before every allowance"
+        if [change.acl for change in changes_of(question, authorizer, acls)] == [rule.acl]:
+            change = "remove this ACL"
         return Explanation(rule, f"an ACL allows it: {shown(rule.acl)}", change, mine)
     if rule.allowed:
         return Explanation(
             rule,
             f"no ACL names this resource, and {default_key} is true",
-            "add an ACL for this resource: then only principals that an ACL allows can use it",
+            "add ACLs for the resources that it must not use"
+            if name == WILDCARD
+            else "add an ACL that allows everybody to use this resource, and then one that denies it:"
+            f" {default_key} does not count for a resource with an ACL",
             mine,
         )
     named = any(
