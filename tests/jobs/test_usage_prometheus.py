@@ -228,7 +228,7 @@ def test_the_spools_and_the_prometheus_of_a_cluster_agree(report: Report, tmp_pa
     boots = a_cluster(tmp_path / "spools", scraped)
     of_spools = Report(tmp_path / "of-spools")
     said = of_spools.run(Source(spools=tuple(str(boot.directory) for boot in boots)), DAY, NEXT_DAY)
-    assert said[0].startswith("3 brokers, "), said
+    assert any(line.startswith("3 brokers, ") for line in said), said
     server = PrometheusServer(tmp_path / "prometheus", scraped)
     try:
         report.run(Source(prometheus=server.url), DAY, NEXT_DAY)
