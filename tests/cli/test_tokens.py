@@ -58,7 +58,7 @@ def test_a_token_is_created_described_used_renewed_and_removed(broker, command, 
         by_token = login(tmp_path / mechanism, mechanism, token_id, password, ' tokenauth="true"')
         assert command.json("topic", "list", *by_token) == []
         command.refused("token", "create", *by_token, words=["cannot create a token", "REQUEST_NOT_ALLOWED"])
-    command("produce", "t", *by_token, stdin="x\n")
+    command("produce", "t", "--create", *by_token, stdin="x\n")
     assert len(command.json("topic", "list", *by_token)) == 1
     with pytest.raises(ClientError, match="librdkafka, which cannot log in with a delegation token"):
         ClientSecurity.from_file(by_token[1]).librdkafka()

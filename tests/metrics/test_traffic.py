@@ -235,6 +235,9 @@ def test_every_metric_has_samples_under_load(tmp_path):
         try:
             lost.assign([TopicPartition("t", 0, 1_000_000)])
             until(lambda: (one := lost.poll(0.2)) is not None and one.error(), "OFFSET_OUT_OF_RANGE")
+            for offset in (1, 0):  # it moves back
+                lost.assign([TopicPartition("t", 0, offset)])
+                until(lambda: (one := lost.poll(0.2)) is not None and not one.error(), "a record")
         finally:
             lost.close()
 
