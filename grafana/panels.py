@@ -119,12 +119,13 @@ def number(
     """The current value as a large number.
 
     :param names: the text and colour for each value of a state.
-    :param text: show the name of the series instead of its value. :param named: show both.
+    :param text: show the name of the series instead of its value. :param named: show both, of the present only: the query may have
+        chosen another series before.
     """
     shown = options.BigValueTextMode.VALUE_AND_NAME if named else options.BigValueTextMode.AUTO
     panel = (
         stat.Panel()
-        .graph_mode(options.BigValueGraphMode.NONE if names or text else options.BigValueGraphMode.AREA)
+        .graph_mode(options.BigValueGraphMode.NONE if names or text or named else options.BigValueGraphMode.AREA)
         .color_mode(options.BigValueColorMode.VALUE)
         .text_mode(options.BigValueTextMode.NAME if text else shown)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -134,7 +135,7 @@ def number(
         panel.mappings([_mapping(names)])
     if decimals is not None:
         panel.decimals(decimals)
-    return _finish(panel, title, description, unit, [query], steps)
+    return _finish(panel, title, description, unit, [query], steps, instant=named)
 
 
 def bars(

@@ -302,7 +302,7 @@ def test_nothing_is_missing_before_the_first_start_of_a_broker(report: Report, t
     (tmp_path / "spool").mkdir()
     boot = spools.Boot(tmp_path / "spool", "aa01", at("2025-11-20T16:25:13"))
     spools.live(boot, 455, seed=1)  # until the next day
-    report.run(Source(spool=tmp_path / "spool"), DAY, NEXT_DAY)
+    report.run(Source(spools=(str(tmp_path / "spool"),)), DAY, NEXT_DAY)
     assert report.rows("gaps") == []
     first, last, begin_s = DAY // 1000, NEXT_DAY // 1000, at("2025-11-20T16:00") // 1000
     tables = report.out / "tables"
@@ -312,6 +312,6 @@ def test_nothing_is_missing_before_the_first_start_of_a_broker(report: Report, t
     # a day before which there are data: what is missing until the next start is a gap
     later = spools.Boot(tmp_path / "spool", "bb02", at("2025-11-21T02:00:13"))
     spools.live(later, 60, seed=2)
-    report.run(Source(spool=tmp_path / "spool"), NEXT_DAY, NEXT_DAY + 24 * HOUR_MS)
+    report.run(Source(spools=(str(tmp_path / "spool"),)), NEXT_DAY, NEXT_DAY + 24 * HOUR_MS)
     missing = [row for row in report.rows("gaps") if row["to"] == at("2025-11-21T02:00:13")]
     assert missing and aggregates.data_begin(tables, last, last + 86400) is None

@@ -21,6 +21,7 @@ from odradek.net.forward_server import ForwardServer
 from odradek.processes.transaction_questions import TransactionQuestions
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import produce
+from odradek.shm.running_config import Running
 from tests.processes.test_worker import WorkerUnderTest
 from tests.waiting import readable
 from tests.wire import Wire, batch, produce_request
@@ -319,7 +320,7 @@ def test_verification_is_switched_at_run_time(run_worker):
         await coordinated.server.start(coordinated.listener.dup())
         coordinated.go_on.set()
         for epoch, (value, asked) in enumerate([("false", 0), ("true", 1), ("false", 1)]):
-            held.worker._running.publish({"transaction.partition.verification.enable": value}, {}, {})
+            held.worker._running.publish(Running({"transaction.partition.verification.enable": value}, {}, {}))
             held.worker._take_over_settings()
             assert await coordinated.produce("t", 0, 11, epoch) == 0
             assert len(coordinated.asked) == asked
