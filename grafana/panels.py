@@ -119,8 +119,8 @@ def number(
     """The current value as a large number.
 
     :param names: the text and colour for each value of a state.
-    :param text: show the name of the series instead of its value. :param named: show both, of the present only: the query may have
-        chosen another series before.
+    :param text: show the name of the series instead of its value. :param named: show both, of the present only: the query may
+        have chosen another series before.
     """
     shown = options.BigValueTextMode.VALUE_AND_NAME if named else options.BigValueTextMode.AUTO
     panel = (

@@ -88,7 +88,9 @@ SHOWN = {
     "api/group_call.py": "host_of: the host of a member, as DescribeGroups shows it",
     "metrics/http.py": "in log lines; its tables use `network_of_peer`",
     "net/limits.py": "the text of an item of max.connections.per.ip.overrides",
+    "net/port_holder.py": "the port of a listening socket in /proc/net/tcp",
     "processes/login_failures.py": "the address in the text of a line",
+    "processes/status.py": "the port of the default of metrics.listener",
     "security/hosts.py": "host_of_peer: ACLs name whole addresses",
     "security/owners.py": "network_of_peer",
 }
