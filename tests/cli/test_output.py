@@ -21,6 +21,7 @@ from odradek.cli.output import (
     size,
     span,
 )
+from tests.terminals import read_to_the_end
 
 SCRIPT = """
 import sys
@@ -54,12 +55,7 @@ def on_terminal(**environment):
     own |= {"TERM": "xterm", "COLUMNS": "80"} | environment
     with subprocess.Popen([sys.executable, "-c", SCRIPT], stdin=other, stdout=other, stderr=other, env=own) as process:
         os.close(other)
-        shown = b""
-        try:
-            while part := os.read(main, 4096):
-                shown += part
-        except OSError:  # EIO: the other end is closed
-            pass
+        shown = read_to_the_end(main)
         assert process.wait(60) == 0
     os.close(main)
     return shown.decode().splitlines()

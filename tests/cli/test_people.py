@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.cli.test_cluster_commands import fill
+from tests.terminals import read_to_the_end
 from tests.waiting import until
 
 MAIN = [sys.executable, "-m", "odradek.cli.main"]
@@ -76,12 +77,7 @@ def on_terminal(broker, typed, *arguments):
     os.write(main, typed)
     with subprocess.Popen([*MAIN, *arguments], stdin=other, stdout=other, stderr=other, env=environment) as process:
         os.close(other)
-        shown = b""
-        try:
-            while part := os.read(main, 4096):
-                shown += part
-        except OSError:  # EIO: the other end is closed
-            pass
+        shown = read_to_the_end(main)
         process.wait(60)
     os.close(main)
     return shown.decode()

@@ -25,6 +25,7 @@ from odradek.metrics.usage import BadQuery, document, entries_of
 from odradek.metrics.usage_totals import VALUES, Counts, UsageKey, totals
 from tests.cli.command import Command
 from tests.metrics import spool_model
+from tests.terminals import read_to_the_end
 from tests.waiting import until
 
 WRITE = ("1", "64")  # the number of the system call on x86-64 and ARM
@@ -350,17 +351,6 @@ def usage_on_a_terminal(other, *arguments):
         env=os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "30"},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-
-
-def read_to_the_end(terminal):
-    """Read the output of a terminal until no process has it open."""
-    output = b""
-    try:
-        while part := os.read(terminal, 65536):
-            output += part
-    except OSError:  # EIO: the other end is closed
-        pass
-    return output
 
 
 @pytest.fixture

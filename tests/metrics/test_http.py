@@ -365,7 +365,7 @@ class Renderings:
         yield b" ".join((str(len(self.begun)).encode(), *map(str.encode, wanted.names)))
 
     def request(self, accept="", names=(), look=lambda: None):
-        """A request in a thread of its own, once all former ones wait."""
+        """Begin a request in another thread."""
 
         def get():
             with contextlib.suppress(ConnectionResetError):

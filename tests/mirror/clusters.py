@@ -9,6 +9,8 @@ from odradek.clients.cluster import Cluster
 from odradek.mirror.following import Following
 from odradek.mirror.settings import MirrorSettings, load
 from odradek.testing import Broker
+from tests.frame_relay import FrameRelay
+from tests.ports import reserved
 
 
 class Pair(NamedTuple):
@@ -37,6 +39,19 @@ def pair(a: Mapping[str, object] | None = None, b: Mapping[str, object] | None =
     """Two brokers, with settings of each."""
     with ExitStack() as stack:
         yield Pair(stack.enter_context(Broker(a)), stack.enter_context(Broker(b)))
+
+
+@contextmanager
+def relayed(config: Mapping[str, object]) -> Iterator[tuple[Broker, FrameRelay]]:
+    """A broker whose clients reach it through a relay."""
+    with ExitStack() as stack:
+        port = stack.enter_context(reserved())
+        relay = stack.enter_context(FrameRelay(port))
+        listeners = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{relay.port}",
+        }
+        yield stack.enter_context(Broker(dict(config) | listeners)), relay
 
 
 @contextmanager

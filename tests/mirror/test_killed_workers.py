@@ -20,10 +20,9 @@ from odradek.clients.groups import fetch_offsets
 from odradek.protocol.schemas import produce
 from odradek.testing import Broker
 from tests.frame_relay import FORWARD, Fate, Frame, FrameRelay, Rule
-from tests.mirror.clusters import Pair
+from tests.mirror.clusters import Pair, relayed
 from tests.mirror.commands import WorkerProcess
 from tests.mirror.lanes import GROUP, records_of
-from tests.ports import reserved
 from tests.waiting import until
 
 PARTITIONS, BATCHES = 3, 1000
@@ -88,13 +87,7 @@ class Scene(NamedTuple):
 def scene(directory: Path) -> Iterator[Scene]:
     with ExitStack() as stack:
         source = stack.enter_context(Broker({"group.initial.rebalance.delay.ms": 0}, {"numbers": PARTITIONS}))
-        port = stack.enter_context(reserved())
-        relay = stack.enter_context(FrameRelay(port))
-        listeners = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{relay.port}",
-        }
-        target = stack.enter_context(Broker(TARGET | listeners))
+        target, relay = stack.enter_context(relayed(TARGET))
         file = Pair(source, target).write(directory / "mirror.properties", KEYS)
         yield Scene(source, target, relay, file, directory)
 

@@ -22,6 +22,7 @@ from odradek.mirror.source import SourceReader
 from odradek.protocol.schemas import produce
 from odradek.testing import Broker
 from tests.frame_relay import FORWARD, Fate, Frame, FrameRelay
+from tests.mirror.clusters import relayed
 from tests.mirror.lanes import GROUP, records_of, routes_of, running, wait_until_moved
 from tests.mirror.test_lane import Pair, check_equal, producer
 from tests.ports import reserved
@@ -40,13 +41,7 @@ def slow(seconds: float) -> Callable[[Frame], Fate]:
 def slow_target(seconds: float) -> Iterator[tuple[Pair, FrameRelay]]:
     with ExitStack() as stack:
         first = stack.enter_context(Broker())
-        port = stack.enter_context(reserved())
-        relay = stack.enter_context(FrameRelay(port))
-        config = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{relay.port}",
-        }
-        target = stack.enter_context(Broker(config | QUICK_TO_ABORT))
+        target, relay = stack.enter_context(relayed(QUICK_TO_ABORT))
         pair = Pair(first, target)
         relay.rule = slow(seconds)
         yield pair, relay
@@ -112,7 +107,7 @@ def test_a_leader_of_the_source_that_answered_is_not_lost_because_the_lane_was_b
 
 
 class Readable:
-    """A connection without bytes of its own."""
+    """A connection that holds no bytes."""
 
     buffered = False
     held_bytes = begun_bytes = arrived_bytes = 0

@@ -60,7 +60,6 @@ _JSON = "application/json"
 Render = Callable[[Wanted], Iterable[bytes]]
 """Renders `/metrics` in pieces (`registry.Exposition.render`)."""
 
-
 _Kind = tuple[bool, bool]
 """Of pages that are shared: whether the format is OpenMetrics; whether the page is compressed by gzip."""
 
@@ -187,7 +186,6 @@ _UNAUTHORIZED = Response(
     _PLAIN,
     (b"metrics.listener requires a password or a token (Authorization: Basic or Bearer)\n",),
 )
-
 _BUSY = Response(
     HTTPStatus.SERVICE_UNAVAILABLE,
     _PLAIN,

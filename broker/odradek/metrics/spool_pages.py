@@ -36,9 +36,7 @@ def piece(directory: Path, name: str, query: Mapping[str, Sequence[str]]) -> byt
         return None
     try:
         with (directory / name).open("rb") as file:
-            if (
-                int(start) >= os.fstat(file.fileno()).st_size
-            ):  # no file system has files of 2^62 bytes, so seek may fail
+            if int(start) >= os.fstat(file.fileno()).st_size:  # seek may fail for an offset that no file can have
                 return b""
             file.seek(int(start))
             return file.read(PIECE_BYTES)
