@@ -25,7 +25,7 @@ from odradek.metrics.usage import BadQuery, document, entries_of
 from odradek.metrics.usage_totals import VALUES, Counts, UsageKey, totals
 from tests.cli.command import Command
 from tests.metrics import spool_model
-from tests.terminals import read_to_the_end
+from tests.terminals import fill, read_to_the_end
 from tests.waiting import until
 
 WRITE = ("1", "64")  # the number of the system call on x86-64 and ARM
@@ -376,19 +376,6 @@ def test_top_on_a_terminal_draws_until_ctrl_c(reporter, terminal):
     assert "orders" in text and "500.0 kB" in text and "q: quit" in text and reporter.address in text
 
 
-def fill(terminal):
-    """Write to a terminal until it accepts no more."""
-    path = os.ttyname(terminal)
-    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    try:
-        for size in (1000, 1):
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    os.write(descriptor, b"x" * size)
-    finally:
-        os.close(descriptor)
-
-
 def blocks_in_a_write(pid):
     """Whether the process is in the system call write, to standard output."""
     number, *arguments = Path(f"/proc/{pid}/syscall").read_text().split()
@@ -401,7 +388,7 @@ def blocks_in_a_write(pid):
 def test_a_signal_ends_a_command_on_a_terminal_that_does_not_read(terminal, number, arguments):
     """The output that blocks is discarded, so that the command can leave the alternate screen and print its last line."""
     ours, command_end = terminal
-    fill(command_end.fileno())
+    fill(ours, command_end.fileno())
     with usage_on_a_terminal(command_end, *arguments) as process:
         try:
             until(lambda: blocks_in_a_write(process.pid), "the command writes to the full terminal")

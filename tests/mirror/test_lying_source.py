@@ -148,10 +148,15 @@ def test_a_leader_that_sends_the_same_batch_for_ever_is_given_up(monkeypatch: py
         def advance(self, *_: Any) -> None:
             pass
 
+        def close(self) -> None:
+            closed.append(self)
+
+    closed: list[Forever] = []
     assert fetching.Fetcher is committed.Fetcher
     monkeypatch.setattr(committed, "Fetcher", Forever)
     with pytest.raises(ClientError, match=r"returned no records from offset 1 on for 0\.05 s"):
         list(committed.read(cast(Cluster, SimpleNamespace(timeout_s=0.05)), PLACE, 0, 100))
+    assert len(closed) == 1
 
 
 # -- bytes that are no responses -----------------------------------------------------------------------------------------
