@@ -1,4 +1,4 @@
-"""A broker of one process that answers the requests of `odradek transaction` from attributes, and does not answer chosen APIs.
+"""A broker of one process that answers the requests of commands from attributes, and does not answer chosen APIs.
 For states in which a real broker stays only for a moment, and for requests that time out."""
 
 import socket
@@ -6,6 +6,7 @@ import struct
 import threading
 from contextlib import suppress
 
+from odradek.clients.topics import EARLIEST
 from odradek.protocol import decode, encode_frame, registry
 from odradek.protocol.schemas import (
     api_versions,
@@ -22,6 +23,7 @@ from odradek.protocol.schemas import (
     write_txn_markers,
 )
 from odradek.protocol.schemas.header import ResponseHeader, decode_request_header, response_header_version
+from tests.wire import batch
 
 BROKER_ID = 1
 TOPIC = "t"
@@ -47,7 +49,8 @@ APIS = (
 class StubBroker:
     """A broker with the topic t, which listens while the context is entered.
 
-    :param partitions: the number of partitions of t; each has one offset above its last stable offset.
+    :param partitions: the number of partitions of t; each has one record, at offset 0.
+    :ivar last_stable_offset: of the partitions of t.
     :ivar silent: names of the APIs whose requests get no response. :ivar asked: names of the APIs that were requested.
     :ivar before: name of an API to a function that is called before its requests are answered.
     :ivar producers: partition to a list of describe_producers.Response.ProducerState.
@@ -56,6 +59,7 @@ class StubBroker:
 
     def __init__(self, partitions=1):
         self.partitions = partitions
+        self.last_stable_offset = 0
         self.silent = set()
         self.asked = []
         self.before = {}
@@ -134,16 +138,46 @@ class StubBroker:
             coordinators=[make.Coordinator(key=key, node_id=BROKER_ID) for key in request.coordinator_keys],
         )
 
+    def _end(self, topic, isolation_level):
+        if topic != TOPIC:
+            return 0
+        return self.last_stable_offset if isolation_level == READ_COMMITTED else 1
+
+    def _fetch(self, request):
+        make = fetch.Response
+
+        def partition(part, end):
+            return make.PartitionData(
+                partition_index=part.partition,
+                high_watermark=1,
+                last_stable_offset=self.last_stable_offset,
+                records=batch(b"v") if part.fetch_offset < end else b"",
+            )
+
+        return make(
+            responses=[
+                make.FetchableTopicResponse(
+                    topic=topic.topic,
+                    partitions=[
+                        partition(part, self._end(topic.topic, request.isolation_level)) for part in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
     def _list_offsets(self, request):
         make = list_offsets.Response
-        end = int(request.isolation_level != READ_COMMITTED)
         return make(
             topics=[
                 make.ListOffsetsTopicResponse(
                     name=topic.name,
                     partitions=[
                         make.ListOffsetsPartitionResponse(
-                            partition_index=part.partition_index, offset=end if topic.name == TOPIC else 0
+                            partition_index=part.partition_index,
+                            offset=0
+                            if part.timestamp == EARLIEST
+                            else self._end(topic.name, request.isolation_level),
                         )
                         for part in topic.partitions
                     ],

@@ -14,14 +14,12 @@ from odradek.cli.lazy import CLOSED_PIPE
 from odradek.cli.reading import LOOK_EVERY_S, NewPartitions, Selection, matching
 from odradek.clients.cluster import Cluster, TopicInfo, View
 from odradek.clients.errors import RefusedError, UnreachableError
-from odradek.clients.topics import EARLIEST
-from odradek.protocol.schemas import fetch, list_offsets, metadata
+from odradek.protocol.schemas import metadata
 from odradek.testing import Broker
 from tests.cli.command import Command
 from tests.cli.stub_broker import StubBroker
 from tests.cli.stub_cluster import StubCluster
 from tests.waiting import until
-from tests.wire import batch
 
 MAIN = [sys.executable, "-m", "odradek.cli"]
 PATIENCE_S = 90
@@ -166,6 +164,8 @@ def test_a_new_partition_is_read_while_its_leader_has_a_request_in_flight(capfdb
         in_flight, asked = threading.Event(), threading.Event()
         rows = [(1, [1], [1]), (2, [2], [2])]
         cluster.show({"t": rows})
+        first, second = cluster.members.values()
+        fetched_of_first, fetched_of_second = first._fetch, second._fetch
 
         def wait_for_other_requests(request):
             (topic,) = request.topics
@@ -173,21 +173,21 @@ def test_a_new_partition_is_read_while_its_leader_has_a_request_in_flight(capfdb
                 cluster.show({"t": [*rows, (2, [2], [2])]})
                 in_flight.set()
                 asked.wait(1.0)  # in vain if the same connection is used
-            return fetched(request)
+            return fetched_of_second(request)
 
         def answer_when_leader_2_waits(request):
             in_flight.wait(PATIENCE_S)
-            return fetched(request)
+            return fetched_of_first(request)
 
         def starts(request):
             if any(part.partition_index == 2 for topic in request.topics for part in topic.partitions):
                 asked.set()
-            return offsets_of(request)
+            return offsets_of_second(request)
 
-        cluster.members[1]._fetch = answer_when_leader_2_waits
-        cluster.members[2]._fetch = wait_for_other_requests
-        for member in cluster.members.values():
-            member._list_offsets = starts
+        first._fetch, second._fetch = answer_when_leader_2_waits, wait_for_other_requests
+        offsets_of_second, second._list_offsets = second._list_offsets, starts  # it leads partition 2
+        for member in (first, second):
+            member.last_stable_offset = 1
         arguments = ["t", "--from", "beginning", "-n", "3", "-f", "{partition}{value}\\n", "-b", cluster.servers]
         consume.main(arguments, standalone_mode=False)
         assert asked.is_set()
@@ -208,47 +208,6 @@ def test_a_connection_with_a_request_in_flight_is_not_asked():
             connection.ask(metadata.SCHEMA, request, timeout_s=0.01)
         with pytest.raises(UnreachableError):  # it is closed, so that no response can be mistaken
             connection.ask(metadata.SCHEMA, request)
-
-
-def fetched(request):
-    """The response to a Fetch of partitions that have one record each."""
-    make = fetch.Response
-    return make(
-        responses=[
-            make.FetchableTopicResponse(
-                topic=topic.topic,
-                partitions=[
-                    make.PartitionData(
-                        partition_index=part.partition,
-                        high_watermark=1,
-                        last_stable_offset=1,
-                        records=b"" if part.fetch_offset else batch(b"v"),
-                    )
-                    for part in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def offsets_of(request):
-    """The response to a ListOffsets request: each partition begins at 0 and ends at 1."""
-    make = list_offsets.Response
-    return make(
-        topics=[
-            make.ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    make.ListOffsetsPartitionResponse(
-                        partition_index=part.partition_index, offset=int(part.timestamp != EARLIEST)
-                    )
-                    for part in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
 
 
 FOLLOWING = {
