@@ -175,9 +175,7 @@ class StubBroker:
                     partitions=[
                         make.ListOffsetsPartitionResponse(
                             partition_index=part.partition_index,
-                            offset=0
-                            if part.timestamp == EARLIEST
-                            else self._end(topic.name, request.isolation_level),
+                            offset=0 if part.timestamp == EARLIEST else self._end(topic.name, request.isolation_level),
                         )
                         for part in topic.partitions
                     ],

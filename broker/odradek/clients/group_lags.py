@@ -13,8 +13,6 @@ from odradek.clients.wire import Connection
 Value = TypeVar("Value")
 GROUPS_AT_ONCE = 100
 """Groups in one request: each may have offsets of many partitions."""
-FIRST_WITH_GROUPS = 8
-"""The first version of OffsetFetch that can name several groups."""
 
 
 def members(cluster: Cluster, listed: Iterable[GroupListing]) -> dict[str, int]:
@@ -44,7 +42,7 @@ def committed(cluster: Cluster, listed: Iterable[GroupListing]) -> dict[str, dic
         make = api.Request
         named = [make.OffsetFetchRequestGroup(group_id=group.group_id, topics=None) for group in part]
         try:
-            version = connection.version_of(api.SCHEMA, oldest=FIRST_WITH_GROUPS, newest=groups.NEWEST_BY_NAME)
+            version = connection.version_of(api.SCHEMA, oldest=groups.FIRST_WITH_GROUPS, newest=groups.NEWEST_BY_NAME)
         except UnsupportedError:
             answers = [
                 (
@@ -57,12 +55,7 @@ def committed(cluster: Cluster, listed: Iterable[GroupListing]) -> dict[str, dic
             response = connection.ask(api.SCHEMA, make(groups=named), oldest=version, newest=version)
             answers = [(group.group_id, group) for group in response.groups]
         return {
-            group_id: {
-                (topic.name, row.partition_index): row.committed_offset
-                for topic in answer.topics
-                for row in topic.partitions
-                if row.committed_offset >= 0
-            }
+            group_id: {place: committed.offset for place, committed in groups.committed_in(answer).items()}
             for group_id, answer in answers
             if not answer.error_code
         }

@@ -14,6 +14,8 @@ from odradek.spelling import did_you_mean
 Place = tuple[str, int]
 NEWEST_BY_NAME = 9
 """The newest version of OffsetCommit and OffsetFetch that names topics; later versions identify topics by id."""
+FIRST_WITH_GROUPS = 8
+"""The first version of OffsetFetch that names several groups."""
 FIRST_STABLE = 7
 """The first version of OffsetFetch that can wait for the end of transactions."""
 
@@ -263,13 +265,13 @@ def fetch_offsets(cluster: Cluster, group_id: str, stable: bool = False) -> dict
     make = api.Request
     node = cluster.broker(cluster.coordinator_of(group_id))
     version = node.version_of(api.SCHEMA, oldest=FIRST_STABLE if stable else 2, newest=NEWEST_BY_NAME)
-    if version >= 8:
+    if version >= FIRST_WITH_GROUPS:
         request = make(groups=[make.OffsetFetchRequestGroup(group_id=group_id, topics=None)], require_stable=stable)
     else:
         request = make(group_id=group_id, topics=None, require_stable=stable)
 
     def group_of(response: Any) -> Any:
-        return only(response.groups, f"group '{group_id}'") if version >= 8 else response
+        return only(response.groups, f"group '{group_id}'") if version >= FIRST_WITH_GROUPS else response
 
     def codes(response: Any) -> list[int]:
         group = group_of(response)
@@ -279,12 +281,16 @@ def fetch_offsets(cluster: Cluster, group_id: str, stable: bool = False) -> dict
     response = cluster.ask_coordinator(group_id, api.SCHEMA, request, codes, oldest=version, newest=version)
     for code in filter(None, codes(response)):
         raise RefusedError(code, what=f"cannot read the offsets of group '{group_id}'")
-    group = group_of(response)
+    return committed_in(group_of(response))
+
+
+def committed_in(answer: Any) -> dict[Place, CommittedOffset]:
+    """The committed offsets in the answer of OffsetFetch for one group."""
     return {
         (topic.name, part.partition_index): CommittedOffset(
             part.committed_offset, part.committed_leader_epoch, part.metadata or ""
         )
-        for topic in group.topics
+        for topic in answer.topics
         for part in topic.partitions
         if part.committed_offset >= 0
     }
@@ -374,10 +380,3 @@ def pending_offsets(cluster: Cluster, group_id: str) -> dict[Place, list[Pending
         pending = PendingOffset(row.offset, row.producer_id, row.overtaken)
         places.setdefault((row.topic, row.partition), []).append(pending)
     return places
-
-
-def lags(committed: Mapping[Place, CommittedOffset], ends: Mapping[Place, int]) -> dict[Place, int | None]:
-    """The lag of each committed offset in records; None if the end offset is unknown."""
-    return {
-        place: max(0, ends[place] - offset.offset) if place in ends else None for place, offset in committed.items()
-    }
