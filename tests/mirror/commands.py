@@ -64,6 +64,11 @@ class WorkerProcess:
         """Its process id."""
         return self._process.pid
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self._process.poll() is not None
+
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
         self._process.kill()
