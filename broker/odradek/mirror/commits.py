@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import GROUP, TRANSACTION, Cluster
 from odradek.clients.errors import ClientError, RefusedError, code_of, describe_code
+from odradek.clients.groups import FIRST_STABLE, FIRST_WITH_GROUPS, NEWEST_BY_NAME
 from odradek.clients.wire import Connection
 from odradek.mirror.routes import LaneOptions, Place
 from odradek.protocol.errors import ErrorCode
@@ -31,11 +32,6 @@ BY_CLIENTS = 3
 """The last version of AddPartitionsToTxn that clients send."""
 WITHOUT_NEW_EPOCH = 4
 """The last versions of EndTxn and TxnOffsetCommit with which the client adds partitions, and keeps its epoch."""
-WITH_NAMES = 9
-"""The last version of OffsetFetch and OffsetCommit that names topics."""
-OF_GROUPS, STABLE = 8, 7
-"""The first versions of OffsetFetch for several groups, and that wait for open transactions. Before 2.5 the commits of an open
-transaction are not visible; InitProducerId has ended it."""
 WITH_PRODUCER = 3
 """The first version of InitProducerId that takes the present epoch, and so does not fence a newer owner."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.1
@@ -193,9 +189,9 @@ class Commits:
         if not wanted:
             return {}, set()
         connection = self._coordinator(GROUP)
-        version = connection.version_of(offset_fetch.SCHEMA, oldest=1, newest=WITH_NAMES)
+        version = connection.version_of(offset_fetch.SCHEMA, oldest=1, newest=NEWEST_BY_NAME)
         make = offset_fetch.Request
-        if version >= OF_GROUPS:
+        if version >= FIRST_WITH_GROUPS:
             topics = [
                 make.OffsetFetchRequestTopics(name=name, partition_indexes=found) for name, found in wanted.items()
             ]
@@ -203,7 +199,8 @@ class Commits:
             request = make(groups=groups, require_stable=True)
         else:
             old = [make.OffsetFetchRequestTopic(name=name, partition_indexes=found) for name, found in wanted.items()]
-            request = make(group_id=self._group_id, topics=old, require_stable=version >= STABLE)
+            # Older brokers do not return what an open transaction committed, and InitProducerId has ended the lane's.
+            request = make(group_id=self._group_id, topics=old, require_stable=version >= FIRST_STABLE)
         answer = self._ask(GROUP, [_Request(offset_fetch.SCHEMA, request, version)], _codes_of_positions)[0]
         for code in _codes_of_positions(answer):
             if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -322,7 +319,7 @@ class Commits:
             group_id=self._group_id,
             topics=_by_topic(positions, make.OffsetCommitRequestTopic, make.OffsetCommitRequestPartition),
         )
-        (answer,) = self._ask(GROUP, [_Request(offset_commit.SCHEMA, request, WITH_NAMES)], _codes_of_commits)
+        (answer,) = self._ask(GROUP, [_Request(offset_commit.SCHEMA, request, NEWEST_BY_NAME)], _codes_of_commits)
         self._check_commits(answer)
 
     def _check_commits(self, answer: Any) -> None:

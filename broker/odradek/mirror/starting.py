@@ -15,8 +15,6 @@ from odradek.mirror.routes import LATEST, Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_fetch
 
-FIRST_STABLE = 7
-"""The first version of OffsetFetch that waits for open transactions."""
 NOT_READABLE = frozenset({ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_ID_NOT_FOUND})
 """Errors of a group that the flow does not use: whoever has moved records with it was allowed to read it."""
 
@@ -37,7 +35,7 @@ def positions_in(target: Cluster, group_id: str, places: Collection[Place]) -> d
     """
     served = target.any_broker().serves(offset_fetch.API_KEY)
     try:
-        found = groups.fetch_offsets(target, group_id, stable=served is not None and served[1] >= FIRST_STABLE)
+        found = groups.fetch_offsets(target, group_id, stable=served is not None and served[1] >= groups.FIRST_STABLE)
     except RefusedError as error:
         if error.code not in NOT_READABLE:
             raise
