@@ -1,6 +1,5 @@
 """`odradek usage` against a simulated /usage of a broker: every number that it prints, and its errors."""
 
-import contextlib
 import http.server
 import json
 import os
