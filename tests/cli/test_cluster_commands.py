@@ -109,6 +109,10 @@ NAMING_A_TOPIC = (
     "partition explain ordrs-0",
     "partition elect -t ordrs",
     "partition move -t ordrs --balance",
+    "partition moves -t ordrs",
+    "partition moves -t ordrs --cancel",
+    "partition moves -t ordrs --finish",
+    "partition moves -t ordrs --wait",
     "produce ordrs",
     "consume ordrs",
     "consume ordrs -g g",
@@ -326,12 +330,69 @@ def test_errors_about_groups_are_one_line(odradek, name):
     odradek.refused(*reset, name, "--to", "soon", words=["soon", "earliest"])
 
 
+NAMING_A_GROUP = (
+    "group describe zebas",
+    "group explain zebas",
+    "group delete zebas",
+    "group reset-offsets zebas --to latest",
+    "group reset-offsets zebas --to latest --dry-run",
+    "offsets migrate zebas --to log",
+)
+MAY_NAME_A_NEW_GROUP = (
+    "group reset-offsets {group} -t {topic} --to latest --dry-run",
+    "config get --group {group}",
+    "config set --group {group} consumer.session.timeout.ms=45000 --dry-run",
+    "config explain --group {group} consumer.session.timeout.ms",
+)
+NAMING_SOMETHING_ELSE = (
+    ("user describe mage", "marge"),
+    ("user remove mage --yes", "marge"),
+    ("quota describe --user hommer", "homer"),
+    ("quota remove --user hommer", "homer"),
+    ("quota describe --user homer --client-id brt", "bart"),
+    ("transaction describe payment-1", "payments-1"),
+    ("transaction abort payment-1 --yes", "payments-1"),
+)
+
+
 def test_every_command_that_needs_a_group_says_which_one_may_be_meant(odradek, name):
     odradek("topic", "create", name)
     odradek("group", "reset-offsets", "Zebras", "-t", name, "--to", 0, "--yes")
-    for verb in ("describe", "explain", "delete"):
-        odradek.refused("group", verb, "zebas", words=["group 'zebas' does not exist; did you mean 'Zebras'?"])
+    for command in NAMING_A_GROUP:
+        odradek.refused(*command.split(), words=["group 'zebas' does not exist; did you mean 'Zebras'?"])
+    assert "Zebras" in [row["group"] for row in odradek.json("group", "list")]
+    for command in MAY_NAME_A_NEW_GROUP:
+        for group, meant in (("zebas", " did you mean 'Zebras'?"), ("Zebras", None), ("?!", None)):
+            warnings = odradek.run(*command.format(group=group, topic=name).split()).stderr
+            assert (meant or "did you mean") in warnings if meant else "did you mean" not in warnings, (command, group)
+            created = command.startswith("group reset") and group != "Zebras"
+            assert (f"group '{group}' does not exist: the offsets would create it" in warnings) == created, warnings
     odradek("group", "delete", "Zebras", "--yes")
+
+
+def test_every_command_that_needs_another_name_says_which_one_may_be_meant(odradek, name):
+    """Users with SCRAM credentials, users with quotas, client ids, and transactional ids."""
+    odradek("topic", "create", name)
+    odradek("produce", name, "-X", "transactional.id=payments-1", stdin="a\n")
+    odradek("user", "add", "marge", "--password-file", "-", stdin="secret\n")
+    odradek("quota", "set", "--user", "homer", "producer_byte_rate=1000000")
+    odradek("quota", "set", "--client-id", "bart", "--user", "homer", "producer_byte_rate=1000000")
+    for command, meant in NAMING_SOMETHING_ELSE:
+        odradek.refused(*command.split(), words=[f"; did you mean '{meant}'?"])
+    for command, listing in (
+        ("user describe ?!", "`odradek user list` shows all users"),
+        ("quota describe --user ?!", "`odradek quota list` shows all"),
+        ("quota describe --user homer --client-id ?!", "`odradek quota list` shows all"),
+        (
+            "quota remove --user homer consumer_byte_rate",
+            "has no quota consumer_byte_rate; `odradek quota list` shows all",
+        ),
+        ("transaction describe ?!", "`odradek transaction list` shows all ids"),
+    ):
+        odradek.refused(*command.split(), words=[listing])
+    odradek("user", "remove", "marge", "--yes")
+    odradek("quota", "remove", "--user", "homer")
+    odradek("quota", "remove", "--user", "homer", "--client-id", "bart")
 
 
 def test_offsets_are_migrated_between_tree_and_log_and_never_decrease(odradek, name):

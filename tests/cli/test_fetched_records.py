@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from odradek._ext.records.fetched_records import CorruptRecordsError, RecordReader
 from odradek._ext.records.record_columns import RecordColumns
 from odradek.cli.direct_reading import record_reader
+from odradek.cli.interrupt import Interruption
+from odradek.cli.reading import keeping
 from odradek.cli.record_format import printer
 from odradek.storage.batch import ABORT, COMMIT, LOG_APPEND_TIME, TRANSACTIONAL, Record, build_batch, build_end_marker
 from tests.storage.old_writer import message, wrapper
@@ -22,7 +24,7 @@ class WrittenRecords:
 
     def __init__(self, **options):
         self.data = b""
-        defaults = {"pattern": None, "limit": None, "until_ms": None, "committed_only": True}
+        defaults = {"keep": None, "limit": None, "until_ms": None, "committed_only": True}
         self.reader = record_reader(printer(FORM), self.write, **(defaults | options))
 
     def write(self, data):
@@ -212,7 +214,7 @@ def test_a_record_of_the_last_time_that_there_is_ends_nothing():
 def test_a_pattern_selects_by_key_and_value():
     import re
 
-    written = WrittenRecords(pattern=re.compile(b"a.c"), limit=2)
+    written = WrittenRecords(keep=keeping(re.compile(b"a.c"), Interruption()), limit=2)
     content = [Record(b"abc", None), Record(None, b"-abc-"), Record(b"x", b"y"), Record(None, b"axc")]
     at = written.read(build_batch(content, base_offset=5))
     assert [text.split()[0] for text in written.lines] == ["t-3@5", "t-3@6"] and at == 7

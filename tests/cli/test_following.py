@@ -1,10 +1,12 @@
 """Commands that follow something: topics that are created meanwhile, and a reader of the output that ends."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -40,7 +42,15 @@ def started(broker, *arguments, stdout):
     servers = {"ODRADEK_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
     servers["ODRADEK_METRICS"] = broker.metrics_url.removeprefix("http://")
     environment = os.environ | servers
-    with subprocess.Popen([*MAIN, *arguments], stdout=stdout, stderr=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(
+        [*MAIN, *arguments],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env=environment,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # a shell may have started the tests with it ignored
+    ) as process:
         try:
             yield process
         finally:
@@ -228,6 +238,28 @@ def test_a_command_that_follows_ends_when_its_reader_does(broker, command):
         process.stdout.close()
         assert process.wait(PATIENCE_S) == CLOSED_PIPE
         assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("options", READERS, ids=["own-client", "librdkafka", "group"])
+def test_ctrl_c_ends_a_match_that_takes_for_ever(broker, name, options):
+    odradek = Command(broker.bootstrap_servers)
+    odradek("produce", name, "--create", stdin="begin\n")
+    grep = ("--from", "beginning", "--grep", "begin|(a+)+b")
+    options = [name if option == "followers" else option for option in options]
+    with started(broker, "consume", name, *grep, *options, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"begin\n"
+        before = processor_seconds(process.pid)
+        odradek("produce", name, stdin=f"{'a' * 200}\n")
+        until(lambda: processor_seconds(process.pid) > before + 1, "the match uses a processor")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 128 + signal.SIGINT
+        assert b"stopped; 1 record read" in process.stderr.read()
+
+
+def processor_seconds(pid):
+    """The time that a process has used, in seconds."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_command_that_waits_for_its_first_record_ends_when_its_reader_does(broker, name):

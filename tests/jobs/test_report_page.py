@@ -245,9 +245,11 @@ def test_readers_that_were_connected_for_seconds_have_no_lag_and_those_that_go_b
         ("User:a", "export", 600_000),
         ("User:a", "old", 0),
         ("User:b", "peek", 300_000),
+        ("User:a", "odradek", 24 * 300_000 - 1),
+        ("User:b", "odradek", 24 * 300_000),
     ]
-    short = aggregates._short(pd.DataFrame(traffic, columns=["principal", "client", "connection_ms"]))
-    assert short == {"User:a/peek"}
+    short = aggregates._short(pd.DataFrame(traffic, columns=["principal", "client", "connection_ms"]), DAY)
+    assert short == {"User:a/peek", "User:a/odradek"}
     # the export begins again every hour, the old reader did so once: before the period
     returns: dict[str, Any] = defaultdict(lambda: lambda hour: None)
     returns |= {

@@ -66,6 +66,35 @@ def coordinator_of(broker):
     return next(process["pid"] for process in broker.status()["processes"] if process["kind"] == "coordinator")
 
 
+def test_the_log_says_whether_the_password_is_wrong_or_the_user_does_not_exist(tmp_path):
+    """Of an address, a worker logs one line for each reason, and five about further users, so this broker has one worker."""
+    with Broker(CONFIG | {"num.network.threads": "1"}, directory=tmp_path) as broker:
+        with Cluster(f"127.0.0.1:{port_of(broker, 'PLAINTEXT')}") as cluster:
+            users.set_password(cluster, "carol", "carol-secret", [SHA_256, SHA_512], 4096)
+        with TokenWire.on(broker) as wire:
+            wire.log_in(user("alice"))
+            token_id = wire.create().token_id
+        wrong = "the password is wrong"
+        tried = [
+            *((mechanism, "carol", False, wrong) for mechanism in MECHANISMS),
+            ("PLAIN", "alice", False, wrong),
+            *((mechanism, "nobody", False, "there is no such user for this mechanism") for mechanism in MECHANISMS),
+            ("PLAIN", "nobody", False, "there is no such user for this mechanism"),
+            ("SCRAM-SHA-256", token_id, True, "the password of the token is wrong"),
+            ("SCRAM-SHA-512", "a\x1b[2K\nb", True, "there is no such token, or it has expired"),
+        ]
+        for mechanism, name, by_token, _ in tried:
+            assert outcome(broker, Credentials(mechanism, name, "wrong", by_token=by_token)) == "refused"
+        lines = [line for line in broker.log_file.read_text().splitlines() if " odradek.security: a login as " in line]
+    assert len(lines) == len(tried)
+    for line, (mechanism, name, by_token, detail) in zip(lines, tried, strict=True):
+        named = (
+            (f"delegation token {name}" if by_token else name).encode("unicode_escape").decode().replace("\\", "\\\\")
+        )
+        assert f"a login as '{named}' from 127.0.0.1" in line and f" failed with {mechanism}: " in line
+        assert f" ({detail}); " in line and line.isprintable()
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_after_the_response_to_an_expiry_no_worker_accepts_the_token(broker, alice, mechanism):
     for _ in range(4):

@@ -63,6 +63,18 @@ def test_a_line_names_the_user_printable_and_not_too_long(caplog: pytest.LogCapt
     assert second.isprintable() and second.startswith("a login as 'a") and len(second) < 250 + LONGEST_USER
 
 
+def test_a_detail_is_in_the_line_and_changes_no_limit(caplog: pytest.LogCaptureFixture) -> None:
+    """Else the time that a line takes would show clients what only the log may say."""
+    failures = LoginFailures(lambda: 0.0)
+    failures.note("10.0.0.1:5", "CLIENTS", "PLAIN", "invalid credentials", "alice", "the password is wrong")
+    failures.note("10.0.0.1:5", "CLIENTS", "PLAIN", "invalid credentials", "alice", "there is no such user")
+    failures.note("10.0.0.1:5", "CLIENTS", "PLAIN", "invalid credentials", "bob", "there is no such user")
+    assert [line.partition(" failed ")[2].partition(";")[0] for line in messages(caplog)] == [
+        "with PLAIN: invalid credentials (the password is wrong)",
+        "with PLAIN: invalid credentials (there is no such user)",
+    ]
+
+
 def test_many_users_of_an_address_are_named_up_to_a_limit_and_hide_no_other_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -150,6 +150,26 @@ def test_scram_fails_with_the_same_text_for_everybody():
     )
 
 
+@pytest.mark.parametrize("renewal", [False, True])
+@pytest.mark.parametrize(
+    ("mechanism", "by_token"), [*((name, False) for name in MECHANISMS), *((name, True) for name in BY_NAME)]
+)
+def test_only_the_log_learns_whether_the_user_exists(mechanism, by_token, renewal):
+    failures = []
+    for user in ("id" if by_token else "alice", "nobody"):
+        actions = []
+        with pytest.raises(LoginError):
+            former = Former(user, mechanism) if renewal else None
+            log_in(
+                exchange(former), Credentials(mechanism, user, "wrong", by_token=by_token), NOW_MS + 1, actions=actions
+            )
+        assert [type(action) for action in actions[:-1]] == [Respond] * (1 if mechanism == "PLAIN" else 2)
+        failures.append(actions[-1])
+    known, unknown = failures
+    assert known.detail != unknown.detail and "wrong" in known.detail and "there is no such" in unknown.detail
+    assert known._replace(detail="", user="") == unknown._replace(detail="", user="")
+
+
 def test_without_an_answer_of_the_coordinator_the_connection_closes_without_a_response():
     one = exchange()
     one.frame(handshake("SCRAM-SHA-256"))
@@ -211,9 +231,10 @@ def test_a_token_of_the_name_of_clients_without_a_login_is_refused():
 # -- with the client -------------------------------------------------------------------------------------------------
 
 
-def log_in(one, credentials, expires_ms=0, owner="bob", users=CREDENTIALS):
-    """A login of our client at our server. Returns the last action and the lifetime. :param expires_ms: of its token, and
-    `owner`."""
+def log_in(one, credentials, expires_ms=0, owner="bob", users=CREDENTIALS, actions=None):
+    """A login of our client at our server. Returns the last action and the lifetime.
+
+    :param expires_ms: of the token with the id "id", and `owner`. :param actions: receives all actions."""
     client = login(credentials)
     ask = next(client)
     action = None
@@ -222,11 +243,13 @@ def log_in(one, credentials, expires_ms=0, owner="bob", users=CREDENTIALS):
         action = one.frame(frame(ask.request, ask.api.key, version))
         if isinstance(action, Ask):
             name, user, by_token = action.question
-            if by_token:
+            if by_token and user == "id":
                 action = one.answered(CREDENTIALS[name, "alice"]._replace(owner=owner, expires_ms=expires_ms))
             else:
                 action = one.answered(users.get((name, user)) or credential(BY_NAME[name], user))
         assert action.data is not None, action
+        if actions is not None:
+            actions.append(action)
         try:
             ask = client.send(answer(action.data, ask.api.key, version))
         except StopIteration as end:

@@ -8,13 +8,13 @@ from odradek.cli.failure import fail, warn
 from odradek.cli.output import count, echo_json, print_table
 from odradek.clients import configs
 from odradek.clients.cluster import Cluster
+from odradek.clients.errors import hint_on
 from odradek.clients.tree_check import Looked, lasting, look
 from odradek.config import ConfigError, load
 from odradek.metadata.store import StoreError
 from odradek.metadata.tree import NoTree, read_tree
 from odradek.metadata.zookeeper import ZookeeperStore, zookeeper_options
 from odradek.metadata.zookeeper_connection import ZookeeperOptions
-from odradek.spelling import did_you_mean
 
 CONNECT = "zookeeper.connect"
 
@@ -70,7 +70,7 @@ def _look(cluster: Cluster, store: ZookeeperStore, root: str, topics: Collection
     tree = read_tree(store, root)
     unknown = sorted(set(topics or ()) - tree.topics.keys())
     if unknown:
-        hint = did_you_mean(unknown[0], tree.topics) or "`odradek topic list` shows all topics"
+        hint = hint_on(unknown[0], lambda: tree.topics, "`odradek topic list` shows all topics")
         fail(f"topic '{unknown[0]}' does not exist in ZooKeeper; {hint}")
     cluster.view(fresh=True)
     return look(cluster, tree, topics, roles)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.echo import echo
-from odradek.cli.failure import fail
+from odradek.cli.failure import fail, warn
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import (
     DRY_RUN_OPTION,
@@ -89,6 +89,19 @@ def _required(resource: "Resource | None") -> "Resource":
     return resource
 
 
+def _warn_of_similar(cluster: "Cluster", resource: "Resource") -> None:
+    """Warn of a group that does not exist if a similar one does. It is no error: settings may be older than the group."""
+    from odradek.cli.group_view import known_groups
+    from odradek.clients.errors import hint_on
+
+    def known() -> list[str]:
+        groups = known_groups(cluster)
+        return [] if resource.name in groups else groups
+
+    if resource.kind == "group" and (similar := hint_on(resource.name, known, "")):
+        warn(f"group '{resource.name}' does not exist; {similar}")
+
+
 def _value_cell(row: "dict[str, Any]") -> str | None:
     """The value as a table cell: "" for an empty value, and a readable form after durations and sizes."""
     from odradek.config.readable import with_reading
@@ -120,6 +133,7 @@ def get(
     from odradek.clients import configs
 
     resource = _required(_resource(topic, broker, all_brokers, loggers, of_group))
+    _warn_of_similar(cluster, resource)
     entries = configs.describe(cluster, resource)
     for key in keys:
         if key not in entries:
@@ -183,6 +197,7 @@ def set_(
     values = key_values(context, context.command.params[0], words)
     if not values and not unset:
         raise click.UsageError("nothing to change: add KEY=VALUE or --unset KEY")
+    _warn_of_similar(cluster, resource)
     result = change(cluster, resource, values, unset, yes=yes, dry_run=dry_run, quiet=as_json)
     if as_json:
         echo_json({resource.kind: resource.name} | result)
@@ -250,6 +265,7 @@ def _from_broker(cluster: "Cluster", resource: "Resource", name: str, value: str
     from odradek.clients import configs
     from odradek.clients.freed_space import space_rules
 
+    _warn_of_similar(cluster, resource)
     entries = configs.describe(cluster, resource, explain=True)
     if name not in entries:
         fail(unknown_key(name, resource, list(entries)))

@@ -225,7 +225,7 @@ def consume(
 def _read_directly(servers: str, timeout: float, options: ConsumeOptions, printer: Any, _: Any) -> None:
     from odradek.cli.direct_reading import DirectConsumer, output_to, record_reader
     from odradek.cli.output import count
-    from odradek.cli.reading import NewPartitions, assignment, matching
+    from odradek.cli.reading import NewPartitions, assignment, keeping, matching
     from odradek.clients.errors import ClientError
     from odradek.clients.fetching import Fetcher
 
@@ -240,9 +240,8 @@ def _read_directly(servers: str, timeout: float, options: ConsumeOptions, printe
                 ends = _ends(cluster, partitions, options)
                 positions = assignment(cluster, partitions, options.start)
             write = output_to(sys.stdout.fileno(), interruption)
-            reader = record_reader(
-                printer, write, options.pattern, options.limit, options.until_ms, options.committed_only
-            )
+            keep = keeping(options.pattern, interruption)
+            reader = record_reader(printer, write, keep, options.limit, options.until_ms, options.committed_only)
             fetcher = Fetcher(cluster, positions, options.committed_only, warn)
             created = NewPartitions(looking, options.selection, partitions)
             consumer = DirectConsumer(fetcher, reader, positions, ends, created.look if ends is None else dict)
@@ -260,7 +259,7 @@ def _read_with_library(
     from odradek.cli.direct_reading import output_to
     from odradek.cli.group_reading import GroupConsumer
     from odradek.cli.output import count
-    from odradek.cli.reading import NewPartitions
+    from odradek.cli.reading import NewPartitions, keeping
     from odradek.clients.errors import ClientError
 
     confluent = library()
@@ -280,8 +279,10 @@ def _read_with_library(
     in_group = options.group_id is not None
     read = _subscription(confluent, consumer, in_group)
     read({(part.topic, part.number): 0 for part in partitions} if in_group else assigned)
+    interruption = Interruption()
+    keep = keeping(options.pattern, interruption)
     group_consumer = GroupConsumer(
-        confluent, consumer, printer, options.pattern, options.limit, options.until_ms, ends, commits=in_group
+        confluent, consumer, printer, keep, options.limit, options.until_ms, ends, commits=in_group
     )
     try:
         with (
@@ -289,7 +290,7 @@ def _read_with_library(
                 lambda: f"{count(group_consumer.records, 'record')} read{' and committed' if in_group else ''}"
             ),
             connection_to(servers, timeout) as cluster,
-            Interruption() as interruption,
+            interruption,
         ):
             created = NewPartitions(cluster, options.selection, partitions)
 

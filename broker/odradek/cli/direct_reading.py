@@ -7,14 +7,13 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from odradek._ext.records.fetched_records import CorruptRecordsError, RecordReader
 from odradek._ext.records.record_printing import RecordPrinter
 from odradek.cli.failure import fail
 from odradek.cli.interrupt import Interruption
 from odradek.cli.output_pipe import check_output, output_pipes
-from odradek.cli.reading import Ends, Place
+from odradek.cli.reading import Ends, Keep, Place
 from odradek.clients.errors import ClientError
 from odradek.clients.fetching import FetchedRecords, Fetcher
 from odradek.clients.wire import Readable
@@ -61,22 +60,12 @@ def for_terminal(data: bytes) -> bytes:
 def record_reader(
     printer: RecordPrinter,
     write: Callable[[bytes], None],
-    pattern: Any,
+    keep: Keep | None,
     limit: int | None,
     until_ms: int | None,
     committed_only: bool,
 ) -> RecordReader:
-    """The reader of fetched batches; parameters are those of `RecordReader` and:
-
-    :param pattern: a compiled regular expression; only records whose key or value matches are written. None: all.
-    """
-    keep = None
-    if pattern is not None:
-        search = pattern.search
-
-        def keep(key: bytes | None, value: bytes | None) -> bool:
-            return search(key or b"") is not None or search(value or b"") is not None
-
+    """The reader of fetched batches; parameters are those of `RecordReader`."""
     return RecordReader(
         printer,
         write,

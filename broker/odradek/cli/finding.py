@@ -14,6 +14,7 @@ class Finding(NamedTuple):
     :param what: what was observed, as a sentence.
     :param reason: why it matters.
     :param remedy: what to do.
+    :param consequences: other problems that end when this one does, each with its subject and why it matters.
     """
 
     severity: str
@@ -21,6 +22,12 @@ class Finding(NamedTuple):
     what: str
     reason: str
     remedy: str
+    consequences: tuple[str, ...] = ()
+
+    @property
+    def as_consequence(self) -> str:
+        """This finding among the consequences of another one, which has the remedy."""
+        return f"{self.subject}: {self.what}; {self.reason}"
 
 
 def merged(known: Iterable[Finding], more: Iterable[Finding]) -> list[Finding]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.echo import echo
-from odradek.cli.failure import fail
+from odradek.cli.failure import fail, warn
 from odradek.cli.lazy import LazyGroup
 from odradek.cli.options import (
     DRY_RUN_OPTION,
@@ -307,12 +307,19 @@ def reset_offsets(
 
     New offsets are limited to the range of offsets in each partition's log.
     """
+    from odradek.cli.group_view import known_groups
     from odradek.cli.output import count, echo_json, print_table
     from odradek.cli.reset import InvalidTargetError, parse_partitions, plan
     from odradek.clients import groups
+    from odradek.clients.errors import hint_on
 
-    if not dry_run:
-        _refuse_members(cluster, group_id)
+    exists = _exists(cluster, group_id, may_have_members=dry_run)
+    similar = "" if exists else hint_on(group_id, lambda: known_groups(cluster), "")
+    if not exists and not chosen:
+        fail(
+            f"group '{group_id}' does not exist; {similar or '`odradek group list` shows all groups'}"
+            f"{' To' if similar else '; to'} set the offsets of a new group, name its topics with --topic TOPIC"
+        )
     committed = groups.fetch_offsets(cluster, group_id)
     try:
         places = parse_partitions(cluster, chosen) if chosen else sorted(committed)
@@ -321,6 +328,9 @@ def reset_offsets(
         rows = plan(cluster, places, committed, target)
     except InvalidTargetError as error:
         fail(error)
+    if not exists:
+        created = "would create it" if dry_run else "create it"
+        warn(f"group '{group_id}' does not exist: the offsets {created}{f'; {similar}' if similar else ''}")
     changes = {
         (row["topic"], row["partition"]): groups.CommittedOffset(row["after"])
         for row in rows
@@ -348,10 +358,10 @@ def reset_offsets(
         echo(f"{'would reset' if dry_run else 'reset'} {count(len(changes), 'partition')} of group {group_id}")
 
 
-def _refuse_members(cluster: "Cluster", group_id: str) -> None:
-    """End the command if the group has members, which would overwrite its offsets. The group need not exist yet."""
+def _exists(cluster: "Cluster", group_id: str, may_have_members: bool) -> bool:
+    """Whether the group exists. Ends the command if members of the group would overwrite its new offsets."""
     from odradek.cli.output import count
-    from odradek.clients import groups
+    from odradek.clients import groups, tree_offsets
     from odradek.clients.errors import RefusedError
     from odradek.protocol.errors import ErrorCode
 
@@ -360,9 +370,10 @@ def _refuse_members(cluster: "Cluster", group_id: str) -> None:
     except RefusedError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        return
-    if description.members:
+        return bool(tree_offsets.of_groups(cluster, [group_id]).get(group_id))
+    if description.members and not may_have_members:
         fail(
             f"group '{group_id}' has {count(len(description.members), 'member')} whose commits would overwrite the new"
             " offsets; stop the members first, or add --dry-run to only show the new offsets"
         )
+    return True

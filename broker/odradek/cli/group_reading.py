@@ -11,7 +11,7 @@ from odradek._ext.records.record_printing import RecordPrinter
 from odradek.cli.client_library import error_text
 from odradek.cli.interrupt import Interruption
 from odradek.cli.output_pipe import check_output
-from odradek.cli.reading import Ends, Place
+from odradek.cli.reading import Ends, Keep, Place
 
 AT_ONCE = 1000
 POLL_S = 0.2
@@ -21,7 +21,7 @@ class GroupConsumer:
     """Consumes records with librdkafka, writes them, and commits their offsets.
 
     :param confluent: the module `confluent_kafka`.
-    :param pattern: a compiled regular expression; only records whose key or value matches are written. None: all.
+    :param keep: selects the records to write; None: all.
     :param limit: the maximum number of records to write; None: no limit.
     :param until_ms: a partition is read up to its first record of this time or later, in ms since 1970.
     :param ends: the ends to read to; None: read until the limit or a signal.
@@ -33,7 +33,7 @@ class GroupConsumer:
         confluent: Any,
         consumer: Any,
         printer: RecordPrinter,
-        pattern: Any,
+        keep: Keep | None,
         limit: int | None,
         until_ms: int | None,
         ends: Ends | None,
@@ -42,7 +42,7 @@ class GroupConsumer:
         self._confluent = confluent
         self._consumer = consumer
         self._printer = printer
-        self._pattern = pattern
+        self._keep = keep
         self._limit = limit
         self._until_ms = until_ms
         self._ends = ends
@@ -113,7 +113,7 @@ class GroupConsumer:
                 self._ends.drop(place)
             return
         key, value = message.key(), message.value()
-        if self._pattern is None or any(self._pattern.search(data or b"") for data in (key, value)):
+        if self._keep is None or self._keep(key, value):
             if place != self._place:
                 self._printer.set_partition(*place)
                 self._place = place

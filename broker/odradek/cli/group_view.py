@@ -13,7 +13,7 @@ from odradek.cli.echo import echo
 from odradek.cli.output import count, print_table
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import ClientError, RefusedError
+from odradek.clients.errors import RefusedError
 from odradek.clients.groups import CommittedOffset, GroupDescription, Member, PendingOffset, Place
 from odradek.mirror.keys import GROUP_PREFIX
 from odradek.protocol.errors import ErrorCode
@@ -66,11 +66,12 @@ def naming_similar(cluster: Cluster, group_id: str) -> Iterator[None]:
     except RefusedError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        try:
-            known = [group.group_id for group in groups.list_groups(cluster)]
-        except ClientError:  # of a broker that is down, for example: then there is no hint
-            known = []
-        raise groups.no_group(group_id, known) from None
+        raise groups.no_group(group_id, lambda: known_groups(cluster)) from None
+
+
+def known_groups(cluster: Cluster) -> list[str]:
+    """The ids of the groups that coordinators know. Raises ClientError."""
+    return [group.group_id for group in groups.list_groups(cluster)]
 
 
 def described_or_none(cluster: Cluster, group_id: str, in_tree: bool) -> GroupDescription | None:

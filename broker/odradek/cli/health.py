@@ -1,7 +1,7 @@
 """Checks of `odradek doctor` on a cluster's brokers, partitions and replicas, over Kafka's protocol. Works with any Kafka."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from odradek.cli.finding import Finding, abbreviate
 from odradek.cli.health_groups import examine_groups
@@ -22,16 +22,24 @@ DEFAULT_REPLICAS = "default.replication.factor"
 def examine_cluster(cluster: Cluster) -> list[Finding]:
     """All findings. Raises ClientError if the cluster does not return its metadata."""
     view = cluster.metadata()
+    of_outage = _Outage(view)
     findings = [
-        *brokers_that_are_down(view),
         *_brokers(cluster, view),
         *_certificates(cluster, view),
-        *_partitions(view),
+        *of_outage.sort(_leaderless, [part for part in _all_partitions(view) if part.leader < 0]),
+        *of_outage.sort(_under_replicated, _lacking(view)),
         *_offsets_topic(view),
     ]
-    findings += _default_replicas(cluster, view)
+    defaults = _default_replicas(cluster, view)
+    if of_outage.explains_default(defaults):
+        of_outage.consequences += _more_than_alive(view, defaults)
+    else:
+        findings += _more_than_alive(view, defaults)
     try:
-        findings += _settings(cluster, view)
+        minimums = _minimums(cluster, view)
+        refusing = [part for part in _lacking(view) if len(part.in_sync) < minimums.get(part.topic, 1)]
+        findings += of_outage.sort(_below_minimum, refusing)
+        findings += _settings(cluster, view, minimums)
     except ClientError as error:
         if isinstance(error, RefusedError) and error.denied:
             findings.append(
@@ -51,7 +59,39 @@ def examine_cluster(cluster: Cluster) -> list[Finding]:
                 "look at the coordinator's log; `odradek status` shows whether the coordinator process was restarted",
             )
         )
-    return [*findings, *_transactions(cluster, view)]
+    return [*brokers_that_are_down(view, of_outage.consequences), *findings, *_transactions(cluster, view)]
+
+
+class _Outage:
+    """Separates the problems that end when the brokers that are down are back from the others.
+
+    :ivar consequences: these problems.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._down = _replicas_of_down(view).keys()
+        self.consequences: list[Finding] = []
+
+    def sort(
+        self, judge: Callable[[View, list[Partition]], Iterator[Finding]], partitions: Iterable[Partition]
+    ) -> Iterator[Finding]:
+        """The findings of `judge` on the partitions that have another cause; adds those on the rest to `consequences`."""
+        of_cause: dict[bool, list[Partition]] = {True: [], False: []}
+        for part in partitions:
+            of_cause[self._explains(part)].append(part)
+        self.consequences += judge(self._view, of_cause[True])
+        return judge(self._view, of_cause[False])
+
+    def _explains(self, part: Partition) -> bool:
+        """Whether the replicas that the partition needs, to be led or to be in sync, are on brokers that are down."""
+        if part.leader < 0:
+            return bool(part.in_sync or part.replicas) and set(part.in_sync or part.replicas) <= self._down
+        return set(part.replicas) - set(part.in_sync) <= self._down
+
+    def explains_default(self, defaults: Mapping[int, int]) -> bool:
+        """Whether there are enough brokers for these values of default.replication.factor if no broker is down."""
+        return max(defaults.values(), default=0) <= len(self._view.brokers) + len(self._down)
 
 
 def _denied(subject: str, what: str, right: str) -> Finding:
@@ -94,20 +134,34 @@ def _transactions(cluster: Cluster, view: View) -> list[Finding]:
         ]
 
 
-def brokers_that_are_down(view: View) -> Iterator[Finding]:
-    """The findings on brokers that have replicas, and are not registered."""
+def _replicas_of_down(view: View) -> dict[int, list[Partition]]:
+    """The partitions of each broker that has replicas, and is not registered."""
     replicas: dict[int, list[Partition]] = {}
     for part in _all_partitions(view):
-        for node_id in set(part.replicas) - view.brokers.keys():
+        for node_id in sorted(set(part.replicas) - view.brokers.keys()):
             replicas.setdefault(node_id, []).append(part)
-    for node_id, parts in sorted(replicas.items()):
-        yield Finding(
-            "error",
-            f"broker {node_id}",
-            f"the broker is down: it is not registered, and has {count(len(parts), 'replica')} ({_names(parts)})",
-            "these partitions have one replica less; without another in-sync replica, a partition cannot be read or written",
-            f"start the broker; if it will not come back, `odradek partition move --off {node_id}` moves its replicas",
-        )
+    return dict(sorted(replicas.items()))
+
+
+def brokers_that_are_down(view: View, consequences: Iterable[Finding] = ()) -> Iterator[Finding]:
+    """One finding on all brokers that have replicas, and are not registered. :param consequences: of that."""
+    down = _replicas_of_down(view)
+    if not down:
+        return
+    one, places = len(down) == 1, [part for parts in down.values() for part in parts]
+    replicas = f"{count(len(places), 'replica')} ({_names(list(dict.fromkeys(places)))})"
+    off = " ".join(f"--off {node_id}" for node_id in down)
+    yield Finding(
+        "error",
+        abbreviate(f"broker {node_id}" for node_id in down),
+        f"the broker is down: it is not registered, and has {replicas}"
+        if one
+        else f"the brokers are down: they are not registered, and have {replicas}",
+        "these partitions lack replicas; without another in-sync replica, a partition cannot be read or written",
+        f"start {'the broker' if one else 'the brokers'}; if {'it' if one else 'they'} will not come back, `odradek partition "
+        f"move {off}` moves the replicas",
+        tuple(finding.as_consequence for finding in consequences),
+    )
 
 
 def _brokers(cluster: Cluster, view: View) -> Iterator[Finding]:
@@ -139,19 +193,21 @@ def _certificates(cluster: Cluster, view: View) -> Iterator[Finding]:
             yield from judge_certificate(f"broker {node_id}", ends, time.time())
 
 
-def _partitions(view: View) -> Iterator[Finding]:
-    all_partitions = _all_partitions(view)
-    leaderless = [part for part in all_partitions if part.leader < 0]
+def _leaderless(view: View, leaderless: list[Partition]) -> Iterator[Finding]:
+    """:param leaderless: partitions without a leader."""
     if leaderless:
         yield Finding(
             "error",
             _names(leaderless),
-            f"{len(leaderless)} of {len(all_partitions)} partitions have no leader",
+            f"{len(leaderless)} of {len(_all_partitions(view))} partitions have no leader",
             "clients can neither read nor write these partitions",
             f"start the brokers of their replicas ({_replicas(leaderless)}); if a log directory failed there, repair or "
             "replace its disk",
         )
-    under_replicated = _under_replicated(view)
+
+
+def _under_replicated(_: View, under_replicated: list[Partition]) -> Iterator[Finding]:
+    """:param under_replicated: partitions with a leader, and with fewer in-sync replicas than replicas."""
     if under_replicated:
         missing = sorted({node for part in under_replicated for node in set(part.replicas) - set(part.in_sync)})
         yield Finding(
@@ -164,14 +220,15 @@ def _partitions(view: View) -> Iterator[Finding]:
         )
 
 
-def _settings(cluster: Cluster, view: View) -> Iterator[Finding]:
-    """The findings that depend on the settings of topics. Raises ClientError."""
-    minimums = {
+def _minimums(cluster: Cluster, view: View) -> dict[str, int]:
+    """min.insync.replicas by topic. Raises ClientError."""
+    return {
         name: int(entry.value or 1) for name, entry in configs.of_topics(cluster, [*view.topics], MIN_IN_SYNC).items()
     }
-    yield from _below_minimum(
-        part for part in _under_replicated(view) if len(part.in_sync) < minimums.get(part.topic, 1)
-    )
+
+
+def _settings(cluster: Cluster, view: View, minimums: Mapping[str, int]) -> Iterator[Finding]:
+    """The findings on settings of topics. Raises ClientError. :param minimums: min.insync.replicas by topic."""
     yield from _too_few_replicas(view, minimums)
     yield from _no_spare_replica(view, minimums)
     yield from _unclean_elections(cluster, view)
@@ -181,13 +238,13 @@ def _all_partitions(view: View) -> list[Partition]:
     return [part for info in view.topics.values() for part in info.partitions]
 
 
-def _under_replicated(view: View) -> list[Partition]:
+def _lacking(view: View) -> list[Partition]:
+    """The partitions that have a leader, and lack in-sync replicas."""
     return [part for part in _all_partitions(view) if part.leader >= 0 and len(part.in_sync) < len(part.replicas)]
 
 
-def _below_minimum(partitions: Iterable[Partition]) -> Iterator[Finding]:
-    """:param partitions: those with fewer in-sync replicas than min.insync.replicas."""
-    refusing = list(partitions)
+def _below_minimum(_: View, refusing: list[Partition]) -> Iterator[Finding]:
+    """:param refusing: partitions with fewer in-sync replicas than min.insync.replicas."""
     if refusing:
         yield Finding(
             "error",
@@ -255,8 +312,8 @@ def _unclean_elections(cluster: Cluster, view: View) -> Iterator[Finding]:
         )
 
 
-def _default_replicas(cluster: Cluster, view: View) -> Iterator[Finding]:
-    """Brokers that give new topics more replicas than there are brokers.
+def _default_replicas(cluster: Cluster, view: View) -> dict[int, int]:
+    """default.replication.factor of the brokers that give new topics more replicas than there are brokers.
 
     A broker that cannot be reached is left out: it has another finding.
     """
@@ -266,9 +323,13 @@ def _default_replicas(cluster: Cluster, view: View) -> Iterator[Finding]:
         return int(entry[DEFAULT_REPLICAS].value or 0) if DEFAULT_REPLICAS in entry else 0
 
     answers = cluster.of_each(view.brokers, default)
-    refusing = {
+    return {
         node_id: value for node_id, value in answers.items() if isinstance(value, int) and value > len(view.brokers)
     }
+
+
+def _more_than_alive(view: View, refusing: Mapping[int, int]) -> Iterator[Finding]:
+    """:param refusing: see `_default_replicas`."""
     if refusing:
         yield Finding(
             "error",

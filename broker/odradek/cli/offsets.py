@@ -67,7 +67,7 @@ def migrate(
 
     if overwrite and target == "both":
         raise click.UsageError("--overwrite needs one direction: --to log or --to tree")
-    group_ids = _chosen(cluster, group_ids, all_groups)
+    group_ids = _chosen(cluster, group_ids, all_groups, must_exist=every is None)
     remaining = 1 if every is None else rounds
     copied = 0
     with interrupt_note(lambda: f"{count(copied, 'offset')} had been copied"):
@@ -100,7 +100,9 @@ def _print(rows: list[dict[str, Any]]) -> None:
     print_table(titles, [[row[title] for title in titles] for row in rows], "no committed offsets to copy")
 
 
-def _chosen(cluster: "Cluster", group_ids: tuple[str, ...], all_groups: bool) -> tuple[str, ...]:
+def _chosen(cluster: "Cluster", group_ids: tuple[str, ...], all_groups: bool, must_exist: bool) -> tuple[str, ...]:
+    """The groups to migrate. Raises UsageError, RefusedError for a group that does not exist, ClientError."""
+    from odradek.cli.group_view import described_or_none, naming_similar
     from odradek.cli.output import count
     from odradek.clients import tree_offsets
 
@@ -111,7 +113,14 @@ def _chosen(cluster: "Cluster", group_ids: tuple[str, ...], all_groups: bool) ->
             "name the groups, or add --all for all groups in the metadata tree"
             f" (it has {count(len(present), 'group')}{named})"
         )
-    return tuple(tree_offsets.groups(cluster)) if all_groups else group_ids
+    if all_groups:
+        return tuple(tree_offsets.groups(cluster))
+    if must_exist:
+        in_tree = tree_offsets.of_groups(cluster, group_ids)
+        for group_id in group_ids:
+            with naming_similar(cluster, group_id):
+                described_or_none(cluster, group_id, group_id in in_tree)
+    return group_ids
 
 
 def _migrate(cluster: "Cluster", group_id: str, target: str, overwrite: bool, dry_run: bool) -> list[dict[str, Any]]:

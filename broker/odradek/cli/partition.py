@@ -187,12 +187,17 @@ def moves(
     if dry_run and not cancel:
         raise click.UsageError("--dry-run is for --cancel only")
     _check_limit(wait, timeout_s)
-    if cancel:
-        _connected(servers, lambda cluster: partition_moves.cancel(cluster, as_json, topics, yes, dry_run))
-    elif finish or wait:
-        _connected(servers, lambda cluster: partition_moves.finish(cluster, as_json, topics, wait, timeout_s))
-    else:
-        _connected(servers, lambda cluster: partition_moves.show(cluster, as_json, topics))
+
+    def work(cluster: "Cluster") -> None:
+        partition_moves.check(cluster, topics)
+        if cancel:
+            partition_moves.cancel(cluster, as_json, topics, yes, dry_run)
+        elif finish or wait:
+            partition_moves.finish(cluster, as_json, topics, wait, timeout_s)
+        else:
+            partition_moves.show(cluster, as_json, topics)
+
+    _connected(servers, work)
 
 
 @partition.command("elect")

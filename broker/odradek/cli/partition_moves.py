@@ -22,6 +22,12 @@ SHOWN = 50
 FINISH = "`odradek partition moves --finish`"
 
 
+def check(cluster: Cluster, topics: Collection[str]) -> None:
+    """Raise RefusedError for a topic that does not exist: it has no reassignments, but is not the one that was meant."""
+    if topics:
+        cluster.topics(list(topics))
+
+
 def selected(cluster: Cluster, topics: Collection[str]) -> list[Ongoing]:
     """The reassignments in progress, of all topics or of these. Raises ClientError."""
     return [each for each in moves.ongoing(cluster) if not topics or each.topic in topics]

@@ -82,6 +82,17 @@ def _entity(
     return QuotaEntity(tuple(parts)) if parts else None
 
 
+def _hint(cluster: "Cluster", wanted: "QuotaEntity") -> str:
+    """What the error about an entity without quotas adds: a similar name of one that has some."""
+    from odradek.clients import quotas
+    from odradek.clients.errors import hint_on
+
+    known = [part for found in quotas.describe(cluster) for part in found.entity.parts]
+    kind, name = next((part for part in wanted.parts if part[1] is not None and part not in known), ("", None))
+    names = [other for of_kind, other in known if of_kind == kind and other is not None]
+    return hint_on(name or "", lambda: names, "`odradek quota list` shows all")
+
+
 def _needed(entity: "QuotaEntity | None") -> "QuotaEntity":
     if entity is None:
         fail("name an entity: --user, --user-default, --client-id, --client-id-default, --ip or --ip-default")
@@ -135,7 +146,7 @@ def describe(cluster: "Cluster", as_json: bool, entity: "QuotaEntity | None") ->
     wanted = _needed(entity)
     found = quotas.describe(cluster, wanted)
     if not found:
-        fail(f"{wanted} has no quotas; `odradek quota list` shows all")
+        fail(f"{wanted} has no quotas; {_hint(cluster, wanted)}")
     _print(found, as_json, "")
 
 
@@ -185,7 +196,8 @@ def remove(cluster: "Cluster", as_json: bool, entity: "QuotaEntity | None", keys
     present = {key for found in quotas.describe(cluster, wanted) for key in found.values}
     missing = [key for key in keys if key not in present]
     if missing or not present:
-        fail(f"{wanted} has no quota{f' {missing[0]}' if missing else 's'}; `odradek quota list` shows all")
+        hint = "`odradek quota list` shows all" if present else _hint(cluster, wanted)
+        fail(f"{wanted} has no quota{f' {missing[0]}' if missing else 's'}; {hint}")
     removed = list(dict.fromkeys(keys)) or sorted(present)
     quotas.alter(cluster, wanted, {}, removed)
     if as_json:

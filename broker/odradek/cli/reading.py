@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from odradek.cli.interrupt import Interruption
 from odradek.cli.values import duration_ms, time_ms
 from odradek.clients import topics
 from odradek.clients.cluster import Cluster, Partition
@@ -14,6 +15,8 @@ from odradek.clients.errors import RefusedError, UnreachableError, no_topic
 from odradek.protocol.errors import ErrorCode
 
 Place = tuple[str, int]
+Keep = Callable[[bytes | None, bytes | None], bool]
+"""Whether to write a record with this key and value."""
 LOOK_EVERY_S = 5.0
 """How often a command that follows topics looks for new ones, and for new partitions."""
 _PATTERN = re.compile(r"[*?\[]")
@@ -53,6 +56,14 @@ def parsed_start(text: str | None, now_ms: int) -> Start:
             f"'{text}' is not a valid start position: write beginning, end, an offset, -N for the last N records,"
             " a time such as 2026-01-31T12:00, or '1h ago'"
         ) from None
+
+
+def keeping(pattern: re.Pattern[bytes] | None, interruption: Interruption) -> Keep | None:
+    """Keep the records whose key or value matches the pattern; None: all. A signal interrupts a match, which can take hours."""
+    if pattern is None:
+        return None
+    search = interruption.at_once_in(pattern.search)
+    return lambda key, value: search(key or b"") is not None or search(value or b"") is not None
 
 
 class Selection(NamedTuple):

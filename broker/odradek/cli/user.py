@@ -203,7 +203,8 @@ def _credentials(cluster: "Cluster", place: Place, name: str | None) -> "list[Us
         return users.describe(cluster, None if name is None else [name])
     found: list[UserCredential] = _in_store(place, lambda store: store.credentials(name))
     if name is not None and not found:
-        fail(f"user '{name}' has no SCRAM credential")
+        everybody: list[UserCredential] = _in_store(place, lambda store: store.credentials(None))
+        fail(users.no_credential(name, lambda: [credential.user for credential in everybody]))
     return found
 
 

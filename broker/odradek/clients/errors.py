@@ -1,6 +1,6 @@
 """Errors between a client and a cluster. The text of each error is one line for people."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from odradek.protocol.errors import ErrorCode, known_error
@@ -78,9 +78,21 @@ class RefusedError(ClientError):
         return self.code in _DENIALS
 
 
+def hint_on(name: str, known: Callable[[], Iterable[str]], listing: str) -> str:
+    """What an error about a name that does not exist adds: a similar name that exists, or `listing`: how to list all names.
+
+    :param known: returns the names that exist. After its ClientError (no right to list them, a broker that is down), no similar
+        name is known.
+    """
+    try:
+        return did_you_mean(name, known()) or listing
+    except ClientError:
+        return listing
+
+
 def no_topic(name: str, known: Iterable[str]) -> RefusedError:
     """The error for a topic that does not exist. :param known: names of topics, one of which may be the one that was meant."""
-    hint = did_you_mean(name, known) or "`odradek topic list` shows all topics"
+    hint = hint_on(name, lambda: known, "`odradek topic list` shows all topics")
     return RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{name}' does not exist; {hint}")
 
 

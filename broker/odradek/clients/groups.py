@@ -1,15 +1,14 @@
 """Lists, describes and deletes the consumer groups of a cluster; reads and writes their offsets. Functions over a `Cluster`."""
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import ClientError, RefusedError, UnsupportedError, code_of, only
+from odradek.clients.errors import ClientError, RefusedError, UnsupportedError, code_of, hint_on, only
 from odradek.protocol import ProtocolError, decode
 from odradek.protocol.errors import ErrorCode
-from odradek.spelling import did_you_mean
 
 Place = tuple[str, int]
 NEWEST_BY_NAME = 9
@@ -203,9 +202,9 @@ def _describe_classic(cluster: Cluster, group_id: str, node_id: int) -> GroupDes
     )
 
 
-def no_group(group_id: str, known: Iterable[str] = ()) -> RefusedError:
-    """The error for a group that does not exist. :param known: ids of groups, one of which may be the one that was meant."""
-    hint = did_you_mean(group_id, known) or "`odradek group list` shows all groups"
+def no_group(group_id: str, known: Callable[[], Iterable[str]] = tuple) -> RefusedError:
+    """The error for a group that does not exist. :param known: see `hint_on`."""
+    hint = hint_on(group_id, known, "`odradek group list` shows all groups")
     return RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group '{group_id}' does not exist; {hint}")
 
 

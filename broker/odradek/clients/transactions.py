@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from odradek.clients import configs, topics
 from odradek.clients.cluster import TRANSACTION, Cluster, Partition, View
-from odradek.clients.errors import ClientError, RefusedError, UnreachableError, UnsupportedError
+from odradek.clients.errors import ClientError, RefusedError, UnreachableError, UnsupportedError, hint_on
 from odradek.clients.wire import Connection
 from odradek.protocol.errors import ErrorCode
 
@@ -183,7 +183,7 @@ def describe(cluster: Cluster, transactional_id: str) -> TransactionDescription:
     )
     (state,) = response.transaction_states
     if state.error_code:
-        raise _refused(transactional_id, state.error_code)
+        raise _refused(cluster, transactional_id, state.error_code)
     return _description(state, node_id)
 
 
@@ -211,7 +211,7 @@ def describe_listed(cluster: Cluster, listings: Iterable[TransactionListing]) ->
             if state.error_code == 0:
                 described[state.transactional_id] = _description(state, node_id)
             elif state.error_code not in (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.NOT_COORDINATOR):
-                raise _refused(state.transactional_id, state.error_code)
+                raise _refused(cluster, state.transactional_id, state.error_code)
     return described
 
 
@@ -228,12 +228,14 @@ def _description(state: Any, coordinator: int) -> TransactionDescription:
     )
 
 
-def _refused(transactional_id: str, code: int) -> RefusedError:
+def _refused(cluster: Cluster, transactional_id: str, code: int) -> RefusedError:
     if code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-        return RefusedError(
-            code,
-            f"transactional id '{transactional_id}' does not exist, or has expired; `odradek transaction list` shows all ids",
+        hint = hint_on(
+            transactional_id,
+            lambda: [listing.transactional_id for listing in list_transactions(cluster)],
+            "`odradek transaction list` shows all ids",
         )
+        return RefusedError(code, f"transactional id '{transactional_id}' does not exist, or has expired; {hint}")
     return RefusedError(code, what=f"transactional id '{transactional_id}'")
 
 

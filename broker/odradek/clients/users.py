@@ -4,11 +4,11 @@ The password does not leave this process: the broker receives the salted passwor
 """
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import RefusedError, code_of
+from odradek.clients.errors import RefusedError, code_of, hint_on
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_user_scram_credentials, describe_user_scram_credentials
 from odradek.security.sasl.scram_credential import BY_NUMBER, SALT_BYTES, ScramMechanism, salted_password
@@ -32,7 +32,7 @@ def describe(cluster: Cluster, users: Collection[str] | None = None) -> list[Use
     credentials = []
     for result in sorted(response.results, key=lambda result: str(result.user)):
         if result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
-            raise RefusedError(result.error_code, f"user '{result.user}' has no SCRAM credential")
+            raise no_credential(result.user, lambda: [credential.user for credential in describe(cluster)])
         if result.error_code:
             raise RefusedError(result.error_code, result.error_message, f"user '{result.user}'")
         for info in result.credential_infos:
@@ -40,6 +40,12 @@ def describe(cluster: Cluster, users: Collection[str] | None = None) -> list[Use
             name = f"mechanism {info.mechanism}" if mechanism is None else mechanism.name
             credentials.append(UserCredential(result.user, name, info.iterations))
     return credentials
+
+
+def no_credential(user: str, known: Callable[[], Iterable[str]]) -> RefusedError:
+    """The error for a user who cannot log in with SCRAM. :param known: see `hint_on`."""
+    hint = hint_on(user, known, "`odradek user list` shows all users")
+    return RefusedError(ErrorCode.RESOURCE_NOT_FOUND, f"user '{user}' has no SCRAM credential; {hint}")
 
 
 def set_password(

@@ -32,8 +32,13 @@ class LoginFailures:
         self._of_reason = LineLimit(clock)
         self._of_user = LineLimit(clock)
 
-    def note(self, peer: str, listener: str, mechanism: str, reason: str, user: str = "") -> None:
-        """A login failed. :param peer: address and port of the client. :param user: that it named, not proven; "": unknown."""
+    def note(self, peer: str, listener: str, mechanism: str, reason: str, user: str = "", detail: str = "") -> None:
+        """A login failed.
+
+        :param peer: address and port of the client. :param user: that it named, not proven; "": unknown.
+        :param detail: follows the reason in the line. Which lines are written does not depend on it: else the time until a
+            response would show whether the user exists.
+        """
         address, network = peer.rpartition(":")[0] or peer, network_of_peer(peer)
         kind = f"{network} {listener} {mechanism} {reason[:200]}"
         missing = self._of_reason.admit(kind)
@@ -41,6 +46,7 @@ class LoginFailures:
         limits = self._users if missing is None else self._reasons
         if (missing is None and not new_user) or all(limit.admit(network) is None for limit in limits):
             return
+        reason += f" ({detail})" if detail else ""
         more = f"; {missing} logins from this address failed in the same way before" if missing else ""
         log.warning(
             "a login%s from %s on listener %s failed%s: %s%s; further such failures of this address within %d s are only "

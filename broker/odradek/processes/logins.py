@@ -340,7 +340,7 @@ class Logins:
             mechanism = failed.mechanism if gate.former is None else gate.former.former.mechanism
             gate.noted = True
             user = failed.user or _former_user(gate)
-            self._note_failure(connection, mechanism, failed.reason, gate.former is not None, user)
+            self._note_failure(connection, mechanism, failed.reason, gate.former is not None, user, failed.detail)
 
         def end() -> None:
             if pending.cancelled:
@@ -364,11 +364,11 @@ class Logins:
             self._note_failure(connection, gate.exchange.mechanism, action.refusal, gate.former is not None, user)
 
     def _note_failure(
-        self, connection: Any, mechanism: str, reason: str, renewal: bool = False, user: str = ""
+        self, connection: Any, mechanism: str, reason: str, renewal: bool = False, user: str = "", detail: str = ""
     ) -> None:
         index = connection.listener_index
         count_login(index, mechanism or "unknown", "renewal_failed" if renewal else "failed")
-        self._failures.note(connection.peer, self._names[index], mechanism, reason, user)
+        self._failures.note(connection.peer, self._names[index], mechanism, reason, user, detail)
 
     # -- renewals ---------------------------------------------------------------------------------------------------
 

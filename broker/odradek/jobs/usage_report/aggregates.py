@@ -51,8 +51,10 @@ SCHEMAS = {
 }
 #: Readers whose lag is drawn.
 _DRAWN_LAGS = 6
-#: A reader whose connections were open for less than this in the period is left out of the lag: somebody looked at a topic.
+#: A reader whose connections were open for less than this in the period is left out of the lag: somebody looked at a topic. The
+#: command `odradek`, which people use all day, is left out if its connections were open for less than this per hour on average.
 _SHORT_MS = 300_000
+_COMMAND = "odradek"
 #: Groups and readers that are examined, the largest lag first, to find those that are not left out.
 _EXAMINED_LAGS = 1000
 
@@ -164,7 +166,7 @@ def aggregate(spark: SparkSession, directory: Path, first: int, last: int) -> Fi
     topics, topic_count = _topics(traffic["topic"])
     clients, client_count = _clients(traffic["client"])
     states = _states(tables, last)
-    lag, lag_hourly = _lag(tables.read("lag_hourly", first, last), _short(traffic["client"]))
+    lag, lag_hourly = _lag(tables.read("lag_hourly", first, last), _short(traffic["client"], last - first))
     unread, unread_bytes, unread_count = _unread(tables, states, first, last, history_first)
     seen = {hour for hour, known in covered.items() if known}
     return Figures(
@@ -440,9 +442,13 @@ def data_begin(directory: Path, first: int, last: int) -> int | None:
     return begin if first < begin < last and not (missing["from"] < begin).any() else None
 
 
-def _short(clients: pd.DataFrame) -> frozenset[str]:
-    """Return the names of readers (as in `lag_hourly`) whose connections were open for less than `_SHORT_MS` in the period."""
-    held = clients[(clients["connection_ms"] > 0) & (clients["connection_ms"] < _SHORT_MS)]
+def _short(clients: pd.DataFrame, seconds: int) -> frozenset[str]:
+    """Return the names of readers (as in `lag_hourly`) that were connected for a short time, see `_SHORT_MS`.
+
+    :param seconds: length of the period
+    """
+    limit_ms = np.where(clients["client"] == _COMMAND, _SHORT_MS * max(1, seconds / HOUR), _SHORT_MS)
+    held = clients[(clients["connection_ms"] > 0) & (clients["connection_ms"] < limit_ms)]
     return frozenset(f"{row.principal}/{row.client}" for row in held.itertuples(index=False))
 
 

@@ -95,7 +95,7 @@ class Failed(NamedTuple):
     """The login failed: after a delay, send this frame, if there is one, and close the connection.
 
     ``reason``: for the log. ``api_key``, ``code``: of the response, for metrics. ``user``: that the client named, which is
-    not proven; "": unknown.
+    not proven; "": unknown. ``detail``: see `Refused`.
     """
 
     data: bytes | None
@@ -104,6 +104,7 @@ class Failed(NamedTuple):
     api_key: int = sasl_authenticate.API_KEY
     code: int = ErrorCode.SASL_AUTHENTICATION_FAILED
     user: str = ""
+    detail: str = ""
 
 
 Action = Versions | Respond | Ask | Done | Failed
@@ -338,7 +339,7 @@ class Exchange:
         data = None
         if self._requests:
             data = self._answer(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=text, auth_bytes=b"")
-        return Failed(data, refusal.reason, self.mechanism, user=self._user or refusal.user)
+        return Failed(data, refusal.reason, self.mechanism, user=self._user or refusal.user, detail=refusal.detail)
 
     def _fail(self, reason: str) -> Failed:
         self._go(State.ENDED)

@@ -51,13 +51,22 @@ class Refused(Exception):
     :ivar text: the error text for the client; None for the general one, which says nothing about the reason.
     :ivar reason: the reason for the broker's log, without secrets.
     :ivar user: the user that the client named, if the exchange does not know it from a question; "": unknown.
+    :ivar detail: for the broker's log, what neither the client nor the limits of the log may depend on, see `unproven`.
     """
 
-    def __init__(self, reason: str, text: str | None = None, user: str = "") -> None:
+    def __init__(self, reason: str, text: str | None = None, user: str = "", detail: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
         self.text = text
         self.user = user
+        self.detail = detail
+
+
+def unproven(known: bool, by_token: bool = False) -> str:
+    """Why a name and a password are wrong. Only the broker's log may say it: clients could find out which users exist."""
+    if by_token:
+        return "the password of the token is wrong" if known else "there is no such token, or it has expired"
+    return "the password is wrong" if known else "there is no such user for this mechanism"
 
 
 Step = Challenge | CredentialQuestion | KeysQuestion | Proven

@@ -8,7 +8,7 @@ import hmac
 from collections.abc import Mapping
 
 from odradek.security.jaas import LoginModule
-from odradek.security.sasl.mechanism import Proven, Refused, Step
+from odradek.security.sasl.mechanism import Proven, Refused, Step, unproven
 from odradek.security.sasl.scram_credential import ScramCredential
 
 MODULE = "PlainLoginModule"
@@ -55,9 +55,9 @@ class Plain:
         if not password:
             raise _refused("Authentication failed: password not specified", user)
         # The same steps for a user who does not exist, so that the time does not show whether the user exists.
-        same = hmac.compare_digest(self._users.get(user, _NO_USER), digest_of(password))
-        if not same or user not in self._users:
-            raise _refused("Authentication failed: Invalid username or password", user)
+        same, exists = hmac.compare_digest(self._users.get(user, _NO_USER), digest_of(password)), user in self._users
+        if not (same and exists):
+            raise _refused("Authentication failed: Invalid username or password", user, unproven(exists))
         if authorization_id and authorization_id != name:
             raise _refused(
                 "Authentication failed: Client requested an authorization id that is different from username", user
@@ -73,5 +73,5 @@ class Plain:
         raise AssertionError("PLAIN asks for no keys")
 
 
-def _refused(text: str, user: str = "") -> Refused:
-    return Refused(text, text, user)
+def _refused(text: str, user: str = "", detail: str = "") -> Refused:
+    return Refused(text, text, user, detail)

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
-from odradek.security.sasl.mechanism import Challenge, CredentialQuestion, Proven, Refused, Step
+from odradek.security.sasl.mechanism import Challenge, CredentialQuestion, Proven, Refused, Step, unproven
 from odradek.security.sasl.scram_credential import ScramCredential, ScramMechanism
 
 TOKEN_AUTH = "tokenauth"
@@ -34,6 +34,11 @@ class ClientFirst(NamedTuple):
     user: str
     nonce: str
     extensions: dict[str, str]
+
+    @property
+    def by_token(self) -> bool:
+        """Whether the user is the id of a delegation token."""
+        return self.extensions.get(TOKEN_AUTH, "").lower() == "true"
 
 
 class ClientFinal(NamedTuple):
@@ -128,8 +133,7 @@ class Scram:
             raise Refused("a second SCRAM message came before the server's answer to the first")
         first = parse_client_first(token)
         self._first = first
-        by_token = first.extensions.get(TOKEN_AUTH, "").lower() == "true"
-        return CredentialQuestion(self._mechanism.name, first.user, by_token)
+        return CredentialQuestion(self._mechanism.name, first.user, first.by_token)
 
     def answered(self, credential: ScramCredential) -> Step:
         """Continue with the credential of the user or the delegation token, or with a made-up one."""
@@ -160,7 +164,7 @@ class Scram:
         matches = hmac.compare_digest(mechanism.hash(client_key).digest(), credential.stored_key)
         server_signature = mechanism.hmac(credential.server_key, message)
         if not (matches and len(last.proof) == len(signature) and credential.known):
-            raise Refused("invalid credentials")
+            raise Refused("invalid credentials", detail=unproven(credential.known, first.by_token))
         if first.authorization_id and first.authorization_id != first.user:
             text = "Authentication failed: Client requested an authorization id that is different from username"
             raise Refused(text, text)

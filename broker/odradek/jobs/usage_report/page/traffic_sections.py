@@ -308,7 +308,8 @@ def lag(figures: Figures) -> Section:
     """The section of the lag of groups and observed readers."""
     lead = (
         "Lag in records, the maximum of each hour. The lag of readers that never commit is computed from their fetches "
-        "(observed); readers that were connected for less than five minutes are left out."
+        "(observed); readers that were connected for less than five minutes are left out, and those of the command odradek if "
+        "it was connected for less than five minutes an hour."
     )
     if figures.lag.empty:
         return Section("lag", "Consumer lag", lead, empty="No group and no observed reader had lag in this period.")
