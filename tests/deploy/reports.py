@@ -44,16 +44,20 @@ def by_timer(machine: Machine, out: str) -> dict[str, Any]:
     return json.loads(machine.read(f"{out}/report.json"))
 
 
-def records(machine: Machine, out: str) -> dict[tuple[str, str], tuple[int, int]]:
-    """The records in and out, by topic and client id, in the tables of a report on a machine."""
-    return records_of(machine.directory / "changed" / out.lstrip("/"))
+def directory(machine: Machine, out: str) -> Path:
+    """Where this process finds the directory `out` of a machine."""
+    return machine.directory / "changed" / out.lstrip("/")
 
 
-def records_of(out: Path) -> dict[tuple[str, str], tuple[int, int]]:
-    """The records in and out, by topic and client id, in the tables of a report, but for internal topics."""
-    table = pyarrow.dataset.dataset(out / "tables/traffic_hourly", format="parquet", partitioning="hive").to_table()
+def rows(out: Path, table: str) -> list[dict[str, Any]]:
+    """All rows of a table of the report in `out`."""
+    return pyarrow.dataset.dataset(out / "tables" / table, format="parquet", partitioning="hive").to_table().to_pylist()
+
+
+def records(out: Path) -> dict[tuple[str, str], tuple[int, int]]:
+    """The records in and out, by topic and client id, in the tables of the report in `out`, but for internal topics."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
-    for row in table.to_pylist():
+    for row in rows(out, "traffic_hourly"):
         if row["topic"] and not row["topic"].startswith("__"):
             key = (row["topic"], row["client"])
             records_in, records_out = sums.get(key, (0, 0))

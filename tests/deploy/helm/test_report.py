@@ -81,4 +81,4 @@ def test_the_job_of_the_report_gives_the_figures_of_what_was_sent(tmp_path: Path
         of_spools = [*words[:3], *spools, "--out", str(tmp_path / "from-spools"), *OPTIONS[2:]]
         ran(pods, of_spools, container, ODRADEK_METRICS_LOGIN=":".join(LOGIN))
     for name in ("from-prometheus", "from-spools"):
-        assert reports.records_of(tmp_path / name) == figures(SENT), name
+        assert reports.records(tmp_path / name) == figures(SENT), name
