@@ -33,6 +33,11 @@ MAINTAINER = "Odradek developers <developers@odradek.invalid>"
 COMPRESSIONS = {"xz": ["-Zxz"], "zstd": ["-Zzstd"], "gzip": ["-Zgzip", "-z1"]}
 """Options of dpkg-deb: xz for releases, gzip for trials, because it is quick."""
 SETTINGS = ("server.properties", "report.env")
+PACKAGED_UNITS = (
+    "odradek-report.timer", "odradek-load@.timer", "odradek-report.service", "odradek-load@.service", "odradek-mirror@.service",
+    "odradek.service",
+)  # fmt: skip
+"""The units of the package, in the order in which it stops them: what starts others is first, and the broker is last."""
 
 
 def main() -> None:
@@ -105,7 +110,7 @@ def stage(root: Path, environment: Path, version: str) -> None:
         install(requirements, root / "opt/odradek" / requirements.name)
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/bin/odradek").symlink_to(f"{PLACE}/bin/odradek")
-    for unit in ("odradek.service", "odradek-mirror@.service", "odradek-report.service", "odradek-report.timer"):
+    for unit in PACKAGED_UNITS:
         install(UNITS / unit, root / "usr/lib/systemd/system" / unit)
     install(UNITS / "odradek.sysusers", root / "usr/lib/sysusers.d/odradek.conf")
     for name in SETTINGS:
@@ -181,8 +186,13 @@ def write_control(root: Path, environment: Path, version: str, architecture: str
     (control / "md5sums").write_bytes(checksums)
     finish_tree(control, epoch())
     for script in ("preinst", "postinst", "prerm", "postrm"):
-        shutil.copyfile(HERE / "maintainer" / script, control / script)
+        (control / script).write_text(maintainer_script(script))
         (control / script).chmod(0o755)
+
+
+def maintainer_script(name: str) -> str:
+    """The text of a script of dpkg, with the names of the units."""
+    return (HERE / "maintainer" / name).read_text().replace("@UNITS@", " ".join(PACKAGED_UNITS))
 
 
 def oldest_glibc(environment: Path) -> int:

@@ -10,20 +10,15 @@ from typing import Any
 import pytest
 
 from tests import toolchains
-from tests.deploy import service
+from tests.deploy import reports, service
 from tests.deploy.machines import JAVA_PACKAGES, Machine, debian_root, machine
+from tests.deploy.reports import UNIT
 from tests.waiting import until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.xdist_group("report-unit"), pytest.mark.timeout(1500)]
 
-UNIT, TIMER = "odradek-report.service", "odradek-report.timer"
-PATIENCE_S = 400.0
 METRICS, PROMETHEUS = "127.0.0.1:9404", "127.0.0.1:9090"
 JOB = {"job_name": "odradek", "scrape_interval": "1s", "static_configs": [{"targets": [METRICS]}]}
-#: Not as in the unit: with the policy `idle`, a test would last as long as others use the machine.
-AWAKE = "[Service]\nNice=0\nCPUSchedulingPolicy=other\nIOSchedulingClass=none\n"
-#: The hour of the timer is now.
-AT_ONCE = "[Timer]\nOnCalendar=\nOnActiveSec=0\nRandomizedDelaySec=0\n"
 RECORDS = 500
 
 
@@ -36,10 +31,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         made.put("127.0.0.1 localhost\n", "/etc/hosts")  # the name of the machine has no address
         service.install(made, "usage.spool.interval.ms=1000")
         made.run(f"{service.CHECKOUT}/deploy/systemd/install", "--units-only", "--with-report")
-        made.put(AWAKE, f"/etc/systemd/system/{UNIT}.d/test.conf")
-        made.put(AT_ONCE, f"/etc/systemd/system/{TIMER}.d/test.conf")
         made.put(json.dumps({"scrape_configs": [JOB]}), "/etc/prometheus.yml")
-        made.run("systemctl", "daemon-reload")
+        reports.hurry(made)
         made.run("systemctl", "start", service.UNIT)
         made.run(
             "systemd-run", "--unit=prometheus", "/opt/prometheus", "--config.file=/etc/prometheus.yml",
@@ -47,7 +40,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         )  # fmt: skip
         odradek(made, "topic", "create", "orders")
         odradek(made, "produce", "orders", text="".join(f"{number}\n" for number in range(RECORDS)))
-        until(lambda: scraped(made) == str(RECORDS), lambda: f"Prometheus has scraped {scraped(made)}", PATIENCE_S)
+        query = 'sum(odradek_usage_records_in_total{topic="orders"})'
+        until(lambda: reports.samples(made, query) == {"": RECORDS}, lambda: f"{reports.samples(made, query)}", 120)
         yield made
 
 
@@ -55,35 +49,15 @@ def odradek(server: Machine, *arguments: str, text: str | None = None) -> str:
     return server.run("/opt/odradek/venv/bin/odradek", *arguments, "-b", service.ADDRESS, text=text).stdout
 
 
-def scraped(server: Machine) -> str:
-    """The records that were sent, as Prometheus knows them; empty if it does not."""
-    query = "http://127.0.0.1:9090/api/v1/query?query=sum(odradek_usage_records_in_total%7Btopic=%22orders%22%7D)"
-    code = f"import urllib.request; print(urllib.request.urlopen({query!r}).read().decode())"
-    found = server.run("python3", "-c", code, check=False).stdout
-    result = json.loads(found)["data"]["result"] if found else []
-    return result[0]["value"][1] if result else ""
-
-
 def report_by(server: Machine, source: str | None) -> dict[str, Any]:
     """Let the timer make a report from a source, None is that of the unit, into an own directory; return its summary."""
     out = f"/var/lib/odradek-report/{'unit' if source is None else source.split()[0].strip('-')}"
-    lines = [f"ODRADEK_REPORT={out}", "ODRADEK_REPORT_OPTIONS=--memory 512m --master local[1]"]
+    lines = [f"ODRADEK_REPORT={out}", f"ODRADEK_REPORT_OPTIONS={reports.OPTIONS}"]
     server.put(
         "\n".join([*lines, *([] if source is None else [f"ODRADEK_REPORT_SOURCE={source}"])]) + "\n",
         "/etc/odradek/report.env",
     )
-    server.run("systemctl", "enable", "--now", TIMER)
-
-    def ended() -> bool:
-        states = [
-            service.property_of(server, name, UNIT) for name in ("ActiveState", "Result", "ExecMainExitTimestamp")
-        ]
-        assert states[0] != "failed", server.journal(UNIT, 40)
-        return states[0] == "inactive" and states[2] != "" and server.exists(f"{out}/report.json")
-
-    until(ended, lambda: server.journal(UNIT, 40), PATIENCE_S)
-    server.run("systemctl", "disable", "--now", TIMER)
-    return json.loads(server.read(f"{out}/report.json"))
+    return reports.by_timer(server, out)
 
 
 def test_the_timer_reports_from_each_source_what_was_sent(server: Machine) -> None:

@@ -9,7 +9,7 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -36,19 +36,23 @@ def open_metrics(samples: list[Sample]) -> str:
 class PrometheusServer:
     """Serves the given samples, and scrapes nothing but `targets`, every second.
 
-    :param arguments: further ones of the command, such as limits. :param targets: addresses HOST:PORT, of the job odradek
+    :param arguments: further ones of the command, such as limits. :param targets: addresses HOST:PORT
+    :param job: settings of the job of the targets, such as another name than `odradek`
     """
 
-    def __init__(self, directory: Path, samples: list[Sample], *arguments: str, targets: Sequence[str] = ()) -> None:
+    def __init__(
+        self, directory: Path, samples: list[Sample], *arguments: str, targets: Sequence[str] = (),
+        job: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         prometheus = toolchains.require_command("prometheus", "prometheus")
         promtool = toolchains.require_command("promtool", "prometheus")
         directory.mkdir(parents=True)
         text, blocks, config = directory / "samples.om", directory / "blocks", directory / "prometheus.yml"
         text.write_text(open_metrics(samples))
-        job = {"job_name": "odradek", "static_configs": [{"targets": [*targets]}]}
+        scraped = {"job_name": "odradek", "static_configs": [{"targets": [*targets]}], **(job or {})}
         scraping = {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-            "scrape_configs": [job] if targets else [],
+            "scrape_configs": [scraped] if targets else [],
         }
         config.write_text(json.dumps(scraping))
         if samples:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from odradek.jobs.usage_report import prometheus
+from odradek.jobs.usage_report import job, prometheus
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.options import Source
 from odradek.jobs.usage_report.prometheus_http import Labels, Query, Samples
@@ -222,18 +222,30 @@ def a_cluster(directory: Path, scraped: list[Sample], ids: tuple[int, ...] = (1,
     return boots
 
 
-def test_the_spools_and_the_prometheus_of_a_cluster_agree(report: Report, tmp_path: Path) -> None:
-    """A topic has a replica on each broker: its offsets count once, its bytes for each replica, traffic at its leader."""
+def test_the_spools_and_the_prometheus_of_a_cluster_agree(
+    report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic has a replica on each broker: its offsets count once, its bytes for each replica, traffic at its leader.
+
+    The job reads for an hour: what the brokers write meanwhile is not missing.
+    """
     scraped: list[Sample] = []
     boots = a_cluster(tmp_path / "spools", scraped)
     of_spools = Report(tmp_path / "of-spools")
+
+    def now_of(running: Report) -> int:
+        return boots[0].wall_ms + HOUR_MS * any(line.startswith("reading ") for line in running.said)
+
+    monkeypatch.setattr(job, "now_ms", lambda: now_of(of_spools))
     said = of_spools.run(Source(spools=tuple(str(boot.directory) for boot in boots)), DAY, NEXT_DAY)
     assert any(line.startswith("3 brokers, ") for line in said), said
     server = PrometheusServer(tmp_path / "prometheus", scraped)
+    monkeypatch.setattr(job, "now_ms", lambda: now_of(report))
     try:
         report.run(Source(prometheus=server.url), DAY, NEXT_DAY)
     finally:
         server.stop()
+    assert not [row for source in (report, of_spools) for row in source.rows("gaps") if row["to"] > boots[0].wall_ms]
     ends = boots[0].wall_ms // HOUR_MS * HOUR_MS
     for name in (
         "traffic_hourly",

@@ -27,8 +27,8 @@ def version_of(debian: Machine) -> str:
     return debian.output("dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", "odradek")
 
 
-def process_of(debian: Machine) -> str:
-    return debian.output("systemctl", "show", "--property=MainPID", "--value", "odradek")
+def process_of(debian: Machine, unit: str) -> str:
+    return debian.output("systemctl", "show", "--property=MainPID", "--value", unit)
 
 
 def change(debian: Machine, old: str, new: str) -> None:

@@ -22,6 +22,10 @@ from tests.packaging.debian import (
     version_of,
 )
 
+RUNNING = {"odradek.service": "active", "odradek-mirror@a.service": "active", "odradek-load@a.service": "activating",
+           "odradek-report.service": "activating"}  # fmt: skip
+TIMERS = {"odradek-report.timer": "active", "odradek-load@a.timer": "active"}
+
 pytestmark = [pytest.mark.package, pytest.mark.timeout(2000)]
 
 
@@ -48,11 +52,13 @@ def test_a_package_lives_from_its_installation_to_its_purge(debian: Machine, fir
 
     change(debian, "metrics.listener=127.0.0.1:9404", "metrics.listener=127.0.0.1:9505")
     debian.run("chmod", "600", "/etc/odradek/report.env")
-    before = process_of(debian)
+    start_others(debian)
+    before = {unit: process_of(debian, unit) for unit in RUNNING}
     install(debian, second, *KEEP)
     assert version_of(debian).endswith("-2")
-    assert debian.state_of("odradek") == "active"
-    assert process_of(debian) != before
+    for unit, state in {**RUNNING, **TIMERS}.items():
+        debian.wait_for_state(unit, state)
+    assert {unit for unit in RUNNING if process_of(debian, unit) in ("0", before[unit])} == set()
     stopped = debian.journal("odradek", 200)
     assert "Deactivated successfully" in stopped  # an ordered stop, no kill
     assert debian.exists("/opt/odradek/share/LATER")
@@ -68,7 +74,13 @@ def test_a_package_lives_from_its_installation_to_its_purge(debian: Machine, fir
     apt(debian, "remove", "odradek")
     assert not debian.exists("/opt/odradek")
     assert not debian.exists("/usr/bin/odradek")
-    assert not debian.exists("/etc/systemd/system/timers.target.wants/odradek-report.timer")
+    assert debian.output("find", "/etc/systemd/system", "-name", "odradek*", "-type", "l").split() == [
+        "/etc/systemd/system/multi-user.target.wants/odradek.service"
+    ]
+    assert {debian.state_of(unit) for unit in (*RUNNING, *TIMERS)} == {"inactive"}
+    debian.run(
+        "rm", "-r", *(f"/etc/systemd/system/odradek-{unit}.service.d" for unit in ("mirror@", "load@", "report"))
+    )
     assert debian.exists("/opt")
     assert debian.exists("/var/lib/odradek/data/orders-0")
     assert "127.0.0.1:9505" in debian.read(SETTINGS)
@@ -92,9 +104,23 @@ def test_a_package_lives_from_its_installation_to_its_purge(debian: Machine, fir
         "-path",
         "/proc/*",
     ]
-    assert debian.output(*named, "-not", "-path", "/var/log/*") == ""
+    assert debian.output(*named, "-not", "-path", "/var/log/*") == "/var/lib/odradek-load"
     assert debian.output("getent", "passwd", "odradek").startswith("odradek:")  # files elsewhere may belong to it
     assert debian.run("systemctl", "is-system-running", check=False).stdout == "running\n"
+
+
+def start_others(debian: Machine) -> None:
+    """A mirror, a load and a report, with a program that does not end: a mirror needs two clusters, the others PySpark."""
+    debian.put("", "/etc/odradek/mirror-a.properties")
+    debian.put("", "/etc/odradek/load-a.env")
+    for unit, kind in (("mirror@", "exec"), ("load@", "oneshot"), ("report", "oneshot")):
+        instead = f"[Service]\nType={kind}\nExecStart=\nExecStart=sleep infinity\n"
+        debian.put(instead, f"/etc/systemd/system/odradek-{unit}.service.d/test.conf")
+    debian.run("systemctl", "daemon-reload")
+    debian.run("systemctl", "enable", "--now", "odradek-mirror@a.service", "odradek-load@a.timer")
+    debian.run("systemctl", "start", "--no-block", "odradek-load@a.service", "odradek-report.service")
+    for unit, state in {**RUNNING, **TIMERS}.items():
+        debian.wait_for_state(unit, state)
 
 
 def check_the_report(debian: Machine) -> None:

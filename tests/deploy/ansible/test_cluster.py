@@ -11,6 +11,7 @@ for the upgrade.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,10 +23,12 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
+from tests.deploy import reports, service
 from tests.deploy.ansible import wheels
 from tests.deploy.ansible.collection import MACHINE_PACKAGES, Ansible, Run
 from tests.deploy.machines import Machine, Network, debian_root, remove_files
 from tests.toolchains import REPOSITORY
+from tests.waiting import until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(7200), pytest.mark.xdist_group("ansible cluster")]
 
@@ -33,6 +36,11 @@ TOPIC = "numbers"
 PORT = 9092
 OTHER_PORT = 9192
 SECRETS = ('broker "secret', 'broker \\"secret', "admin secret", "BEGIN PRIVATE KEY")
+PROMETHEUS = "--prometheus http://10.77.0.5:9090 --step 15 --match 'job=\"odradek\"'"
+(PLAY,) = re.findall(
+    r"```yaml\n(- hosts: brokers\[0\]\n.*?)```", (REPOSITORY / "docs/ansible.md").read_text(), re.DOTALL
+)
+"""The play that adds the report."""
 FAULT = """
 
 def _fail(self):
@@ -52,15 +60,22 @@ def listeners(port: int) -> list[dict[str, Any]]:
 
 
 class Cluster:
-    """Four machines, of which the first three get ZooKeeper and brokers, and one inventory."""
+    """Four machines, of which the first three get ZooKeeper and brokers, and the last Prometheus, and one inventory.
+
+    The first one has the Python packages of the report, as if `install-report-packages` had installed them.
+    """
 
     def __init__(self, directory: Path) -> None:
-        root = debian_root(*MACHINE_PACKAGES)
         self.ansible = Ansible(directory / "ansible")
         self.wheel = wheels.build(directory)
         self.directory = directory
         self.network = Network()
-        self.machines = [Machine(f"kafka{number}", directory / f"kafka{number}", root) for number in (1, 2, 3, 4)]
+        root, watching = debian_root(*MACHINE_PACKAGES), debian_root(*MACHINE_PACKAGES, "prometheus")
+        packages = {service.PACKAGES: service.binds()[service.PACKAGES]}
+        self.machines = [
+            Machine(f"kafka{number}", directory / f"kafka{number}", *given)
+            for number, given in enumerate(((root, packages), (root,), (root,), (watching,)), 1)
+        ]
         authority = trustme.CA()
         authority.cert_pem.write_to_path(directory / "ca.pem")
         self.hosts: dict[str, dict[str, Any]] = {}
@@ -91,7 +106,10 @@ class Cluster:
             for number in (1, 2, 3)
         }
         return self.ansible.inventory(
-            {"zookeeper": servers, "brokers": {name: self.hosts[name] for name in names}},
+            {"zookeeper": servers, "brokers": {name: self.hosts[name] for name in names},
+             "monitoring": {"kafka4": {"machine_leader": self.hosts["kafka4"]["machine_leader"]}}},
+            monitoring_scrape_interval="1s", monitoring_report_options=reports.OPTIONS,
+            broker_metrics_listener="0.0.0.0:9404",
             ansible_connection="machine", ansible_become=False, ansible_python_interpreter="/usr/bin/python3",
             zookeeper_heap="128m", broker_install_method="wheel", broker_wheel=str(self.wheel),
             broker_wheelhouse=str(wheels.wheelhouse()), broker_extras=[], broker_start_timeout=300,
@@ -102,7 +120,7 @@ class Cluster:
                                 {"name": "admin", "password": "admin secret"}],
             broker_settings={
                 "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:broker;User:admin",
-                "num.io.threads": 2, "num.network.threads": 1,
+                "num.io.threads": 2, "num.network.threads": 1, "usage.spool.interval.ms": 1000,
             },
         )  # fmt: skip
 
@@ -131,25 +149,26 @@ class Cluster:
         ]
 
     @contextmanager
-    def traffic(self) -> Iterator[None]:
-        """Produce while the body runs; then read every acknowledged record back."""
+    def traffic(self, topic: str = TOPIC) -> Iterator[list[int]]:
+        """Produce while the body runs; then read every record back. Return a list that then has those acknowledged."""
         command = self.network.command(sys.executable, "-m", "tests.deploy.ansible.traffic")
-        produce = [*command, "produce", str(self.settings), TOPIC]
+        produce = [*command, "produce", str(self.settings), topic]
+        acknowledged: list[int] = []
         with subprocess.Popen(
             produce, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as producer:
             try:
                 assert producer.stdout is not None
                 assert producer.stdout.readline() == "ready\n"
-                yield
+                yield acknowledged
                 output, _ = producer.communicate(timeout=300)
             finally:
                 producer.kill()
         assert producer.returncode == 0, output
-        acknowledged = json.loads(output)
+        acknowledged += json.loads(output)
         assert len(acknowledged) > 100
         read = subprocess.run(
-            [*command, "read", str(self.settings), TOPIC], cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
+            [*command, "read", str(self.settings), topic], cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
             check=False,
         )  # fmt: skip
         assert read.returncode == 0, read.stderr
@@ -194,6 +213,44 @@ def test_a_second_run_changes_nothing(cluster: Cluster) -> None:
     assert machine.output("stat", "--format=%a %U %G", "/etc/odradek/admin.properties") == "600 root root"
     users = {user["user"] for user in json.loads(cluster.odradek("user", "list", "--json"))}
     assert users == {"broker", "admin"}
+
+
+def test_the_timer_reports_what_was_sent_to_the_whole_cluster(cluster: Cluster) -> None:
+    """From the spools of all brokers, which is the default, and from the Prometheus that the role has set up."""
+    first, watching = cluster.machines[0], cluster.machines[3]
+    first.run("install", "-d", "/opt/odradek-report")
+    first.run("ln", "-s", service.PACKAGES, "/opt/odradek-report/packages")
+    reports.hurry(first)
+    cluster.odradek("topic", "create", "orders", "-p", "6")
+
+    def counted(direction: str) -> float:
+        query = f'sum(odradek_usage_records_{direction}_total{{job="odradek",topic="orders"}})'
+        return reports.samples(watching, query).get("", 0)
+
+    with cluster.traffic("orders") as acknowledged:
+        until(lambda: counted("in") > 300, "records are scraped")
+    sent = len(acknowledged)
+    until(lambda: [counted("in"), counted("out")] == [sent] * 2, lambda: f"{sent}: {counted('in')} {counted('out')}")
+    written = reports.samples(watching, "odradek_spool_intervals_total")
+    assert len(written) == 3
+
+    def all_have_written() -> bool:
+        now = reports.samples(watching, "odradek_spool_intervals_total")
+        return all(now[instance] > intervals + 1 for instance, intervals in written.items())
+
+    until(all_have_written, "each broker writes two intervals")
+    play = cluster.directory / "report.yml"
+    play.write_text(PLAY)
+    for name, source in (("spools", {}), ("prometheus", {"monitoring_report_source": PROMETHEUS})):
+        out = f"/var/lib/odradek-report/{name}"
+        run = cluster.play(str(play), monitoring_report_dir=out, **source)
+        assert run.code == 0, run.end
+        summary = reports.by_timer(first, out)
+        tables = reports.directory(first, out)
+        found = {key: counts for key, counts in reports.records(tables).items() if key[0] == "orders"}
+        assert found == {("orders", "writer"): (sent, 0), ("orders", "reader"): (0, sent)}, name
+        assert {disk["broker"] for disk in summary["disks"]} == {"1", "2", "3"}
+        assert not [row for row in reports.rows(tables, "gaps") if "live member" in row["reason"]], name
 
 
 def test_a_rolling_restart_loses_nothing(cluster: Cluster) -> None:

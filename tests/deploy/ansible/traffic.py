@@ -21,7 +21,8 @@ def produce(settings: dict[str, str], topic: str) -> list[int]:
     """Write records until standard input ends; return the numbers of those that were acknowledged."""
     acknowledged: list[int] = []
     failed: list[str] = []
-    producer = Producer({**settings, "acks": "all", "enable.idempotence": "true", "message.timeout.ms": "300000"})
+    sure = {"acks": "all", "enable.idempotence": "true", "message.timeout.ms": "300000"}
+    producer = Producer({**settings, "client.id": "writer", **sure})
     number = 0
     print("ready", flush=True)
     while not select.select([sys.stdin], [], [], 0.05)[0]:
@@ -43,7 +44,7 @@ def produce(settings: dict[str, str], topic: str) -> list[int]:
 
 def read(settings: dict[str, str], topic: str) -> list[int]:
     """The numbers of all records, in each partition from the first offset to the end."""
-    consumer = Consumer({**settings, "group.id": "reader", "enable.auto.commit": "false"})
+    consumer = Consumer({**settings, "client.id": "reader", "group.id": "reader", "enable.auto.commit": "false"})
     try:
         partitions = [
             TopicPartition(topic, number) for number in consumer.list_topics(topic, 60).topics[topic].partitions

@@ -24,7 +24,7 @@ from tests.deploy.helm import chart, tools
 from tests.deploy.helm.kubernetes import ApiError, ApiServer, Object, differences
 from tests.waiting import until
 
-pytestmark = [pytest.mark.deploy, pytest.mark.xdist_group("apiserver")]
+pytestmark = [pytest.mark.deploy, pytest.mark.xdist_group("apiserver"), pytest.mark.timeout(4500)]  # with the build
 
 _numbers = itertools.count()
 SECRETS = {

@@ -206,6 +206,7 @@ def _from_spools(
 
     from odradek.jobs.usage_report import gaps, small_tables, spool, spool_sources, tables
 
+    read_ms = now_ms()  # what is written after that is not missing
     needed = spool.needed([*spools.files], from_ms, to_ms)
     say(f"reading {counted(len(needed), 'file')} of the spool")
     files, gap_rows = spool_sources.copied(needed, scratch, from_ms, to_ms, say)
@@ -235,7 +236,7 @@ def _from_spools(
         known_before = small_tables.brokers_before(job.out / "tables", from_ms // 1000)
         if known_before is not None:
             known_before |= spool_sources.brokers_before(spools.files, spans, from_ms)
-        gap_rows += gaps.find_gaps_of_brokers(spans, damages, from_ms, to_ms, now_ms(), known_before)
+        gap_rows += gaps.find_gaps_of_brokers(spans, damages, from_ms, to_ms, read_ms, known_before)
         gap_rows += gaps.find_unread_members(members, brokers, from_ms, to_ms)
         for boot, count in tables.without_start(facts, known_from):
             at_ms = max(from_ms, known_from[boot] or from_ms)
@@ -275,7 +276,7 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
     from odradek.jobs.usage_report import gaps, prometheus, tables
     from odradek.jobs.usage_report.prometheus_http import Prometheus
 
-    source = job.source
+    source, read_ms = job.source, now_ms()
     assert source.prometheus is not None
     server = Prometheus(source.prometheus, source.match, source.step_s)
     say(f"reading {server.url}")
@@ -294,7 +295,7 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
         small = facts.where(F.col("kind") == "span").withColumnRenamed("count", "samples")
         spans = [gaps.Scraped(*row) for row in small.select(*gaps.Scraped._fields).collect()]
         older = prometheus.older_instances(server, from_ms)
-        gap_rows = gaps.find_scrape_gaps(spans, from_ms, to_ms, now_ms(), source.step_s * 1000, older)
+        gap_rows = gaps.find_scrape_gaps(spans, from_ms, to_ms, read_ms, source.step_s * 1000, older)
         unknown = facts.where(F.col("unknown") > 0).groupBy("hour").agg(F.sum("unknown").alias("count"))
         for row in unknown.orderBy("hour").collect():
             lost = counted(row["count"], "sample")
