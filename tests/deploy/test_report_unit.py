@@ -57,7 +57,9 @@ def report_by(server: Machine, source: str | None) -> dict[str, Any]:
         "\n".join([*lines, *([] if source is None else [f"ODRADEK_REPORT_SOURCE={source}"])]) + "\n",
         "/etc/odradek/report.env",
     )
-    return reports.by_timer(server, out)
+    summary = reports.by_timer(server, out)
+    assert reports.records(reports.directory(server, out)) == {("orders", "odradek"): (RECORDS, 0)}
+    return summary
 
 
 def test_the_timer_reports_from_each_source_what_was_sent(server: Machine) -> None:
