@@ -20,7 +20,7 @@ class StandIn:
 
     broken = False
 
-    def __init__(self, host: str, port: int, timeout_s: float, security: ClientSecurity) -> None:
+    def __init__(self, host: str, port: int, timeout_s: float, client_id: str, security: ClientSecurity) -> None:
         if self.broken and port == 2:
             raise UnreachableError("cannot connect")
         self.port = port

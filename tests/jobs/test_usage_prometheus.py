@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from odradek.jobs.usage_report import job, prometheus
+from odradek.jobs.usage_report import job, prometheus, spool_sources
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.options import Source
 from odradek.jobs.usage_report.prometheus_http import Labels, Query, Samples
@@ -236,7 +236,8 @@ def test_the_spools_and_the_prometheus_of_a_cluster_agree(
     def now_of(running: Report) -> int:
         return boots[0].wall_ms + HOUR_MS * any(line.startswith("reading ") for line in running.said)
 
-    monkeypatch.setattr(job, "now_ms", lambda: now_of(of_spools))
+    for module in (job, spool_sources):
+        monkeypatch.setattr(module, "now_ms", lambda: now_of(of_spools))
     said = of_spools.run(Source(spools=tuple(str(boot.directory) for boot in boots)), DAY, NEXT_DAY)
     assert any(line.startswith("3 brokers, ") for line in said), said
     server = PrometheusServer(tmp_path / "prometheus", scraped)

@@ -91,14 +91,23 @@ def _required(resource: "Resource | None") -> "Resource":
 
 def _warn_of_similar(cluster: "Cluster", resource: "Resource") -> None:
     """Warn of a group that does not exist if a similar one does. It is no error: settings may be older than the group."""
-    from odradek.cli.group_view import known_groups
-    from odradek.clients.errors import hint_on
+    if resource.kind != "group":
+        return
+    from odradek.cli.group_view import known_groups, may_be_in_tree
+    from odradek.clients import groups
+    from odradek.clients.errors import ClientError, RefusedError, hint_on
+    from odradek.protocol.errors import ErrorCode
 
-    def known() -> list[str]:
-        groups = known_groups(cluster)
-        return [] if resource.name in groups else groups
-
-    if resource.kind == "group" and (similar := hint_on(resource.name, known, "")):
+    try:
+        groups.describe(cluster, resource.name)
+    except RefusedError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND or may_be_in_tree(cluster, resource.name):
+            return
+    except ClientError:  # it may exist
+        return
+    else:
+        return
+    if similar := hint_on(resource.name, lambda: known_groups(cluster), ""):
         warn(f"group '{resource.name}' does not exist; {similar}")
 
 

@@ -328,14 +328,14 @@ def reset_offsets(
         rows = plan(cluster, places, committed, target)
     except InvalidTargetError as error:
         fail(error)
-    if not exists:
-        created = "would create it" if dry_run else "create it"
-        warn(f"group '{group_id}' does not exist: the offsets {created}{f'; {similar}' if similar else ''}")
     changes = {
         (row["topic"], row["partition"]): groups.CommittedOffset(row["after"])
         for row in rows
         if row["after"] is not None and row["after"] != row["before"]
     }
+    if changes and not exists:
+        created = "would create it" if dry_run else "create it"
+        warn(f"group '{group_id}' does not exist: the offsets {created}{f'; {similar}' if similar else ''}")
     if not as_json:
         titles = ["topic", "partition", "before", "after", "change"]
         print_table(titles, [[row[title] for title in titles] for row in rows], "nothing to reset")
@@ -359,9 +359,10 @@ def reset_offsets(
 
 
 def _exists(cluster: "Cluster", group_id: str, may_have_members: bool) -> bool:
-    """Whether the group exists. Ends the command if members of the group would overwrite its new offsets."""
+    """Whether the group exists, or may exist. Ends the command if members of the group would overwrite its new offsets."""
+    from odradek.cli.group_view import may_be_in_tree
     from odradek.cli.output import count
-    from odradek.clients import groups, tree_offsets
+    from odradek.clients import groups
     from odradek.clients.errors import RefusedError
     from odradek.protocol.errors import ErrorCode
 
@@ -370,7 +371,7 @@ def _exists(cluster: "Cluster", group_id: str, may_have_members: bool) -> bool:
     except RefusedError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        return bool(tree_offsets.of_groups(cluster, [group_id]).get(group_id))
+        return may_be_in_tree(cluster, group_id)
     if description.members and not may_have_members:
         fail(
             f"group '{group_id}' has {count(len(description.members), 'member')} whose commits would overwrite the new"

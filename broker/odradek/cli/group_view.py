@@ -13,7 +13,7 @@ from odradek.cli.echo import echo
 from odradek.cli.output import count, print_table
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import RefusedError
+from odradek.clients.errors import ClientError, RefusedError
 from odradek.clients.groups import CommittedOffset, GroupDescription, Member, PendingOffset, Place
 from odradek.mirror.keys import GROUP_PREFIX
 from odradek.protocol.errors import ErrorCode
@@ -67,6 +67,14 @@ def naming_similar(cluster: Cluster, group_id: str) -> Iterator[None]:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         raise groups.no_group(group_id, lambda: known_groups(cluster)) from None
+
+
+def may_be_in_tree(cluster: Cluster, group_id: str) -> bool:
+    """Whether the metadata tree has offsets of the group; True also if that cannot be found out."""
+    try:
+        return bool(tree_offsets.of_groups(cluster, [group_id]).get(group_id))
+    except ClientError:
+        return True
 
 
 def known_groups(cluster: Cluster) -> list[str]:

@@ -85,12 +85,16 @@ def _entity(
 def _hint(cluster: "Cluster", wanted: "QuotaEntity") -> str:
     """What the error about an entity without quotas adds: a similar name of one that has some."""
     from odradek.clients import quotas
-    from odradek.clients.errors import hint_on
+    from odradek.clients.errors import ClientError, hint_on
 
-    known = [part for found in quotas.describe(cluster) for part in found.entity.parts]
+    listing = "`odradek quota list` shows all"
+    try:
+        known = [part for found in quotas.describe(cluster) for part in found.entity.parts]
+    except ClientError:
+        return listing
     kind, name = next((part for part in wanted.parts if part[1] is not None and part not in known), ("", None))
     names = [other for of_kind, other in known if of_kind == kind and other is not None]
-    return hint_on(name or "", lambda: names, "`odradek quota list` shows all")
+    return hint_on(name or "", lambda: names, listing)
 
 
 def _needed(entity: "QuotaEntity | None") -> "QuotaEntity":

@@ -201,10 +201,14 @@ def _credentials(cluster: "Cluster", place: Place, name: str | None) -> "list[Us
 
     if place.is_broker:
         return users.describe(cluster, None if name is None else [name])
-    found: list[UserCredential] = _in_store(place, lambda store: store.credentials(name))
+
+    def look(store: Any) -> "tuple[list[UserCredential], list[UserCredential]]":
+        found = store.credentials(name)
+        return found, found or store.credentials(None)
+
+    found, known = _in_store(place, look)
     if name is not None and not found:
-        everybody: list[UserCredential] = _in_store(place, lambda store: store.credentials(None))
-        fail(users.no_credential(name, lambda: [credential.user for credential in everybody]))
+        fail(users.no_credential(name, lambda: [credential.user for credential in known]))
     return found
 
 

@@ -23,7 +23,7 @@ from odradek.clients.errors import (
     only,
 )
 from odradek.clients.security import PLAIN, ClientSecurity
-from odradek.clients.wire import Connection
+from odradek.clients.wire import SOFTWARE, Connection
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import find_coordinator, metadata
@@ -139,6 +139,7 @@ class Cluster:
     :param servers: "host:port,..."; one of them must answer. :param timeout_s: for each response, including retries.
     :param on_silence: called with a line of text for each bootstrap server that accepts the connection and does not respond for
         some seconds, as a program does that is not a broker; the wait continues. :param security: TLS of all connections.
+    :param client_id: of all requests.
 
     Raises ClientError for a malformed address; connects at the first request.
     """
@@ -149,8 +150,10 @@ class Cluster:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         on_silence: Callable[[str], None] | None = None,
         security: ClientSecurity = PLAIN,
+        client_id: str = SOFTWARE,
     ) -> None:
         self._security = security
+        self._client_id = client_id
         self.servers = servers
         self.timeout_s = timeout_s
         self._on_silence = on_silence
@@ -170,7 +173,7 @@ class Cluster:
     def another(self) -> "Cluster":
         """A client of this cluster with its own connections, for requests while requests are in flight on the present ones. The
         caller closes it."""
-        return Cluster(self.servers, self.timeout_s, self._on_silence, self._security)
+        return Cluster(self.servers, self.timeout_s, self._on_silence, self._security, self._client_id)
 
     def close(self) -> None:
         """Close all connections."""
@@ -190,7 +193,7 @@ class Cluster:
             for address in self._bootstrap:
                 try:
                     self._any = Connection(
-                        address.host, address.port, self.timeout_s, on_silence=self._on_silence, security=self._security
+                        address.host, address.port, self.timeout_s, self._client_id, self._on_silence, self._security
                     )
                     break
                 except UnreachableError as error:
@@ -216,7 +219,9 @@ class Cluster:
                 known = ", ".join(map(str, sorted(self.view().brokers)))
                 raise UnreachableError(f"the cluster has no broker {node_id}; its brokers are {known}")
             try:
-                connection = Connection(address.host, address.port, self.timeout_s, security=self._security)
+                connection = Connection(
+                    address.host, address.port, self.timeout_s, self._client_id, security=self._security
+                )
             except UnknownHostError as error:
                 raise UnknownHostError(
                     f"{error}; broker {node_id} advertises this name (advertised.listeners)"

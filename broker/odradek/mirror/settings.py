@@ -40,6 +40,7 @@ from odradek.spelling import did_you_mean
 
 LONGEST_FILE = 1 << 20
 PROTOCOL_TYPE = "odradek-mirror"
+CLIENT_ID = "odradek-mirror"
 SERVERS = "bootstrap.servers"
 _ARROW = "->"
 
@@ -58,7 +59,8 @@ class ClusterSettings:
 
     def connect(self, timeout_s: float | None = None) -> Cluster:
         """A new `Cluster`, for one thread; it connects at its first request. :param timeout_s: default: `request_timeout_s`."""
-        return Cluster(self.servers, timeout_s or self.request_timeout_s, security=self.security)
+        timeout_s = timeout_s or self.request_timeout_s
+        return Cluster(self.servers, timeout_s, security=self.security, client_id=CLIENT_ID)
 
 
 @dataclass(frozen=True)

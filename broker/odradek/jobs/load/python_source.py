@@ -26,6 +26,7 @@ from odradek.config.errors import ConfigError
 from odradek.storage import compression, old_messages
 
 NAME = "odradek_topics"
+CLIENT_ID = "odradek-load"
 _SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int,"
     " headers array<struct<key: string, value: binary>>"
@@ -107,7 +108,7 @@ class TopicReader(DataSourceReader):
         name = f"{partition.topic}-{partition.partition}"
         try:
             security = ClientSecurity.from_settings(self._settings)
-            with Cluster(self._settings["bootstrap.servers"], security=security) as cluster:
+            with Cluster(self._settings["bootstrap.servers"], security=security, client_id=CLIENT_ID) as cluster:
                 for columns in _pages(cluster, partition):
                     yield from _batches(partition, columns)
         except OffsetOutOfRangeError as error:

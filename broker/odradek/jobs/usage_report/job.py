@@ -206,7 +206,6 @@ def _from_spools(
 
     from odradek.jobs.usage_report import gaps, small_tables, spool, spool_sources, tables
 
-    read_ms = now_ms()  # what is written after that is not missing
     needed = spool.needed([*spools.files], from_ms, to_ms)
     say(f"reading {counted(len(needed), 'file')} of the spool")
     files, gap_rows = spool_sources.copied(needed, scratch, from_ms, to_ms, say)
@@ -236,7 +235,7 @@ def _from_spools(
         known_before = small_tables.brokers_before(job.out / "tables", from_ms // 1000)
         if known_before is not None:
             known_before |= spool_sources.brokers_before(spools.files, spans, from_ms)
-        gap_rows += gaps.find_gaps_of_brokers(spans, damages, from_ms, to_ms, read_ms, known_before)
+        gap_rows += gaps.find_gaps_of_brokers(spans, damages, from_ms, to_ms, spools.listed_ms, known_before)
         gap_rows += gaps.find_unread_members(members, brokers, from_ms, to_ms)
         for boot, count in tables.without_start(facts, known_from):
             at_ms = max(from_ms, known_from[boot] or from_ms)

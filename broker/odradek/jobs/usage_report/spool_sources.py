@@ -18,6 +18,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from odradek.clock import now_ms
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.gaps import Gap, Span, overlaps
 from odradek.jobs.usage_report.options import SPOOL_LOGIN, is_url
@@ -36,10 +37,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Spools:
-    """The files of all spools, each once, and the places that could not be read, with the reason."""
+    """The files of all spools, each once, and the places that could not be read, with the reason.
+
+    :ivar listed_ms: when the files were listed: what is written after that is not missing. Milliseconds since 1970.
+    """
 
     files: tuple[SpoolFile, ...] = ()
     absent: tuple[tuple[str, str], ...] = ()
+    listed_ms: int = 0
 
 
 def listed(places: Sequence[str], say: Say) -> Spools:
@@ -47,6 +52,7 @@ def listed(places: Sequence[str], say: Say) -> Spools:
 
     :raises ReportError: a directory cannot be listed, or no spool can be reached
     """
+    begun_ms = now_ms()
     files: dict[str, SpoolFile] = {}
     absent: list[tuple[str, str]] = []
     for place in places:
@@ -64,7 +70,7 @@ def listed(places: Sequence[str], say: Say) -> Spools:
                 files[name] = file
     if not files and absent:
         raise ReportError(f"none of the spools can be reached; --spool {absent[0][0]}: {absent[0][1]}")
-    return Spools(tuple(sorted_files(files.values())), tuple(absent))
+    return Spools(tuple(sorted_files(files.values())), tuple(absent), begun_ms)
 
 
 def _completeness(file: SpoolFile) -> tuple[bool, int]:
