@@ -13,7 +13,7 @@ import pytest
 from odradek.jobs.usage_report import job, prometheus, spool_sources
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.options import Source
-from odradek.jobs.usage_report.prometheus_http import Labels, Query, Samples
+from odradek.jobs.usage_report.prometheus_http import Labels, Prometheus, Query, Samples
 from tests.jobs import spools
 from tests.jobs.conftest import Report
 from tests.jobs.prometheus_server import PrometheusServer, Proxy, Sample
@@ -312,6 +312,31 @@ def test_a_broker_whose_spool_or_scrapes_are_missing_is_named(report: Report, tm
     finally:
         server.stop()
     assert [row["source"] for row in scrapes.rows("gaps") if row["reason"] == unread] == ["broker 3"]
+
+
+def test_offsets_of_a_topic_are_unknown_while_the_broker_of_a_partition_is_not_scraped(tmp_path: Path) -> None:
+    """A sum without this partition would look like a topic that shrinks."""
+    step_ms = 10 * MINUTE_MS  # a sample counts for five minutes
+    scraped: list[Sample] = []
+    for step in range(3):
+        at_ms = DAY + step * step_ms
+        for broker in (1, 2, 3):
+            if (step, broker) != (1, 3):
+                place = {"topic": "events", **place_of(broker)}
+                scraped.append(("kafka_topic_partitions", place, at_ms, 3.0))
+                for name in ("current", "oldest"):
+                    metric = f"kafka_topic_partition_{name}_offset"
+                    scraped.append((metric, {**place, "partition": str(broker)}, at_ms, 100.0 * broker + step))
+    server = PrometheusServer(tmp_path / "prometheus", scraped)
+    try:
+        source = Prometheus(server.url, 'job="odradek"', step_ms // 1000)
+        queries = [metric.query for metric in prometheus.METRICS if metric.column in ("end_offsets", "start_offsets")]
+        for query in queries:
+            ((labels, found),) = source.samples(query, DAY, DAY + 2 * step_ms)
+            assert (labels, found) == ({"topic": "events"}, [(DAY, 600.0), (DAY + 2 * step_ms, 606.0)])
+    finally:
+        server.stop()
+    assert len(queries) == 2
 
 
 def test_a_prometheus_that_never_scraped_the_broker_is_reported(

@@ -57,8 +57,14 @@ def _gauge(kind: str, column: str, metric: str, how: str, labels: str, scale: in
 
 
 def _offsets(column: str, metric: str) -> Metric:
-    """A sum of offsets over partitions, each of which counts once, although all its replicas are scraped."""
-    return Metric("topic", column, Query(metric, "sum by (topic) (max by (topic, partition) ({}))", "topic"), False)
+    """A sum of offsets over partitions, each of which counts once, although all its replicas are scraped.
+
+    It is not known while the only replicas of a partition are of brokers that were not scraped.
+    """
+    each = "max by (topic, partition) ({})"
+    known = f"count by (topic) ({each}) == on (topic) max by (topic) ({{other}})"
+    whole = f"sum by (topic) ({each}) and on (topic) ({known})"
+    return Metric("topic", column, Query(metric, whole, "topic", "kafka_topic_partitions"), False)
 
 
 def _worker(column: str, name: str, scale: int = 1) -> Metric:

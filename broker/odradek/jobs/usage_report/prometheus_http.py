@@ -61,11 +61,13 @@ class Query(NamedTuple):
     :ivar metric: the name of the metric
     :ivar template: the expression, with ``{}`` in place of the series selector; ``{}`` alone for the series themselves
     :ivar shard: the label by whose values a large response is split; a label of the result
+    :ivar other: another metric with that label, whose series selector takes the place of ``{other}`` in the template
     """
 
     metric: str
     template: str = "{}"
     shard: str = ""
+    other: str = ""
 
 
 class Prometheus:
@@ -182,6 +184,8 @@ class Prometheus:
 
     def _range(self, query: Query, start_ms: int, end_ms: int, values: Values) -> list[tuple[Labels, Samples]]:
         expression = query.template.replace("{}", self._selector(query, values))
+        if query.other:
+            expression = expression.replace("{other}", self._selector(query._replace(metric=query.other), values))
         form = {
             "query": expression,
             "start": _seconds(start_ms),
