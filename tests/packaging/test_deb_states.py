@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.machines import Machine
-from tests.packaging.debian import KEEP, PACKAGES_AT, apt, change, install, version_of
+from tests.packaging.debian import KEEP, PACKAGES_AT, apt, change, install, process_of, version_of
 from tests.waiting import until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(2000)]
 
 
 def test_an_upgrade_leaves_a_broker_as_it_was(debian: Machine, first: Path, second: Path) -> None:
-    """Stopped, running although it is disabled, or masked."""
+    """Stopped, running although it is disabled, kept by policy-rc.d, or masked."""
     install(debian, first)
     debian.run("systemctl", "stop", "odradek")
     install(debian, second)
@@ -33,13 +33,21 @@ def test_an_upgrade_leaves_a_broker_as_it_was(debian: Machine, first: Path, seco
     apt(debian, "install", "--reinstall", f"{PACKAGES_AT}/{second.name}")
     assert debian.state_of("odradek") == "active"
 
+    debian.put("#!/bin/sh\nexit 101\n", "/usr/sbin/policy-rc.d")
+    debian.run("chmod", "755", "/usr/sbin/policy-rc.d")
+    before = process_of(debian, "odradek")
+    done = apt(debian, "install", "--reinstall", f"{PACKAGES_AT}/{second.name}")
+    assert "the broker runs the old version until 'systemctl restart odradek'" in done.stderr
+    assert process_of(debian, "odradek") == before
+    debian.run("rm", "/usr/sbin/policy-rc.d")
+
     debian.run("systemctl", "disable", "odradek")
     debian.run("systemctl", "start", "odradek")
     apt(debian, "install", "--reinstall", f"{PACKAGES_AT}/{second.name}")
     assert debian.state_of("odradek") == "active"
     assert debian.run("systemctl", "is-enabled", "odradek", check=False).stdout == "disabled\n"
 
-    debian.run("systemctl", "mask", "--now", "odradek")
+    debian.run("systemctl", "mask", "--now", "odradek", "odradek-report.timer")
     apt(debian, "install", "--reinstall", f"{PACKAGES_AT}/{second.name}")
     assert debian.state_of("odradek") == "inactive"
     assert debian.run("systemctl", "is-enabled", "odradek", check=False).stdout == "masked\n"
