@@ -205,8 +205,13 @@ def test_a_reload_uses_the_changed_configuration_and_refuses_one_with_errors(ser
     finally:
         server.put(good, service.CONFIGURATION)
         server.run("systemctl", "reload", service.UNIT)
-    until(lambda: refused not in service.property_of(server, "StatusText"), lambda: server.journal(service.UNIT))
-    assert (service.main_pid(server), server.state_of(service.UNIT)) == (pid, "active")
+
+    def is_done() -> bool:
+        """While it reads the file, the service is `reloading`, and has another status."""
+        return refused not in service.property_of(server, "StatusText") and server.state_of(service.UNIT) == "active"
+
+    until(is_done, lambda: server.journal(service.UNIT))
+    assert service.main_pid(server) == pid
 
 
 def test_a_configuration_with_errors_fails_with_one_line_at_priority_err(server: Machine) -> None:
