@@ -23,7 +23,7 @@ class StandIn:
     def __init__(self, host: str, port: int, timeout_s: float, client_id: str, security: ClientSecurity) -> None:
         if self.broken and port == 2:
             raise UnreachableError("cannot connect")
-        self.port = port
+        self.port, self.client_id = port, client_id
         self.closed = False
 
     def close(self) -> None:
@@ -83,3 +83,11 @@ def test_connections_are_kept_and_closed_with_the_cluster(cluster: Cluster) -> N
     assert cluster.of_each(IDS, lambda _, connection: connection) == first
     cluster.close()
     assert all(connection.closed for connection in first.values())  # type: ignore[union-attr]
+
+
+def test_all_connections_have_the_client_id_of_their_cluster(cluster: Cluster) -> None:
+    for made, client_id in ((cluster, "odradek"), (Cluster("127.0.0.1:1", client_id="load"), "load")):
+        for one in (made, made.another()):
+            found = one.of_each(IDS, lambda _, connection: connection).values()
+            assert [connection.client_id for connection in found] == [client_id] * len(IDS)  # type: ignore[union-attr]
+            one.close()

@@ -36,6 +36,17 @@ def install(root: Path, *options: str) -> Path:
     return root
 
 
+def test_a_stop_of_a_unit_with_spark_is_no_failure() -> None:
+    """If Java also got SIGTERM, it could end before the command, for which that is a failure of Spark."""
+    texts = {unit: (UNITS / unit).read_text() for unit in SERVICES}
+    with_spark = [
+        unit for unit, text in texts.items() if re.search(r"^ExecStart=.* (report usage|load run) ", text, re.M)
+    ]
+    assert with_spark == ["odradek-report.service", "odradek-load@.service"]
+    for unit in with_spark:
+        assert {"KillMode=mixed", "SuccessExitStatus=143 SIGTERM"} <= {*texts[unit].splitlines()}, unit
+
+
 @pytest.mark.parametrize("unit", [*SERVICES, *TIMERS])
 def test_systemd_accepts_a_unit(unit: str, tmp_path: Path) -> None:
     """Replace the command of a unit, which need not be installed here; everything else is unchanged."""

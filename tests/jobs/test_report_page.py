@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow.dataset
 import pytest
 
+from odradek.clients import wire
 from odradek.jobs.usage_report import aggregates, report
 from odradek.jobs.usage_report.aggregates import aggregate
 from odradek.jobs.usage_report.errors import ReportError
@@ -250,6 +251,7 @@ def test_readers_that_were_connected_for_seconds_have_no_lag_and_those_that_go_b
     ]
     short = aggregates._short(pd.DataFrame(traffic, columns=["principal", "client", "connection_ms"]), DAY)
     assert short == {"User:a/peek", "User:a/odradek"}
+    assert wire.SOFTWARE == aggregates._COMMAND  # jobs import nothing of the clients
     # the export begins again every hour, the old reader did so once: before the period
     returns: dict[str, Any] = defaultdict(lambda: lambda hour: None)
     returns |= {

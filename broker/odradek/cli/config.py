@@ -93,19 +93,14 @@ def _warn_of_similar(cluster: "Cluster", resource: "Resource") -> None:
     """Warn of a group that does not exist if a similar one does. It is no error: settings may be older than the group."""
     if resource.kind != "group":
         return
-    from odradek.cli.group_view import known_groups, may_be_in_tree
-    from odradek.clients import groups
-    from odradek.clients.errors import ClientError, RefusedError, hint_on
-    from odradek.protocol.errors import ErrorCode
+    from odradek.cli.group_view import described_or_none, known_groups, may_have_tree_offsets
+    from odradek.clients.errors import ClientError, hint_on
 
     try:
-        groups.describe(cluster, resource.name)
-    except RefusedError as error:
-        if error.code != ErrorCode.GROUP_ID_NOT_FOUND or may_be_in_tree(cluster, resource.name):
-            return
+        described = described_or_none(cluster, resource.name, in_tree=True)
     except ClientError:  # it may exist
         return
-    else:
+    if described is not None or may_have_tree_offsets(cluster, resource.name):
         return
     if similar := hint_on(resource.name, lambda: known_groups(cluster), ""):
         warn(f"group '{resource.name}' does not exist; {similar}")

@@ -107,12 +107,9 @@ def _print(findings: list[Any]) -> None:
     from odradek.printable import one_line
 
     for finding in findings:
-        consequences = [one_line(text) for text in finding.consequences]
-        texts = finding._replace(consequences="")._asdict()
-        finding = finding._replace(**{name: one_line(text) for name, text in texts.items()})
         echo(finding.severity, nl=False, style=BAD if finding.severity == "error" else ATTENTION)
-        echo(f"  {finding.subject}: {finding.what}")
-        echo(f"  why it matters: {finding.reason}")
-        for consequence in consequences:
-            echo(f"  consequence: {consequence}")
-        echo(f"  what to do: {finding.remedy}")
+        echo(f"  {one_line(finding.subject)}: {one_line(finding.what)}")
+        echo(f"  why it matters: {one_line(finding.reason)}")
+        for consequence in finding.consequences:
+            echo(f"  consequence: {one_line(consequence)}")
+        echo(f"  what to do: {one_line(finding.remedy)}")

@@ -360,18 +360,12 @@ def reset_offsets(
 
 def _exists(cluster: "Cluster", group_id: str, may_have_members: bool) -> bool:
     """Whether the group exists, or may exist. Ends the command if members of the group would overwrite its new offsets."""
-    from odradek.cli.group_view import may_be_in_tree
+    from odradek.cli.group_view import described_or_none, may_have_tree_offsets
     from odradek.cli.output import count
-    from odradek.clients import groups
-    from odradek.clients.errors import RefusedError
-    from odradek.protocol.errors import ErrorCode
 
-    try:
-        description = groups.describe(cluster, group_id)
-    except RefusedError as error:
-        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
-            raise
-        return may_be_in_tree(cluster, group_id)
+    description = described_or_none(cluster, group_id, in_tree=True)
+    if description is None:
+        return may_have_tree_offsets(cluster, group_id)
     if description.members and not may_have_members:
         fail(
             f"group '{group_id}' has {count(len(description.members), 'member')} whose commits would overwrite the new"

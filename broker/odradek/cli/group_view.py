@@ -69,7 +69,7 @@ def naming_similar(cluster: Cluster, group_id: str) -> Iterator[None]:
         raise groups.no_group(group_id, lambda: known_groups(cluster)) from None
 
 
-def may_be_in_tree(cluster: Cluster, group_id: str) -> bool:
+def may_have_tree_offsets(cluster: Cluster, group_id: str) -> bool:
     """Whether the metadata tree has offsets of the group; True also if that cannot be found out."""
     try:
         return bool(tree_offsets.of_groups(cluster, [group_id]).get(group_id))
@@ -83,7 +83,10 @@ def known_groups(cluster: Cluster) -> list[str]:
 
 
 def described_or_none(cluster: Cluster, group_id: str, in_tree: bool) -> GroupDescription | None:
-    """Describe a group; None if it is only in the metadata tree. Raises RefusedError if it does not exist, ClientError."""
+    """Describe a group; None if its coordinator does not know it. Raises RefusedError if it does not exist, ClientError.
+
+    :param in_tree: it may exist in the metadata tree alone.
+    """
     try:
         return groups.describe(cluster, group_id)
     except RefusedError as error:
