@@ -87,8 +87,13 @@ def running(
     watcher: Watcher | None = None,
     transactional_id: str = TRANSACTIONAL_ID,
     clusters: Sequence[Callable[[], Cluster]] = (),
+    ends: bool = False,
 ) -> Iterator[tuple[Lane, Watcher]]:
-    """A lane in a thread; what it raises is raised at the end. :param clusters: how it reaches source and target."""
+    """A lane in a thread; what it raises is raised at the end.
+
+    :param clusters: how it reaches source and target. :param ends: it is not stopped but ends by an error of its own; one
+        that is stopped while it waits before its next session does not find out that it is fenced.
+    """
     watcher = watcher or Watcher()
     lane = Lane(
         0,
@@ -110,12 +115,17 @@ def running(
     lane.route(routes)
     thread = threading.Thread(target=run)
     thread.start()
+    ended = True
     try:
         yield lane, watcher
+        if ends:
+            thread.join(SECONDS)
+            ended = not thread.is_alive()
     finally:
         lane.stop()
         thread.join(SECONDS)
         assert not thread.is_alive()
+    assert ended, f"the lane has not ended by itself; failures: {watcher.failures[-3:]}"
     if raised:
         raise raised[0]
 

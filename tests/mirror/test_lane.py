@@ -219,10 +219,11 @@ def test_a_second_owner_fences_the_first(pair: Pair) -> None:
     write(producer(pair.source), topic, 1, range(100))
     with (
         pytest.raises(LaneFencedError, match="has another owner"),
-        running(pair.source, pair.target, [route]) as (_, first),
+        running(pair.source, pair.target, [route], ends=True) as (_, first),
     ):
         wait_until_moved(first, pair.source, pair.target, [route])
         with running(pair.source, pair.target, [route]) as (_, second):
+            second.wait(lambda: second.at, "the second owner has fenced the first and reads")
             write(producer(pair.source), topic, 1, range(100, 300))
             wait_until_moved(second, pair.source, pair.target, [route])
             assert check_equal(pair, [route]) == 300

@@ -183,7 +183,7 @@ def test_a_paused_owner_that_had_another_number_of_lanes_is_fenced(pair: Pair, m
     name = "odradek-mirror.a->b.{}.0"
     with (
         pytest.raises(lane.LaneFencedError, match="has another owner"),
-        running(pair.source, pair.target, routes, transactional_id=name.format(8)) as (_, first),
+        running(pair.source, pair.target, routes, transactional_id=name.format(8), ends=True) as (_, first),
     ):
         try:
             wait_until_moved(first, pair.source, pair.target, routes)
@@ -252,7 +252,7 @@ def test_a_transaction_that_was_open_for_too_long_is_not_said_to_have_another_ow
             pytest.raises(
                 lane.LaneFencedError, match=r"the target aborted the transaction of .*, which was open for \d"
             ),
-            running(pair.source, pair.target, [route], options),
+            running(pair.source, pair.target, [route], options, ends=True),
         ):
             try:
                 until(ended, "the target aborts the transaction")

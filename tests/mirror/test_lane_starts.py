@@ -114,8 +114,10 @@ def test_records_that_were_written_before_a_crash_do_not_stop_the_next_start(
     with monkeypatch.context() as patch:
         patch.setattr(lane.Lane, "_take", note)
         patch.setattr(lane.Lane, "_commit", crash)
-        patch.setattr(lane.Lane, "stop", lambda self: None)
-        with pytest.raises(RuntimeError, match="killed"), running(pair.source, pair.target, [route], options):
+        with (
+            pytest.raises(RuntimeError, match="killed"),
+            running(pair.source, pair.target, [route], options, ends=True),
+        ):
             pass
     with running(pair.source, pair.target, [route], options) as (_, watcher):
         watcher.wait(lambda: watcher.batches and watcher.batches[-1][3] == 100, "the records are copied")
