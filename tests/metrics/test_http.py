@@ -11,7 +11,15 @@ import threading
 import pytest
 
 from odradek.metrics import http as metrics_http
-from odradek.metrics.http import MOST_PAGES, MOST_PAGES_OF_ADDRESS, HttpServer, Pages, Shared, accepts_gzip
+from odradek.metrics.http import (
+    MOST_CONNECTIONS,
+    MOST_PAGES,
+    MOST_PAGES_OF_ADDRESS,
+    HttpServer,
+    Pages,
+    Shared,
+    accepts_gzip,
+)
 from odradek.metrics.registry import Wanted, wanted
 from tests.waiting import until
 
@@ -45,18 +53,33 @@ class Broker:
         return {"query": query}
 
 
-@pytest.fixture
-def served():
+@contextlib.contextmanager
+def serving(most):
+    """A server. :param most: how many connections may wait for their thread to read a request."""
     broker = Broker()
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(64)
         listening.setblocking(False)
-        server = HttpServer(listening, Pages(broker.render, lambda: broker.reason, broker.usage), HANGING)
+        server = HttpServer(listening, Pages(broker.render, lambda: broker.reason, broker.usage), most)
         server.start()
         broker.address, broker.server = listening.getsockname(), server
         yield broker
         server.shutdown()
+
+
+@pytest.fixture
+def served():
+    """As in the product: no connection is replaced because its thread starts slowly."""
+    with serving(MOST_CONNECTIONS) as broker:
+        yield broker
+
+
+@pytest.fixture
+def narrow():
+    """A server at whose limit a new connection replaces another one soon."""
+    with serving(HANGING) as broker:
+        yield broker
 
 
 def get(broker, path, method="GET", **headers):
@@ -147,14 +170,14 @@ def test_internal_errors_of_a_page_are_logged_once_in_a_minute(served, caplog):
     assert len([record for record in caplog.records if "internal error" in record.message]) == 2
 
 
-def test_a_connection_without_request_is_replaced_at_the_limit(served):
+def test_a_connection_without_request_is_replaced_at_the_limit(narrow):
     with contextlib.ExitStack() as stack:
         hanging = [
-            stack.enter_context(socket.create_connection(served.address, PATIENCE_S)) for _ in range(3 * HANGING)
+            stack.enter_context(socket.create_connection(narrow.address, PATIENCE_S)) for _ in range(3 * HANGING)
         ]
         for one in hanging[::2]:
             one.sendall(b"GET /metr")
-        assert get(served, "/healthz")[0] == 200
+        assert get(narrow, "/healthz")[0] == 200
         assert hanging[0].recv(1) == b""  # it was cut off
 
 
@@ -288,14 +311,14 @@ def test_a_request_that_does_not_arrive_in_time_ends_its_connection(served, monk
         assert slow.recv(1) == b""
 
 
-def test_at_the_limit_the_address_with_most_connections_makes_room(served):
+def test_at_the_limit_the_address_with_most_connections_makes_room(narrow):
     with contextlib.ExitStack() as stack:
 
         def connect(address):
             client = stack.enter_context(socket.socket())
             client.settimeout(PATIENCE_S)
             client.bind((address, 0))
-            client.connect(served.address)
+            client.connect(narrow.address)
             return client
 
         slow = connect("127.0.0.2")
