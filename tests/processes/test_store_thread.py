@@ -24,9 +24,10 @@ class Gate:
     """Holds the thread, so that jobs wait for their turns."""
 
     def __init__(self, thread):
-        self._open = threading.Event()
+        self._open, begun = threading.Event(), threading.Event()
         self.done = []
-        thread.submit(self._open.wait)
+        thread.submit(lambda: (begun.set(), self._open.wait()))
+        assert begun.wait(60)  # before the other jobs are queued
         self._thread = thread
         self._futures = []
 
