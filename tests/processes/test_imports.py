@@ -7,6 +7,8 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from odradek.processes.table import LAST_STAGE, PROCESSES
+
 ROOT = Path(__file__).parents[2]
 
 SLOW = (
@@ -15,7 +17,7 @@ SLOW = (
     "http.server",
     "importlib.metadata",
     "kazoo",
-    "odradek.processes.cluster_service",
+    "odradek.processes.coordinator.cluster",
     "odradek.security.contexts",
     "prometheus_client",
 )
@@ -23,11 +25,12 @@ SLOW = (
 
 
 def test_the_start_of_a_broker_imports_no_slow_module_that_it_does_not_need() -> None:
-    mains = ("supervisor", "worker", "loader", "coordinator", "cleaner")
-    code = f"import sys; from odradek.processes import {', '.join(mains)}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    mains = [row.main for row in PROCESSES if row.stage < LAST_STAGE]
+    code = "import sys; from odradek.processes.supervisor.supervisor import resolve; [*map(resolve, sys.argv[1:])]"
+    command = [sys.executable, "-c", f"{code}; print(*sys.modules)", *mains]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     imported = set(done.stdout.split())
-    assert "odradek.processes.worker" in imported
+    assert "odradek.processes.worker.worker" in imported
     assert imported.isdisjoint(SLOW)
 
 

@@ -79,7 +79,7 @@ def address_for(data_dir: str, protocol: str) -> str | Finding | None:
 
 
 def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """The findings in a supervisor's status (`odradek.processes.status.report`)."""
+    """The findings in a supervisor's status (`odradek.processes.supervisor.status.report`)."""
     if report["state"] != "serving":
         yield Finding(
             "warning",

@@ -155,7 +155,7 @@ def start(config_file: str | None, overrides: tuple[str, ...], log_level: str | 
         config = load(config_file, settings, to_start=True)
     except ConfigError as error:
         fail_start(error, config_file, settings)
-    launch = import_module("odradek.processes.launch")
+    launch = import_module("odradek.processes.supervisor.launch")
     try:
         code = launch.run(config)
     except (ConfigError, launch.StartError) as error:

@@ -18,7 +18,7 @@ from odradek.config.listeners import Listener
 PID_FILE = "odradek.pid"
 STATUS_SOCKET = "odradek.sock"
 CUT_SOCKET = "odradek.cut.sock"
-"""The socket of the coordinator for `odradek backup`, see `odradek.processes.cut_socket`."""
+"""The socket of the coordinator for `odradek backup`, see `odradek.processes.coordinator.cut_socket`."""
 
 
 class RunningBroker(NamedTuple):

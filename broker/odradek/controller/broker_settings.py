@@ -40,7 +40,7 @@ Change = Callable[[Mapping[str, str]], dict[str, str]]
 
 
 class TlsChanges(Protocol):
-    """Replaces the certificates of listeners. See `odradek.processes.tls_reload`."""
+    """Replaces the certificates of listeners. See `odradek.processes.coordinator.security.tls_reload`."""
 
     def check(self, config: BrokerConfig) -> Any: ...
 
