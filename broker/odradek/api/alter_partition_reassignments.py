@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (45): changes the replicas of partitions. Executed in the coordinator's controller thread.
+"""AlterPartitionReassignments (45): changes the replicas of partitions. Executed in the coordinator's store thread.
 
 On a single broker, the replicas cannot change: a request for the present replicas succeeds, every other one is refused with
 Kafka's errors. In a cluster, the controller moves replicas.

@@ -34,7 +34,7 @@ def _nothing() -> None:
 
 @dataclass
 class CoordinatorView:
-    """The objects that a coordinator owns; used only in its controller thread.
+    """The objects that a coordinator owns; used only in its store thread.
 
     :param is_controller: whether this broker is the controller of its cluster now. With the embedded store it always is.
     :param reassignments: the reassignments under way, as the controller knows them.

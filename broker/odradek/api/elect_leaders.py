@@ -1,4 +1,4 @@
-"""ElectLeaders (43): elects the preferred replica, or any living replica, as the leader. Executed in the controller thread.
+"""ElectLeaders (43): elects the preferred replica, or any living replica, as the leader. Executed in the store thread.
 
 On a single broker, every partition that can have a leader is led by its only replica, so an election changes nothing. In a
 cluster, the controller elects.

@@ -1,6 +1,6 @@
 """Settings of brokers and groups that change at run time: stored in the metadata store, then applied in all processes.
 
-Runs in the coordinator's controller thread. The transaction of the store decides: if the coordinator dies after it, the next
+Runs in the coordinator's store thread. The transaction of the store decides: if the coordinator dies after it, the next
 coordinator loads all settings from the store (`load`). See docs/decisions/0015-running-configuration.md.
 """
 

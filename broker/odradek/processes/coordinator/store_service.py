@@ -1,4 +1,4 @@
-"""The store thread of the coordinator: the metadata store and everything that uses it.
+"""What the store thread of the coordinator executes: the metadata store and everything that uses it.
 
 It owns the broker's session, its registration, and the controller if this broker is elected, and executes the admin requests
 that workers forward. Requests with many steps take turns, one step at a time. Except where noted, all methods run in the store

@@ -71,7 +71,7 @@ def begin_registration(store: Store, broker_id: int, registration: BrokerRegistr
 
 
 class ClusterMembership:
-    """See the module, and `store_service.Membership`.
+    """See the module, and `Membership` in `coordinator/store_service.py`.
 
     :param tls: replaces certificates at run time; None without TLS.
     :param apply: applies changed settings of topics to slots, in the replicas thread.

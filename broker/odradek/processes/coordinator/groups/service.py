@@ -101,7 +101,7 @@ def consumer_settings_of(config: BrokerConfig) -> ConsumerSettings:
 class LiveConsumerSettings:
     """The current settings of consumer groups (KIP-848): the broker's, and those that are set for a single group.
 
-    The controller thread replaces both mappings as a whole when they change, so values derived from them stay valid while the
+    The store thread replaces both mappings as a whole when they change, so values derived from them stay valid while the
     mappings are the same objects.
     """
 
