@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from odradek.cli.finding import Finding
+from odradek.cli.local_broker import FindError, NotRunningError, address_of, find, status_of
 from odradek.cli.output import size
-from odradek.cli.running_broker import FindError, NotRunningError, address_of, find, status_of
 
 MANY_RESTARTS = 3
 FEW_FILES = 0.8

@@ -36,7 +36,7 @@ def session_of(boot_id: int) -> Session:
 
 
 class EmbeddedMembership:
-    """See the module, and `Membership` in `store_service.py`. :param tls: replaces certificates at run time; None without TLS."""
+    """See the module, and `Membership` in `store_service.py`. :param tls: replaces certificates; None without TLS."""
 
     def __init__(self, context: ProcessContext, tls: TlsChanges | None) -> None:
         self._context = context

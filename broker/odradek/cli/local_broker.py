@@ -10,7 +10,7 @@ from typing import Any
 from odradek.cli.failure import AS_OTHER_USER, reason_of
 from odradek.cli.interrupt import interrupt_note
 from odradek.config import load
-from odradek.config.pid_file import PID_FILE, STATUS_SOCKET, RunningBroker, read_pid_file, start_ticks
+from odradek.config.pid_file import PID_FILE, STATUS_SOCKET, BrokerIdentity, read_pid_file, start_ticks
 from odradek.testing.process_tree import open_files, wait_for_end
 from odradek.testing.status import read_status
 
@@ -39,7 +39,7 @@ class NotRunningError(FindError):
 
 def find(
     config_file: str | None, overrides: Sequence[str], data_dir: str | None, pid: int | None
-) -> tuple[str, RunningBroker]:
+) -> tuple[str, BrokerIdentity]:
     """The first log directory and the identity of a running broker.
 
     The broker is selected by process id, by directory, or by the configuration that it was started with. Raises
@@ -63,7 +63,7 @@ def find(
     return directory, _broker_of(directory, pid, is_selected)
 
 
-def _broker_of(directory: str, pid: int | None, is_selected: bool) -> RunningBroker:
+def _broker_of(directory: str, pid: int | None, is_selected: bool) -> BrokerIdentity:
     """The broker that runs on the directory. Raises NotRunningError, FindError.
 
     :param pid: the process id with which the broker was selected. :param is_selected: False for the default directory.
@@ -105,7 +105,7 @@ def _check_lock(directory: str, pid: int) -> None:
         )
 
 
-def _starting(directory: str) -> RunningBroker | None:
+def _starting(directory: str) -> BrokerIdentity | None:
     """A broker that is loading its logs: it answers status requests, but writes the PID file only when it serves.
 
     None if no broker responds.
@@ -115,7 +115,7 @@ def _starting(directory: str) -> RunningBroker | None:
     except (OSError, KeyError, ValueError):
         return None
     ticks = start_ticks(pid)
-    return None if ticks is None else RunningBroker(pid, ticks, ())
+    return None if ticks is None else BrokerIdentity(pid, ticks, ())
 
 
 def _directory_of(pid: int) -> str:
@@ -133,7 +133,7 @@ def _directory_of(pid: int) -> str:
     raise FindError(f"process {pid} is not an Odradek broker")
 
 
-def stop_broker(running: RunningBroker, timeout: float) -> float:
+def stop_broker(running: BrokerIdentity, timeout: float) -> float:
     """Send SIGTERM and wait until the process has ended; return the seconds that it took.
 
     Raises NotRunningError if the process has already ended, FindError if it belongs to another user or does not end within
@@ -163,7 +163,7 @@ def stop_broker(running: RunningBroker, timeout: float) -> float:
     return time.monotonic() - began
 
 
-def status_of(directory: str, running: RunningBroker) -> dict[str, Any]:
+def status_of(directory: str, running: BrokerIdentity) -> dict[str, Any]:
     """The supervisor's status, with ``data_dir`` added. Raises FindError if the supervisor does not respond."""
     try:
         report = read_status(directory)
