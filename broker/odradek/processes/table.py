@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from odradek._ext.shm.layout import ProcessKind
 from odradek.config.broker_config import BrokerConfig
-from odradek.security.sasl.settings import key_sources
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,8 @@ def _reporters(config: BrokerConfig) -> int:
 def also_imported(config: BrokerConfig) -> list[str]:
     """What the coordinator uses besides its main function with this configuration, as "module:class". The supervisor imports it
     before the fork; other brokers do without it."""
+    from odradek.security.sasl.settings import key_sources  # here: the command imports this module, too
+
     used = {
         "odradek.processes.coordinator.cluster.service:ClusterService": config.clustered,
         "odradek.processes.coordinator.security.jwks_reader:JwksReader": bool(key_sources(config)),

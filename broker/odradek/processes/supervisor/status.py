@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek import __version__
 from odradek._ext.shm.layout import DiskState, ProcessState
@@ -24,9 +24,11 @@ from odradek.net.listeners import listen_unix
 from odradek.processes.authorization import authorizer_of, has_authorizer
 from odradek.processes.supervisor.children import Child
 from odradek.processes.supervisor.event_loop import EventLoop
-from odradek.processes.supervisor.running_broker import RunningBroker
 from odradek.security.peer_settings import is_protected
 from odradek.shm.published_tasks import TaskState
+
+if TYPE_CHECKING:  # the command imports this module, too
+    from odradek.processes.supervisor.running_broker import RunningBroker
 
 log = logging.getLogger("odradek.supervisor")
 
@@ -87,7 +89,7 @@ class SupervisorFacts(NamedTuple):
     last_fault: str
 
 
-def report(broker: RunningBroker, supervisor: SupervisorFacts) -> dict[str, Any]:
+def report(broker: "RunningBroker", supervisor: SupervisorFacts) -> dict[str, Any]:
     """The status document: identity, state, listeners, counts, log directories, and a row for each process. Brokers
     with an authorizer add `access`; those with TLS or with SASL between brokers add `security`, see `security_status.report`;
     those of a cluster add `cluster`, see `cluster_status.report`."""
