@@ -17,21 +17,35 @@ SLOW = (
     "http.server",
     "importlib.metadata",
     "kazoo",
-    "odradek.processes.coordinator.cluster",
     "odradek.security.contexts",
     "prometheus_client",
 )
 """Modules whose import takes milliseconds, and that no process of a single broker needs before it serves."""
 
 
-def test_the_start_of_a_broker_imports_no_slow_module_that_it_does_not_need() -> None:
+OF_CLUSTER = ("kazoo", "odradek.controller.cluster", "odradek.processes.coordinator.cluster")
+
+
+def imported_by_processes(afterwards: str = "") -> set[str]:
+    """The modules of a process after the supervisor's imports before its fork, and after a line of code."""
     mains = [row.main for row in PROCESSES if row.stage < LAST_STAGE]
     code = "import sys; from odradek.processes.supervisor.supervisor import resolve; [*map(resolve, sys.argv[1:])]"
-    command = [sys.executable, "-c", f"{code}; print(*sys.modules)", *mains]
+    command = [sys.executable, "-c", f"{code}\n{afterwards}\nprint(*sys.modules)", *mains]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     imported = set(done.stdout.split())
     assert "odradek.processes.worker.worker" in imported
-    assert imported.isdisjoint(SLOW)
+    return imported
+
+
+def test_the_start_of_a_broker_imports_no_slow_module_that_it_does_not_need() -> None:
+    assert imported_by_processes().isdisjoint(SLOW + OF_CLUSTER)
+
+
+def test_a_single_broker_imports_nothing_of_a_cluster_for_its_requests() -> None:
+    all_handlers = "from odradek.api.table import Where, handlers_of; handlers_of(*Where).import_all()"
+    imported = imported_by_processes(all_handlers)
+    assert "odradek.api.elect_leaders" in imported
+    assert imported.isdisjoint(OF_CLUSTER)
 
 
 def test_every_package_that_an_installation_brings_is_used() -> None:
