@@ -7,7 +7,11 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from odradek.processes.table import LAST_STAGE, PROCESSES
+import pytest
+
+from odradek.config import load
+from odradek.processes.supervisor.children import resolve
+from odradek.processes.table import LAST_STAGE, PROCESSES, also_imported
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,6 +50,26 @@ def test_a_single_broker_imports_nothing_of_a_cluster_for_its_requests() -> None
     imported = imported_by_processes(all_handlers)
     assert "odradek.api.elect_leaders" in imported
     assert imported.isdisjoint(OF_CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("settings", "classes"),
+    [
+        ([], []),
+        (["zookeeper.connect=localhost:2181", "broker.id=1"], ["ClusterService"]),
+        (
+            [
+                "listeners=SASL_PLAINTEXT://127.0.0.1:0",
+                "inter.broker.listener.name=SASL_PLAINTEXT",
+                "sasl.enabled.mechanisms=OAUTHBEARER",
+                "sasl.oauthbearer.jwks.endpoint.url=https://127.0.0.1/keys",
+            ],
+            ["JwksReader"],
+        ),
+    ],
+)
+def test_the_supervisor_imports_what_else_the_coordinator_uses(settings: list[str], classes: list[str]) -> None:
+    assert [resolve(name).__name__ for name in also_imported(load(None, settings))] == classes
 
 
 def test_every_package_that_an_installation_brings_is_used() -> None:
