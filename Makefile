@@ -27,8 +27,8 @@ SANITIZED_TESTS := tests/protocol tests/net tests/storage tests/shm tests/replic
 	tests/api/test_hostile_frames.py tests/api/test_gates.py tests/api/test_produce.py tests/api/test_transactional_produce.py \
 	tests/api/test_fetch.py tests/api/test_follower_fetch.py tests/api/test_old_formats.py tests/api/test_decompression.py \
 	tests/api/test_aborted_transactions.py tests/api/test_groups.py tests/groups/test_native_commits.py \
-	tests/groups/test_native_membership.py tests/processes/test_log_replay.py tests/transactions/test_records.py \
-	tests/faults/test_bytes_before_login.py tests/processes/test_logins.py tests/security/test_exchange.py tests/security/test_plain.py \
+	tests/groups/test_native_membership.py tests/processes/coordinator/internal_topics/test_log_replay.py tests/transactions/test_records.py \
+	tests/faults/test_bytes_before_login.py tests/processes/worker/test_logins.py tests/security/test_exchange.py tests/security/test_plain.py \
 	tests/security/test_scram.py tests/tls tests/mirror/test_moved_batches.py tests/mirror/test_hostile_batches.py \
 	tests/cli/test_fetched_records.py tests/cli/test_hostile_records.py tests/cli/test_record_printing.py
 CUT_TESTS := tests/cuts tests/net/test_connection_life.py tests/net/test_connection_responses.py \

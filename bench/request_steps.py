@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.api.table import ApiRow
-from odradek.processes.running_broker import COLLECTIONS
+from odradek.processes.supervisor.running_broker import COLLECTIONS
 from tests.api.largest_requests import largest_requests
 from tests.api.request_steps import Brokers, CpuTime
 from tests.api.test_largest_requests import EXEMPT, ROWS, VERSIONS

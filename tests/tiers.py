@@ -29,7 +29,7 @@ STARTERS = {
     "tests.oracles": "peer",
     "tests.deploy.machines": "peer",
 }
-COMMANDS = ("odradek.cli.main", "odradek.cli", "odradek.jobs.usage_report", "tests.processes.fake_broker")
+COMMANDS = ("odradek.cli.main", "odradek.cli", "odradek.jobs.usage_report", "tests.processes.supervisor.fake_broker")
 """Texts in code that starts the command by its name."""
 LIBRARIES = {"pyspark": "spark"}
 TOOLS = {"java": "peer", "golang": "peer", "node": "peer"}

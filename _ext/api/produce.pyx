@@ -119,7 +119,7 @@ cdef class ProduceHandler:
     :param retry: (pending): calls `pending.again()` in the loop, a moment later.
     :param ask: (pending, questions, deadline_ms): asks the coordinator of transactions, and calls `pending.verified()` in the loop,
         never before it returns; `deadline_ms`: CLOCK_MONOTONIC. `questions`: [(transactional id, producer id, producer epoch, whether
-        to verify only, [(topic, partition)])]. See `odradek.processes.transaction_questions`.
+        to verify only, [(topic, partition)])]. See `odradek.processes.worker.transaction_questions`.
     :param prepare: (data, old, codec, level, limit, max_message_bytes): checks a batch with its compressed records, or converts a
         message set (old), and compresses with `codec` (255: as sent); see `odradek.storage.incoming.prepare`.
     :param max_opened_bytes: limit of the decompressed size of a request's records.

@@ -36,7 +36,7 @@ cpdef enum ProcessKind:
     CLEANER = 3
     REPLICATOR = 4
     LOADER = 5
-    METRICS = 6                   # the reporter
+    REPORTER = 6
 
 cpdef enum ProcessState:
     ABSENT = 0

@@ -30,6 +30,6 @@ cdef void set_lane(int lane) noexcept nogil
 
 cpdef enum Lane:
     LANE_LOOP = 0                 # a process's main thread
-    LANE_SECOND = 1               # a worker's append thread, the coordinator's controller thread, the compaction threads (in turns)
+    LANE_SECOND = 1               # a worker's append thread, the coordinator's store thread, the compaction threads (in turns)
     LANE_LOOK_UPS = 2             # a worker's thread for look-ups in indexes
     LANE_FLUSH = 3                # the first of the threads that sync

@@ -30,9 +30,9 @@ from odradek.api.transaction_call import NewestConnections, TransactionCall, Tra
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.net.forward_frames import ForwardContext, Kind, Status
-from odradek.processes import coordinator_log
-from odradek.processes.forwarded import AwaitedRequest
-from odradek.processes.group_service import GroupService
+from odradek.processes.coordinator.forwarded import AwaitedRequest
+from odradek.processes.coordinator.groups.service import GroupService
+from odradek.processes.coordinator.internal_topics import coordinator_log
 from odradek.processes.metering import uncounted_errors
 from odradek.protocol import decode_in_steps, encode
 from odradek.protocol.errors import ErrorCode

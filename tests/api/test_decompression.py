@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from odradek.processes.job_thread import JobThread
+from odradek.processes.worker.job_thread import JobThread
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import produce
 from odradek.storage import compression

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.processes import cut_socket
-from odradek.processes.cut_socket import MOST_CLIENTS, CutSocket
+from odradek.processes.coordinator import cut_socket
+from odradek.processes.coordinator.cut_socket import MOST_CLIENTS, CutSocket
 from tests.waiting import until_async
 
 LARGE = {"partitions": ["x" * 1000] * 2_000}

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer
 from odradek.cli.health_groups import GroupOffsets, judge_group, judge_members, judge_tree
 from odradek.cli.health_local import examine_broker, judge_status
 from odradek.cli.health_metrics import judge_metrics
-from odradek.cli.running_broker import find, status_of
+from odradek.cli.local_broker import find, status_of
 from odradek.clients import tree_offsets
 from odradek.clients.cluster import Cluster
 from odradek.clients.groups import CommittedOffset, GroupDescription, Member

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from odradek.cli import certificate, running_broker
+from odradek.cli import certificate, local_broker
 from odradek.cli.main import main
 from odradek.config.listeners import Listener
 from odradek.config.pid_file import STATUS_SOCKET, read_pid_file, start_ticks, write_pid_file
@@ -162,7 +162,7 @@ def test_a_file_of_another_user_is_one_line_with_the_remedy(monkeypatch, capsys)
     def refuse(*_):
         raise PermissionError(errno.EACCES, "Permission denied", "/data/x")
 
-    monkeypatch.setattr(running_broker, "read_pid_file", refuse)
+    monkeypatch.setattr(local_broker, "read_pid_file", refuse)
     monkeypatch.setattr(certificate, "_of_listener", refuse)
     for arguments, where, whose in (
         (["status", "--data-dir", "/data"], "cannot read /data/odradek.pid", "the broker's user"),
@@ -188,7 +188,7 @@ def test_only_one_option_may_select_the_broker(tmp_path):
 STAND_IN = """
 import fcntl, os, signal, sys
 from odradek.config.pid_file import write_pid_file
-from odradek.cli import certificate, running_broker
+from odradek.cli import certificate, local_broker
 from odradek.cli.main import main
 from odradek.config.listeners import Listener
 os.chdir(sys.argv[1])

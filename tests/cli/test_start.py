@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.cli import options, running_broker
+from odradek.cli import local_broker, options
 from odradek.cli.main import main
 from odradek.config.pid_file import start_ticks
 from odradek.testing import Broker
@@ -63,12 +63,12 @@ def test_status_counts_existing_partitions(running):
 
 def test_an_error_without_a_selected_broker_names_the_options(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
-        running_broker, "load", lambda *_: SimpleNamespace(log_dirs=[str(tmp_path)], unknown_key_warnings=[])
+        local_broker, "load", lambda *_: SimpleNamespace(log_dirs=[str(tmp_path)], unknown_key_warnings=[])
     )
-    with pytest.raises(running_broker.NotRunningError, match=r"--config FILE.*--data-dir DIR"):
-        running_broker.find(None, (), None, None)
-    with pytest.raises(running_broker.NotRunningError) as named:
-        running_broker.find(None, (), str(tmp_path), None)
+    with pytest.raises(local_broker.NotRunningError, match=r"--config FILE.*--data-dir DIR"):
+        local_broker.find(None, (), None, None)
+    with pytest.raises(local_broker.NotRunningError) as named:
+        local_broker.find(None, (), str(tmp_path), None)
     assert "--config" not in str(named.value)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"127.0.0.1:{taken.getsockname()[1]}"

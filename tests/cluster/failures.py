@@ -28,7 +28,7 @@ from odradek.metadata import znodes
 from odradek.metadata.store import Session, SessionExpired, StoreError
 from odradek.metadata.znodes import NO_LEADER
 from odradek.metadata.zookeeper import ZookeeperOptions, ZookeeperStore
-from odradek.processes.broker_session import FILE as SESSION_FILE
+from odradek.processes.coordinator.cluster.broker_session import FILE as SESSION_FILE
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import init_producer_id
 from odradek.testing.broker_process import Broker

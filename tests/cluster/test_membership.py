@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 from odradek.metadata import znodes
 from odradek.metadata.store import Stat, delete_tree
 from odradek.metadata.zookeeper import ZookeeperOptions, ZookeeperStore
-from odradek.processes.broker_session import FILE, SessionFile
+from odradek.processes.coordinator.cluster.broker_session import FILE, SessionFile
 from odradek.testing.broker_process import Broker, BrokerError
 from tests.ports import reserved
 from tests.waiting import until

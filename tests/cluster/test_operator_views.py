@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.cli.health_local import examine_broker
-from odradek.cli.running_broker import find, status_of
+from odradek.cli.local_broker import find, status_of
 from odradek.metadata import znodes
 from odradek.metadata.zookeeper import ZookeeperStore
 from odradek.metadata.zookeeper_connection import ZookeeperOptions

@@ -10,8 +10,8 @@ import pytest
 
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.shared_memory import SharedMemory
-from odradek.processes.children import waits_for_device
-from odradek.processes.waiting_beats import WaitingBeats
+from odradek.cleaner.waiting_beats import WaitingBeats
+from odradek.processes.supervisor.children import waits_for_device
 from tests.durability.test_flush_messages import TOPIC, send, told
 from tests.waiting import until
 from tests.wire import Wire

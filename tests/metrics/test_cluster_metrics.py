@@ -13,7 +13,7 @@ from odradek._ext.shm.metering import count, gauge
 from odradek._ext.testing import replica_probe, slot_probe
 from odradek.metadata.session import CODES, SessionState
 from odradek.metrics.group_rows import GroupRow
-from odradek.processes.in_sync_service import SlotVerbs
+from odradek.processes.coordinator.cluster.in_sync_service import SlotVerbs
 from odradek.replication.in_sync import Proposal
 from tests.metrics.test_collector import Clock, collector, measured, samples, value
 from tests.shm.one_broker import SETTINGS, OneBroker, batch

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from odradek.groups.offsets import CommittedOffset, Offsets
 from odradek.metrics.group_rows import decode_groups
-from odradek.processes import group_report
+from odradek.processes.coordinator.groups import report as group_report
 
 
 def group(number, topics):

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.xdist_group("metrics-traffic"), pytest.mark.timeout(90
 
 PREFIX = "kafka_server_brokertopicmetrics_"
 OF_LOGINS = {name for name in METRICS if re.search("authentication_total$|expired_connections_killed_total$", name)}
-"""Metrics of SASL listeners: tests/processes/test_logins.py."""
+"""Metrics of SASL listeners: tests/processes/worker/test_logins.py."""
 OF_LISTENERS = {
     name
     for name in METRICS
@@ -29,8 +29,9 @@ OF_LISTENERS = {
         ("odradek_jwks_", "odradek_tls_certificate_", "odradek_tls_truststore_", "odradek_tls_reload_failed")
     )
 } | {"odradek_failing_broker_logins"}
-"""Metrics of listeners with OAUTHBEARER or TLS, or of secure listeners between brokers: tests/processes/test_oauth_logins.py,
-tests/tls/test_broker_with_tls.py, tests/cli/test_doctor_security.py, tests/cluster/test_secure_cluster.py."""
+"""Metrics of listeners with OAUTHBEARER or TLS, or of secure listeners between brokers:
+tests/processes/worker/test_oauth_logins.py, tests/tls/test_broker_with_tls.py, tests/cli/test_doctor_security.py,
+tests/cluster/test_secure_cluster.py."""
 WHO = {"principal": "User:ANONYMOUS"}
 
 

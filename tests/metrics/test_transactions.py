@@ -20,8 +20,8 @@ from odradek.metrics.transactions import (
     decode_transactions,
     encode_transactions,
 )
+from odradek.processes.coordinator.transactions.metering import LOAD_WINDOW_MS, LoadTimes, TransactionMeter
 from odradek.processes.reporter import NOTHING, decode_coordinated
-from odradek.processes.transaction_metering import LOAD_WINDOW_MS, LoadTimes, TransactionMeter
 from odradek.storage.batch import COMMIT, TRANSACTIONAL, build_end_marker
 from tests.metrics.test_collector import SETTINGS, Clock, collector, measured, samples, value
 from tests.shm.one_broker import OneBroker, batch

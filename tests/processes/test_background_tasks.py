@@ -24,8 +24,8 @@ from odradek.metrics.names import METRICS
 from odradek.metrics.names.mirror import MIRROR_METRICS
 from odradek.processes import own_tasks
 from odradek.processes.cleaner import COMPACTION, DISK_SPACE
-from odradek.processes.controller_service import CONTROLLER
-from odradek.processes.status import NAMED_PLACES, SEND_BUFFER_BYTES, task_row
+from odradek.processes.coordinator.cluster.controller_service import CONTROLLER
+from odradek.processes.supervisor.status import NAMED_PLACES, SEND_BUFFER_BYTES, task_row
 from odradek.processes.table import PROCESSES
 from odradek.shm.published_tasks import MOST_NAMED, NAME_CHARACTERS, REASON_CHARACTERS, Failing, TaskState
 
@@ -37,19 +37,19 @@ TABLE: Any = object()
 THREADS = {
     ("cleaner/compaction.py", "compaction"): "compaction",
     ("cleaner/deletion_policy.py", "deletion policy"): "deletion policy",
-    ("processes/group_service.py", "group-load"): "load of __consumer_offsets",
-    ("processes/transaction_service.py", "transaction-load"): "load of __transaction_state",
-    ("processes/jwks_reader.py", "jwks"): "keys of identity providers",
-    ("processes/cluster_service.py", "replicas"): "opening of waiting logs",
-    ("processes/store_thread.py", "store"): "sweep of the metadata tree",
+    ("processes/coordinator/groups/service.py", "group-load"): "load of __consumer_offsets",
+    ("processes/coordinator/transactions/service.py", "transaction-load"): "load of __transaction_state",
+    ("processes/coordinator/security/jwks_reader.py", "jwks"): "keys of identity providers",
+    ("processes/coordinator/cluster/service.py", "replicas"): "opening of waiting logs",
+    ("processes/coordinator/store_thread.py", "store"): "sweep of the metadata tree",
     ("replication/fetcher.py", "fetcher"): "replication",
     ("security/sasl/shared_token.py", "token"): "logins at other brokers",
     ("mirror/lane_set.py", "lanes"): "mirror of a partition",
     ("mirror/flow_worker.py", "topics, group, bookkeeping"): "mirror's search for topics",
     # Threads that do no work of their own: their end, or their absence, is seen by somebody else.
-    ("processes/waiting_beats.py", "beats"): "without its beats, the supervisor restarts the process",
-    ("processes/job_thread.py", "jobs of requests"): "a request that gets no response tells its client",
-    ("processes/token_credentials.py", "tokens"): "a login that gets no response tells its client",
+    ("cleaner/waiting_beats.py", "beats"): "without its beats, the supervisor restarts the process",
+    ("processes/worker/job_thread.py", "jobs of requests"): "a request that gets no response tells its client",
+    ("processes/coordinator/security/token_credentials.py", "tokens"): "a login that gets no response tells its client",
     ("metrics/http.py", "http"): "a scrape fails: OdradekBrokerDown",
     ("cli/health_cluster.py", "connections"): "of a command",
     ("clients/cluster.py", "connections"): "of a command",

@@ -7,6 +7,12 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
+
+from odradek.config import load
+from odradek.processes.supervisor.children import resolve
+from odradek.processes.table import LAST_STAGE, PROCESSES, also_imported
+
 ROOT = Path(__file__).parents[2]
 
 SLOW = (
@@ -15,20 +21,55 @@ SLOW = (
     "http.server",
     "importlib.metadata",
     "kazoo",
-    "odradek.processes.cluster_service",
     "odradek.security.contexts",
     "prometheus_client",
 )
 """Modules whose import takes milliseconds, and that no process of a single broker needs before it serves."""
 
 
-def test_the_start_of_a_broker_imports_no_slow_module_that_it_does_not_need() -> None:
-    mains = ("supervisor", "worker", "loader", "coordinator", "cleaner")
-    code = f"import sys; from odradek.processes import {', '.join(mains)}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+OF_CLUSTER = ("kazoo", "odradek.controller.cluster", "odradek.processes.coordinator.cluster")
+
+
+def imported_by_processes(afterwards: str = "") -> set[str]:
+    """The modules of a process after the supervisor's imports before its fork, and after a line of code."""
+    mains = [row.main for row in PROCESSES if row.stage < LAST_STAGE]
+    code = "import sys; from odradek.processes.supervisor.supervisor import resolve; [*map(resolve, sys.argv[1:])]"
+    command = [sys.executable, "-c", f"{code}\n{afterwards}\nprint(*sys.modules)", *mains]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     imported = set(done.stdout.split())
-    assert "odradek.processes.worker" in imported
-    assert imported.isdisjoint(SLOW)
+    assert "odradek.processes.worker.worker" in imported
+    return imported
+
+
+def test_the_start_of_a_broker_imports_no_slow_module_that_it_does_not_need() -> None:
+    assert imported_by_processes().isdisjoint(SLOW + OF_CLUSTER)
+
+
+def test_a_single_broker_imports_nothing_of_a_cluster_for_its_requests() -> None:
+    all_handlers = "from odradek.api.table import Where, handlers_of; handlers_of(*Where).import_all()"
+    imported = imported_by_processes(all_handlers)
+    assert "odradek.api.elect_leaders" in imported
+    assert imported.isdisjoint(OF_CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("settings", "classes"),
+    [
+        ([], []),
+        (["zookeeper.connect=localhost:2181", "broker.id=1"], ["ClusterService"]),
+        (
+            [
+                "listeners=SASL_PLAINTEXT://127.0.0.1:0",
+                "inter.broker.listener.name=SASL_PLAINTEXT",
+                "sasl.enabled.mechanisms=OAUTHBEARER",
+                "sasl.oauthbearer.jwks.endpoint.url=https://127.0.0.1/keys",
+            ],
+            ["JwksReader"],
+        ),
+    ],
+)
+def test_the_supervisor_imports_what_else_the_coordinator_uses(settings: list[str], classes: list[str]) -> None:
+    assert [resolve(name).__name__ for name in also_imported(load(None, settings))] == classes
 
 
 def test_every_package_that_an_installation_brings_is_used() -> None:

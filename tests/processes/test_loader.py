@@ -14,7 +14,7 @@ from odradek.metadata import znodes
 from odradek.metadata.sqlite import SqliteStore
 from odradek.processes import loader
 from odradek.processes.context import ProcessContext
-from odradek.processes.status import loading_report, recovery_line, remaining_s
+from odradek.processes.supervisor.status import loading_report, recovery_line, remaining_s
 from odradek.storage.batch import Record, build_batch
 from odradek.storage.checkpoints import write_offset_checkpoint
 from odradek.storage.file_names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT

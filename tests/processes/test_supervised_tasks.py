@@ -11,11 +11,11 @@ import odradek.processes
 from odradek.processes.supervised_tasks import LONGEST_RETRY_S, RETRY_S, supervised
 
 WITH_A_REASON = {
-    "coordinator.py": 2,  # the process awaits both and ends with their exceptions
-    "coordinated_topic.py": 1,  # `_load_ended` logs a failure and loads again
-    "producer_id_stock.py": 1,  # gives every exception to the requests that wait
-    "transaction_service.py": 1,  # gives every exception to the marker that waits
-    "cluster_service.py": 1,  # `_leave` tells the supervisor in any case, which then stops the broker
+    "coordinator/coordinator.py": 2,  # the process awaits both and ends with their exceptions
+    "coordinator/internal_topics/coordinated_topic.py": 1,  # `_load_ended` logs a failure and loads again
+    "coordinator/producer_id_stock.py": 1,  # gives every exception to the requests that wait
+    "coordinator/transactions/service.py": 1,  # gives every exception to the marker that waits
+    "coordinator/cluster/service.py": 1,  # `_leave` tells the supervisor in any case, which then stops the broker
     "supervised_tasks.py": 1,
 }
 """The files with tasks that are not supervised, with their number, and why a failure of these is not lost."""
@@ -33,8 +33,9 @@ def tasks_in(path):
 
 
 def test_every_task_is_supervised_or_has_a_reason():
-    files = Path(odradek.processes.__file__).parent.rglob("*.py")
-    assert {path.name: number for path in files if (number := tasks_in(path))} == WITH_A_REASON
+    package = Path(odradek.processes.__file__).parent
+    found = {str(path.relative_to(package)): tasks_in(path) for path in package.rglob("*.py")}
+    assert {path: number for path, number in found.items() if number} == WITH_A_REASON
 
 
 class Work:

@@ -90,7 +90,7 @@ SHOWN = {
     "net/limits.py": "the text of an item of max.connections.per.ip.overrides",
     "net/port_holder.py": "the port of a listening socket in /proc/net/tcp",
     "processes/login_failures.py": "the address in the text of a line",
-    "processes/status.py": "the port of the default of metrics.listener",
+    "processes/supervisor/status.py": "the port of the default of metrics.listener",
     "security/hosts.py": "host_of_peer: ACLs name whole addresses",
     "security/owners.py": "network_of_peer",
 }
@@ -99,7 +99,7 @@ SHOWN = {
 USERS_OF_HOSTS = {
     "api/group_call.py": "shown, and `Client.host`",
     "api/join_group.py": "client_host, as DescribeGroups shows it",
-    "processes/group_service.py": "GroupCall.host, as DescribeGroups shows it",
+    "processes/coordinator/groups/service.py": "GroupCall.host, as DescribeGroups shows it",
 }
 """Files that call `host_of`, and what for."""
 

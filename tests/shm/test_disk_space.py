@@ -18,7 +18,7 @@ from odradek.cli import health_local, status_table
 from odradek.cli.output import size
 from odradek.config import broker_config
 from odradek.config.errors import ConfigError
-from odradek.processes.status import _log_dir
+from odradek.processes.supervisor.status import _log_dir
 from odradek.shm import checkpoints
 from odradek.storage import file_names
 from tests.shm.one_broker import SETTINGS, OneBroker, batch

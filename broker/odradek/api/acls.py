@@ -1,5 +1,4 @@
-"""DescribeAcls (29), CreateAcls (30), DeleteAcls (31): access control lists. Executed by the coordinator, in its controller
-thread.
+"""DescribeAcls (29), CreateAcls (30), DeleteAcls (31): access control lists. Executed by the coordinator, in its store thread.
 
 Any broker of a cluster serves them, as in Kafka with ZooKeeper. When the response to a change is sent, the change is in force
 in all processes of this broker. Without an authorizer, the response is SECURITY_DISABLED for every ACL or filter.

@@ -1,4 +1,4 @@
-"""AlterClientQuotas (49): sets and removes quotas of users, client ids and addresses. Executed in the controller thread.
+"""AlterClientQuotas (49): sets and removes quotas of users, client ids and addresses. Executed in the store thread.
 
 When the response is sent, all processes of this broker apply the changed quotas.
 """

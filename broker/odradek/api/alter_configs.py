@@ -1,4 +1,4 @@
-"""AlterConfigs (33): replaces all settings of a resource. Executed by the coordinator, in its controller thread."""
+"""AlterConfigs (33): replaces all settings of a resource. Executed by the coordinator, in its store thread."""
 
 from typing import Any
 

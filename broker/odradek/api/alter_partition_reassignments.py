@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (45): changes the replicas of partitions. Executed in the coordinator's controller thread.
+"""AlterPartitionReassignments (45): changes the replicas of partitions. Executed in the coordinator's store thread.
 
 On a single broker, the replicas cannot change: a request for the present replicas succeeds, every other one is refused with
 Kafka's errors. In a cluster, the controller moves replicas.
@@ -6,15 +6,17 @@ Kafka's errors. In a cluster, the controller moves replicas.
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.controller.cluster.admin import ClusterAdmin, Reassignment
 from odradek.controller.controller import NotController
 from odradek.controller.image import Topic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_partition_reassignments
 from odradek.stepwise import Pace, Steps
+
+if TYPE_CHECKING:
+    from odradek.controller.cluster.admin import ClusterAdmin
 
 WITH_FACTOR_CHANGE = 1
 STEP = 500
@@ -45,7 +47,9 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     return response
 
 
-def _in_cluster(request: Any, call: CoordinatorCall, cluster: ClusterAdmin) -> Steps:
+def _in_cluster(request: Any, call: CoordinatorCall, cluster: "ClusterAdmin") -> Steps:
+    from odradek.controller.cluster.admin import Reassignment  # here: a single broker does without it
+
     factor_may_change = call.version < WITH_FACTOR_CHANGE or bool(request.allow_replication_factor_change)
     response = Response(error_message=None)
     if call.version >= WITH_FACTOR_CHANGE:

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (34): moves replicas to another log directory of this broker. In the coordinator's controller thread.
+"""AlterReplicaLogDirs (34): moves replicas to another log directory of this broker. In the coordinator's store thread.
 
 A request to move a replica to its present directory succeeds, as in Kafka. The broker does not move replicas between
 directories while it runs. The response has no field for a message, so the reason is logged.

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (51): sets and deletes SCRAM credentials. Executed in the coordinator's controller thread.
+"""AlterUserScramCredentials (51): sets and deletes SCRAM credentials. Executed in the coordinator's store thread.
 
 The client sends the salted password, never the password. When the response is sent, no worker keeps an older credential.
 """

@@ -15,7 +15,7 @@ from odradek.shm.published_tasks import PublishedTasks
 
 
 class Logins(Protocol):
-    """The logins of a worker's clients, see `odradek.processes.logins`."""
+    """The logins of a worker's clients, see `odradek.processes.worker.logins`."""
 
     def renew(self, connection: Any, mechanism: str, version: int) -> tuple[int, tuple[str, ...]] | None:
         """Begin a new login on a connection whose client has logged in: the error code and the enabled mechanisms.

@@ -1,5 +1,5 @@
 """Changes the settings of topics, brokers, loggers and groups for AlterConfigs and IncrementalAlterConfigs. Executed in the
-controller thread.
+store thread.
 """
 
 from collections import Counter

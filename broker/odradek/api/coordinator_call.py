@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from odradek._ext.net.connection import client_name
 from odradek.api.permits import UNRESTRICTED, Permits
@@ -9,7 +10,6 @@ from odradek.config.broker_config import BrokerConfig
 from odradek.controller.acls import Acls
 from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.client_limits import EnforcedQuotas
-from odradek.controller.cluster.admin import ClusterAdmin, OngoingReassignment
 from odradek.controller.controller import Controller
 from odradek.controller.delegation_tokens import DelegationTokens
 from odradek.controller.producer_ids import ProducerIds
@@ -19,12 +19,15 @@ from odradek.protocol.errors import ErrorCode
 from odradek.quotas.mutations import MutationCharge, QuotaExceeded
 from odradek.shm.partition_table import PartitionTable
 
+if TYPE_CHECKING:  # a single broker does without the controller of a cluster
+    from odradek.controller.cluster.admin import ClusterAdmin, OngoingReassignment
+
 
 def _always() -> bool:
     return True
 
 
-def _no_reassignments() -> Iterable[OngoingReassignment]:
+def _no_reassignments() -> "Iterable[OngoingReassignment]":
     return ()
 
 
@@ -34,7 +37,7 @@ def _nothing() -> None:
 
 @dataclass
 class CoordinatorView:
-    """The objects that a coordinator owns; used only in its controller thread.
+    """The objects that a coordinator owns; used only in its store thread.
 
     :param is_controller: whether this broker is the controller of its cluster now. With the embedded store it always is.
     :param reassignments: the reassignments under way, as the controller knows them.
@@ -51,8 +54,8 @@ class CoordinatorView:
     table: PartitionTable
     settings: BrokerSettings
     is_controller: Callable[[], bool] = _always
-    reassignments: Callable[[], Iterable[OngoingReassignment]] = _no_reassignments
-    cluster: ClusterAdmin | None = None
+    reassignments: "Callable[[], Iterable[OngoingReassignment]]" = _no_reassignments
+    cluster: "ClusterAdmin | None" = None
     quotas: EnforcedQuotas | None = None
     credentials_changed: Callable[[], None] = _nothing
     acls: Acls | None = None

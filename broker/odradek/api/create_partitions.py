@@ -1,4 +1,4 @@
-"""CreatePartitions (37): adds partitions to topics. Executed by the coordinator, in its controller thread.
+"""CreatePartitions (37): adds partitions to topics. Executed by the coordinator, in its store thread.
 
 A topic's `count` in the request is its total number of partitions afterwards.
 """

@@ -1,4 +1,4 @@
-"""CreateTopics (19): creates topics. Executed by the coordinator, in its controller thread.
+"""CreateTopics (19): creates topics. Executed by the coordinator, in its store thread.
 
 Each topic of the request succeeds or fails independently. The response is sent when clients can write to the partitions. A
 single broker ignores `timeout_ms`, because no work continues after the response; in a cluster it limits the wait for the

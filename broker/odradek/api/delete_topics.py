@@ -1,4 +1,4 @@
-"""DeleteTopics (20): deletes topics. Executed by the coordinator, in its controller thread.
+"""DeleteTopics (20): deletes topics. Executed by the coordinator, in its store thread.
 
 When the response is sent, the topic does not exist for any client. Its files are renamed by then and removed later.
 """

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48): returns the quotas of entities that match a filter. In the coordinator's controller thread."""
+"""DescribeClientQuotas (48): returns the quotas of entities that match a filter. In the coordinator's store thread."""
 
 from collections.abc import Sequence
 from typing import Any

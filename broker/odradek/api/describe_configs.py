@@ -1,5 +1,5 @@
 """DescribeConfigs (32): returns the configuration of topics, this broker, its loggers, and groups. Executed by the
-coordinator, in its controller thread.
+coordinator, in its store thread.
 
 No other resources have a configuration. Values are returned with their sources, from the table of keys; sensitive values are
 never returned.

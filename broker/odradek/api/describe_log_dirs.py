@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35): returns the log directories and the sizes of their partitions. Executed in the controller thread."""
+"""DescribeLogDirs (35): returns the log directories and the sizes of their partitions. Executed in the store thread."""
 
 import os
 from pathlib import Path

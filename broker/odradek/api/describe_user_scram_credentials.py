@@ -1,5 +1,5 @@
 """DescribeUserScramCredentials (50): the mechanisms and iterations of users' SCRAM credentials. Executed in the coordinator's
-controller thread.
+store thread.
 """
 
 from collections import Counter

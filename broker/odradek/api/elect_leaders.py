@@ -1,4 +1,4 @@
-"""ElectLeaders (43): elects the preferred replica, or any living replica, as the leader. Executed in the controller thread.
+"""ElectLeaders (43): elects the preferred replica, or any living replica, as the leader. Executed in the store thread.
 
 On a single broker, every partition that can have a leader is led by its only replica, so an election changes nothing. In a
 cluster, the controller elects.
@@ -6,18 +6,20 @@ cluster, the controller elects.
 
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.protocol.arrays import new_array
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.controller.cluster.admin import ClusterAdmin, ElectionResult
 from odradek.controller.controller import NotController
 from odradek.controller.store_errors import code_of
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import elect_leaders
 from odradek.stepwise import Pace, Steps
+
+if TYPE_CHECKING:
+    from odradek.controller.cluster.admin import ClusterAdmin
 
 NO_LEADER = -1
 PREFERRED, UNCLEAN = 0, 1
@@ -56,8 +58,10 @@ def handle(request: Any, call: CoordinatorCall) -> Steps:
     return response
 
 
-def _in_cluster(request: Any, election_type: int, cluster: ClusterAdmin) -> Steps:
+def _in_cluster(request: Any, election_type: int, cluster: "ClusterAdmin") -> Steps:
     """If a part fails that is not the first one, its error is that of its partitions: the leaders of others are elected."""
+    from odradek.controller.cluster.admin import ElectionResult  # here: a single broker does without it
+
     topics: dict[str, Any] = {}
     try:
         parts = _parts(request, cluster)
@@ -88,7 +92,7 @@ def _in_cluster(request: Any, election_type: int, cluster: ClusterAdmin) -> Step
     return Response(replica_election_results=list(topics.values()))
 
 
-def _parts(request: Any, cluster: ClusterAdmin) -> Iterator[list[tuple[str, int]]]:
+def _parts(request: Any, cluster: "ClusterAdmin") -> Iterator[list[tuple[str, int]]]:
     """The partitions of a request, some at a time. Raises NotController."""
     places = (
         iter(cluster.partitions())

@@ -104,8 +104,7 @@ class GroupView:
     """The groups of a coordinator and what requests need besides; used only in its loop.
 
     :param topics: the coordinator's mirror of the topics.
-    :param tree: committed offsets in the metadata tree, from clients before Kafka 0.9; its functions run in the controller
-        thread.
+    :param tree: committed offsets in the metadata tree, from clients before Kafka 0.9; its functions run in the store thread.
     :param limits: the largest number of elements in a request, by API key.
     :param transactions: the transactions in which clients commit offsets.
     :param newest_commits: the newest connections of producers, for TxnOffsetCommit.

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): sets, deletes and extends settings of a resource. In the coordinator's controller thread."""
+"""IncrementalAlterConfigs (44): sets, deletes and extends settings of a resource. In the coordinator's store thread."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 """ListConfigResources (74): returns the names of resources that have a configuration. Executed by the coordinator, in its
-controller thread.
+store thread.
 
 Version 0 lists only client metrics subscriptions, which this broker does not support.
 """

@@ -1,5 +1,5 @@
 """ListTreeOffsets (20102, private): lists the groups in the metadata tree, or their offsets. Executed by the coordinator, in
-its controller thread.
+its store thread.
 """
 
 from collections.abc import Generator

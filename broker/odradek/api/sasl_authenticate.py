@@ -1,6 +1,6 @@
 """SaslAuthenticate (36) outside of a login: refused. Executed by workers.
 
-During a login, the gate of the connection answers it (`odradek.processes.logins`).
+During a login, the gate of the connection answers it (`odradek.processes.worker.logins`).
 """
 
 from typing import Any

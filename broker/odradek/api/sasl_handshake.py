@@ -1,6 +1,7 @@
 """SaslHandshake (17) on a connection whose client has logged in, or that needs no login. Executed by workers.
 
-Before the login, the gate of the connection answers it (`odradek.processes.logins`). After it, it renews the login (KIP-368).
+Before the login, the gate of the connection answers it (`odradek.processes.worker.logins`). After it, it renews the login
+(KIP-368).
 """
 
 from typing import Any

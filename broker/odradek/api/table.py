@@ -23,7 +23,7 @@ class Where(Enum):
         "coordinator, controller"  # as COORDINATOR; a broker that is not the controller refuses it (not_controller.py)
     )
     REPLICAS = "coordinator, replicas"  # in its replicas thread, in the order of arrival
-    GROUPS = "coordinator, groups"  # in its loop; requests of COORDINATOR run in its controller thread
+    GROUPS = "coordinator, groups"  # in its loop; requests of COORDINATOR run in its store thread
     TRANSACTIONS = "coordinator, transactions"  # in its loop, without a task for each request
 
 

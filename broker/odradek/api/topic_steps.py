@@ -1,4 +1,4 @@
-"""Divides the topic changes of one request into steps, so that other requests have their turn in the controller thread."""
+"""Divides the topic changes of one request into steps, so that other requests have their turn in the store thread."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Protocol, TypeVar

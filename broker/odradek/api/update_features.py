@@ -1,4 +1,4 @@
-"""UpdateFeatures (57): changes the levels of the cluster's features (KIP-584). Executed in the coordinator's controller thread.
+"""UpdateFeatures (57): changes the levels of the cluster's features (KIP-584). Executed in the coordinator's store thread.
 
 The only feature is transaction.version. Checks, codes and messages are Kafka's. All changes of a request are made, or none.
 """

@@ -1,6 +1,6 @@
 """The cut: which logs a broker has, and up to which offset each of them is copied.
 
-A running broker returns its cut on a socket (`odradek.processes.cut_socket`). For a stopped one it is read from the
+A running broker returns its cut on a socket (`odradek.processes.coordinator.cut_socket`). For a stopped one it is read from the
 directories, and every log is copied to its end.
 """
 

@@ -30,7 +30,7 @@ def check(file: str, overrides: tuple[str, ...], strict: bool) -> None:
     also printed on standard error. Ports, log directories and the metadata store are not checked.
     """
     from odradek.config import ConfigError, load
-    from odradek.processes import launch
+    from odradek.processes.supervisor import launch
 
     try:
         config = load(file, overrides, to_start=True)

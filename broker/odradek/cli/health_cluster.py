@@ -17,7 +17,7 @@ CONNECTED, JOINING, WRONG_TREE, NO_COORDINATOR = "connected", "joining", "wrong 
 
 
 def judge_membership(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """The findings in the part of a supervisor's status about the cluster (`odradek.processes.cluster_status.report`)."""
+    """The findings in the part of a supervisor's status about the cluster (`processes/supervisor/cluster_status.py`)."""
     yield from _session(report)
     if report["controller"] is None:
         yield Finding(

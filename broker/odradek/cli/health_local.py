@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from odradek.cli.finding import Finding
+from odradek.cli.local_broker import FindError, NotRunningError, address_of, find, status_of
 from odradek.cli.output import size
-from odradek.cli.running_broker import FindError, NotRunningError, address_of, find, status_of
 
 MANY_RESTARTS = 3
 FEW_FILES = 0.8
@@ -79,7 +79,7 @@ def address_for(data_dir: str, protocol: str) -> str | Finding | None:
 
 
 def judge_status(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """The findings in a supervisor's status (`odradek.processes.status.report`)."""
+    """The findings in a supervisor's status (`odradek.processes.supervisor.status.report`)."""
     if report["state"] != "serving":
         yield Finding(
             "warning",

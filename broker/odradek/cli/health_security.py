@@ -55,7 +55,7 @@ def judge_begin(subject: str, begins: float, now: float, name: str = "") -> Iter
 
 def judge_security(report: Mapping[str, Any], now: float | None = None) -> Iterator[Finding]:
     """The findings in the part of a supervisor's status about certificates and logins
-    (`odradek.processes.security_status.report`). :param now: Unix time in seconds; None: the present time."""
+    (`odradek.processes.supervisor.security_status.report`). :param now: Unix time in seconds; None: the present time."""
     now = time.time() if now is None else now
     for listener, certificates in report["certificates"].items():
         subject = f"listener {listener}"

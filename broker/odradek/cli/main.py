@@ -155,7 +155,7 @@ def start(config_file: str | None, overrides: tuple[str, ...], log_level: str | 
         config = load(config_file, settings, to_start=True)
     except ConfigError as error:
         fail_start(error, config_file, settings)
-    launch = import_module("odradek.processes.launch")
+    launch = import_module("odradek.processes.supervisor.launch")
     try:
         code = launch.run(config)
     except (ConfigError, launch.StartError) as error:
@@ -193,7 +193,7 @@ def stop(
 
     Select the broker by --pid, by --data-dir, or by the configuration that it was started with.
     """
-    from odradek.cli.running_broker import FindError, find, stop_broker
+    from odradek.cli.local_broker import FindError, find, stop_broker
     from odradek.config import ConfigError
 
     try:
@@ -215,7 +215,7 @@ def status(
     Select the broker by --pid, by --data-dir, or by the configuration that it was started with. Exit code 3 if it is not
     running.
     """
-    from odradek.cli.running_broker import FindError, NotRunningError, find, status_of
+    from odradek.cli.local_broker import FindError, NotRunningError, find, status_of
     from odradek.config import ConfigError
 
     try:

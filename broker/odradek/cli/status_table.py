@@ -5,7 +5,7 @@ from typing import Any
 
 from odradek.cli.echo import echo
 from odradek.cli.output import print_table, size, span
-from odradek.processes.status import recovery_line
+from odradek.processes.supervisor.status import recovery_line
 
 _COLUMNS = {
     "kind": "process",

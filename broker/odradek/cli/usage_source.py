@@ -172,7 +172,7 @@ def parse_address(text: str) -> tuple[str, int, bool]:
 
 def _local_address(location: UsageLocation) -> tuple[str, int, bool]:
     """The metrics.listener of a broker of this machine, from its supervisor's status. Raises UsageError."""
-    from odradek.cli.running_broker import FindError, address_of, find, status_of
+    from odradek.cli.local_broker import FindError, address_of, find, status_of
     from odradek.config import ConfigError
 
     try:
@@ -191,8 +191,8 @@ def _local_address(location: UsageLocation) -> tuple[str, int, bool]:
 
 def _configured_address(servers: str, timeout: float) -> tuple[str, int, bool]:
     """The metrics.listener in the configuration of the broker at a Kafka listener. Raises UsageError."""
+    from odradek.cli.local_broker import ANY_HOST
     from odradek.cli.options import connection_to
-    from odradek.cli.running_broker import ANY_HOST
     from odradek.clients.cluster import parse_servers
     from odradek.clients.configs import Resource, describe
     from odradek.clients.errors import ClientError
@@ -276,7 +276,7 @@ def spool_directory(option: str | None, location: UsageLocation, timeout: float)
 
 def _configured_directory(location: UsageLocation) -> Path:
     """The spool's directory of a broker of this machine; the broker need not run. Raises UsageError."""
-    from odradek.cli.running_broker import FindError, find
+    from odradek.cli.local_broker import FindError, find
     from odradek.config import ConfigError, load
 
     try:

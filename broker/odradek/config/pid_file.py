@@ -18,10 +18,10 @@ from odradek.config.listeners import Listener
 PID_FILE = "odradek.pid"
 STATUS_SOCKET = "odradek.sock"
 CUT_SOCKET = "odradek.cut.sock"
-"""The socket of the coordinator for `odradek backup`, see `odradek.processes.cut_socket`."""
+"""The socket of the coordinator for `odradek backup`, see `odradek.processes.coordinator.cut_socket`."""
 
 
-class RunningBroker(NamedTuple):
+class BrokerIdentity(NamedTuple):
     """The content of ``odradek.pid``."""
 
     pid: int
@@ -57,7 +57,7 @@ def write_pid_file(directory: str, listeners: Sequence[Listener]) -> None:
         raise
 
 
-def read_pid_file(directory: str) -> RunningBroker | None:
+def read_pid_file(directory: str) -> BrokerIdentity | None:
     """The content of the PID file, whether or not the process is running; None if the file does not exist.
 
     Raises ValueError if the content is not valid, and OSError if the file cannot be read.
@@ -70,6 +70,6 @@ def read_pid_file(directory: str) -> RunningBroker | None:
         return None
     try:
         pid, ticks, listeners = lines[:3]
-        return RunningBroker(int(pid), int(ticks), tuple(Listener(**fields) for fields in json.loads(listeners)))
+        return BrokerIdentity(int(pid), int(ticks), tuple(Listener(**fields) for fields in json.loads(listeners)))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a valid PID file of a broker: {error}") from None

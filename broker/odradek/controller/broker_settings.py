@@ -1,6 +1,6 @@
 """Settings of brokers and groups that change at run time: stored in the metadata store, then applied in all processes.
 
-Runs in the coordinator's controller thread. The transaction of the store decides: if the coordinator dies after it, the next
+Runs in the coordinator's store thread. The transaction of the store decides: if the coordinator dies after it, the next
 coordinator loads all settings from the store (`load`). See docs/decisions/0015-running-configuration.md.
 """
 
@@ -40,7 +40,7 @@ Change = Callable[[Mapping[str, str]], dict[str, str]]
 
 
 class TlsChanges(Protocol):
-    """Replaces the certificates of listeners. See `odradek.processes.tls_reload`."""
+    """Replaces the certificates of listeners. See `odradek.processes.coordinator.security.tls_reload`."""
 
     def check(self, config: BrokerConfig) -> Any: ...
 

@@ -1,6 +1,6 @@
 """The quotas of the metadata store as the limits that the broker's processes enforce.
 
-Runs in the coordinator's controller thread. All quotas are read when the coordinator starts, and those of single entities when
+Runs in the coordinator's store thread. All quotas are read when the coordinator starts, and those of single entities when
 they change, by this broker or by another one.
 """
 

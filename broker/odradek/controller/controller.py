@@ -1,6 +1,6 @@
 """The controller: writes topic changes to the metadata store, then applies them to the shared table, then announces them.
 
-Runs in the coordinator's controller thread, one change after the other. The transaction of the store decides. A change that
+Runs in the coordinator's store thread, one change after the other. The transaction of the store decides. A change that
 it contains takes effect even if the controller dies after it, because `recover` of the successor applies it to slots and
 directories. A change that it does not contain did not happen, and the client can retry. When the store refuses a transaction
 or fails, the controller discards the image in memory and loads it again before the next change.

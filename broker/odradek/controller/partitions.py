@@ -1,6 +1,6 @@
 """The partitions of this broker: applies the metadata to the slots of the shared table and to the log directories.
 
-Runs in the coordinator's controller thread, and before that in the first loader. The lock of each slot protects it against
+Runs in the coordinator's store thread, and before that in the first loader. The lock of each slot protects it against
 the workers. The table has one writer, because there is one coordinator. All functions can be repeated: the successor of a
 coordinator that died in the middle of a change calls them again, and they complete the change.
 """

@@ -1,7 +1,7 @@
 """Policies of the operator: Python classes that can refuse new topics and changes of settings, like Java classes in Kafka.
 
 `create.topic.policy.class.name` and `alter.config.policy.class.name` name a class as `package.module:Class`. The coordinator
-creates one object of it and calls it in the controller thread, one request after the other: a slow policy delays all requests
+creates one object of it and calls it in the store thread, one request after the other: a slow policy delays all requests
 of that thread. Requests with validate_only are checked too. The interfaces are those of Kafka's CreateTopicPolicy (KIP-108)
 and AlterConfigPolicy (KIP-133).
 """
@@ -69,7 +69,7 @@ def load(config: BrokerConfig, key: str) -> Policy | None:
 
 
 class Policies:
-    """Both policies, used in the controller thread. Without a policy, every request passes.
+    """Both policies, used in the store thread. Without a policy, every request passes.
 
     :raises ConfigError: see `load`.
     """

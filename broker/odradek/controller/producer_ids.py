@@ -1,6 +1,6 @@
 """Producer ids: numbers that are unique in the cluster, allocated from blocks of 1000.
 
-Runs in the coordinator's controller thread. A block is stored in the metadata store before its first id is used. If the
+Runs in the coordinator's store thread. A block is stored in the metadata store before its first id is used. If the
 coordinator dies, the unused ids of its block are never used.
 
 A metadata store that was restored from an older backup does not know the blocks that were allocated after the backup. A second

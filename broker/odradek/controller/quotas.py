@@ -1,6 +1,6 @@
 """Client quotas in the metadata store: of users, client ids, users with client ids, and addresses, with defaults.
 
-Runs in the controller thread. The quotas are in the nodes of Kafka 3.9, such as `/config/users/<user>/clients/<client>`. Other
+Runs in the store thread. The quotas are in the nodes of Kafka 3.9, such as `/config/users/<user>/clients/<client>`. Other
 settings in the same node are kept. `client_limits` publishes them to the processes that enforce them.
 """
 

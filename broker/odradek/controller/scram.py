@@ -1,6 +1,6 @@
 """The SCRAM credentials of users in the metadata store, in the nodes and the form of Kafka 3.9: ``/config/users/USER``.
 
-Runs in the controller thread, and in the command on a stopped broker. The same node contains the user's quotas; a change of
+Runs in the store thread, and in the command on a stopped broker. The same node contains the user's quotas; a change of
 one keeps the other.
 """
 

@@ -1,6 +1,6 @@
 """Planning of topic changes: pure functions that make a `Plan` or raise `Refusal`, and the store transactions of plans.
 
-Runs in the coordinator's controller thread. The first transaction of a plan (`write_plans`) creates the topic, or its new
+Runs in the coordinator's store thread. The first transaction of a plan (`write_plans`) creates the topic, or its new
 partitions; the other transactions only complete it. So the successor of a controller that died can complete it as well.
 """
 

@@ -1,6 +1,6 @@
 """Joins a cluster: creates the persistent nodes and the cluster id, and registers the broker.
 
-Runs in the coordinator's controller thread; `ensure_cluster_id` also in the first loader. The transactions of the store
+Runs in the coordinator's store thread; `ensure_cluster_id` also in the first loader. The transactions of the store
 protect it.
 """
 

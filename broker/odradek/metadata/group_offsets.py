@@ -1,6 +1,6 @@
 """Committed offsets in the metadata tree, where groups kept them before Kafka 0.9.
 
-The node `/consumers/<group>/offsets/<topic>/<partition>` contains the offset as decimal text. Used in the controller thread.
+The node `/consumers/<group>/offsets/<topic>/<partition>` contains the offset as decimal text. Used in the store thread.
 Old consumers register themselves as children of `/consumers/<group>/ids`. Offsets in the tree do not expire; they are
 deleted with their topic or their group.
 

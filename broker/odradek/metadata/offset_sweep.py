@@ -1,6 +1,6 @@
 """Deletes offsets of deleted topics from the metadata tree, and groups without any other content there.
 
-Runs in the controller thread, in steps of limited length between other requests. No request waits for it: `group_offsets` does
+Runs in the store thread, in steps of limited length between other requests. No request waits for it: `group_offsets` does
 not return these offsets. A pass over all groups begins after each start and after each deletion of topics; deletions during a
 pass cause one more pass. If the process dies, the next start begins a new pass.
 

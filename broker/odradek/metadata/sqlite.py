@@ -1,6 +1,6 @@
 """The embedded metadata store: the tree in one SQLite file in the first log directory.
 
-Owned by the coordinator's controller thread, and before that by the first loader. Two processes never write at the same time
+Owned by the coordinator's store thread, and before that by the first loader. Two processes never write at the same time
 (if they did, SQLite's locks would still protect the file). A change is durable when the call returns: write-ahead log with
 ``synchronous=FULL``. Watches are kept in this process. They are called only for changes through this object; these are all
 changes, because there is one writer.

@@ -25,7 +25,7 @@ NAMES = {
     ProcessKind.COORDINATOR: "coordinator",
     ProcessKind.CLEANER: "cleaner",
     ProcessKind.REPLICATOR: "replicator",
-    ProcessKind.METRICS: "reporter",
+    ProcessKind.REPORTER: "reporter",
 }
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = resource.getpagesize()

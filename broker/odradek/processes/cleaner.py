@@ -31,10 +31,10 @@ from odradek.cleaner.deletion_policy import PolicyThread, load_policy
 from odradek.cleaner.disk_space import LOOK_EVERY_MS, DiskSpace
 from odradek.cleaner.retention import Retention
 from odradek.cleaner.upkeep import Pass
+from odradek.cleaner.waiting_beats import WaitingBeats
 from odradek.processes import logs, own_tasks
 from odradek.processes.context import ProcessContext
 from odradek.processes.metering import BusyTime
-from odradek.processes.waiting_beats import WaitingBeats
 from odradek.shm.published_tasks import Area
 from odradek.shm.removed_files import RemovedFiles
 

@@ -21,8 +21,7 @@ from odradek.shm.running_config import RunningConfig
 from odradek.storage.log_directory import MetaProperties, read_meta_properties, write_meta_properties
 
 if TYPE_CHECKING:
-    from odradek.processes.tls_listeners import TlsListeners
-    from odradek.processes.tls_reload import TlsReload
+    from odradek.net.tls_listeners import TlsListeners
 
 
 @dataclass
@@ -51,7 +50,6 @@ class ProcessContext:
     :param forward_path: the Unix socket on which the coordinator receives forwarded requests. `forward_listener` is this
         socket, listening. It outlives every coordinator, so connections of workers wait while the coordinator restarts.
     :param tls: the listeners with TLS; None if there are none, so that the TLS library is not even loaded.
-    :param tls_reload: replaces certificates at run time; the coordinator creates it for itself.
     """
 
     config: BrokerConfig
@@ -72,7 +70,6 @@ class ProcessContext:
     running: RunningConfig = field(default_factory=RunningConfig)
     client_limits: ClientLimits = field(default_factory=ClientLimits)
     tls: "TlsListeners | None" = None
-    tls_reload: "TlsReload | None" = None
     credentials: CredentialsVersion = field(default_factory=CredentialsVersion)
     tokens: CredentialsVersion = field(default_factory=tokens_version)
     acls: ConfirmedPages = field(default_factory=new_pages)

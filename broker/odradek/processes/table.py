@@ -33,8 +33,6 @@ def _workers(config: BrokerConfig) -> int:
 
 MAX_LOADERS = 16
 LAST_STAGE = 3
-OF_CLUSTER = "odradek.processes.cluster_service:ClusterService"
-"""What the coordinator of a cluster also uses. A single broker does not import it."""
 
 
 def _loaders(config: BrokerConfig) -> int:
@@ -55,11 +53,23 @@ def _reporters(config: BrokerConfig) -> int:
     return int(bool(config["metrics.listener"]) or config.integer("usage.spool.max.bytes") > 0)
 
 
+def also_imported(config: BrokerConfig) -> list[str]:
+    """What the coordinator uses besides its main function with this configuration, as "module:class". The supervisor imports it
+    before the fork; other brokers do without it."""
+    from odradek.security.sasl.settings import key_sources  # here: the command imports this module, too
+
+    used = {
+        "odradek.processes.coordinator.cluster.service:ClusterService": config.clustered,
+        "odradek.processes.coordinator.security.jwks_reader:JwksReader": bool(key_sources(config)),
+    }
+    return [name for name, is_used in used.items() if is_used]
+
+
 PROCESSES = (
     ProcessRow(ProcessKind.LOADER, "loader", "odradek.processes.loader:main", 0, _loaders, 0),
-    ProcessRow(ProcessKind.COORDINATOR, "coordinator", "odradek.processes.coordinator:main", 1, _single, 1),
-    ProcessRow(ProcessKind.WORKER, "worker", "odradek.processes.worker:main", 2, _workers, 0),
+    ProcessRow(ProcessKind.COORDINATOR, "coordinator", "odradek.processes.coordinator.coordinator:main", 1, _single, 1),
+    ProcessRow(ProcessKind.WORKER, "worker", "odradek.processes.worker.worker:main", 2, _workers, 0),
     ProcessRow(ProcessKind.CLEANER, "cleaner", "odradek.processes.cleaner:main", 2, _single, 3),
     ProcessRow(ProcessKind.REPLICATOR, "replicator", "odradek.processes.replicator:main", LAST_STAGE, _replicators, 0),
-    ProcessRow(ProcessKind.METRICS, "reporter", "odradek.processes.reporter:main", LAST_STAGE, _reporters, 2),
+    ProcessRow(ProcessKind.REPORTER, "reporter", "odradek.processes.reporter:main", LAST_STAGE, _reporters, 2),
 )

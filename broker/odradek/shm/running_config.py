@@ -1,6 +1,6 @@
 """The settings that change while the broker runs, shared by all its processes in a memfd that is created before the first fork.
 
-The coordinator's controller thread writes them from the metadata store; before the coordinator starts, the first loader does.
+The coordinator's store thread writes them from the metadata store; before the coordinator starts, the first loader does.
 Every process reads them when it starts and when the version word has changed. See docs/decisions/0015-running-configuration.md.
 
 The settings are JSON in `ConfirmedPages`. The writer publishes them, then wakes every process. Three words of the memfd are for

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from odradek.config.listeners import Listener
-from odradek.config.pid_file import RunningBroker, read_pid_file, start_ticks
+from odradek.config.pid_file import BrokerIdentity, read_pid_file, start_ticks
 from odradek.testing.create_topics import create_topics
 from odradek.testing.process_tree import descendants, group_of, listens_on, open_pidfds, pss_bytes, wait_for_end
 from odradek.testing.status import read_status
@@ -338,7 +338,7 @@ class Broker:
         self._bound_host = first.host
         self._host = first.host or "127.0.0.1"
 
-    def _from_status(self) -> RunningBroker | None:
+    def _from_status(self) -> BrokerIdentity | None:
         """The broker that responds on the directory's status socket; None if there is no response."""
         try:
             report = read_status(str(self.data_dir))
@@ -346,7 +346,7 @@ class Broker:
             return None
         ticks = start_ticks(report["pid"])
         listeners = tuple(Listener(**listener) for listener in report["listeners"])
-        return None if ticks is None else RunningBroker(report["pid"], ticks, listeners)
+        return None if ticks is None else BrokerIdentity(report["pid"], ticks, listeners)
 
     def _error(self, text: str) -> BrokerError:
         tail = self.log_tail()

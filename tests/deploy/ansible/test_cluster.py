@@ -306,7 +306,9 @@ def test_the_port_of_all_brokers_changes(cluster: Cluster) -> None:
 def test_a_broken_release_stops_the_roll_and_the_others_serve(cluster: Cluster) -> None:
     before = cluster.starts()
     version = cluster.version(1)
-    broken = wheels.changed(cluster.wheel, "0.9.9", cluster.directory, "odradek/processes/supervisor.py", FAULT)
+    broken = wheels.changed(
+        cluster.wheel, "0.9.9", cluster.directory, "odradek/processes/supervisor/supervisor.py", FAULT
+    )
     with cluster.traffic():
         run = cluster.play("upgrade", broker_wheel=str(broken))
         assert run.code != 0

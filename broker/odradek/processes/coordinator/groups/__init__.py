@@ -1,0 +1,1 @@
+"""The consumer groups in the coordinator process; `odradek.groups` has their rules."""

@@ -1,0 +1,1 @@
+"""What the coordinator does about security: it publishes ACLs, certificates and keys, and derives credentials of tokens."""

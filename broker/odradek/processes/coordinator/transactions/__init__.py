@@ -1,0 +1,1 @@
+"""The transactional ids in the coordinator process; `odradek.transactions` has their rules."""

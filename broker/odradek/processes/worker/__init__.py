@@ -1,0 +1,1 @@
+"""A worker, which serves the connections of clients, and its parts."""
