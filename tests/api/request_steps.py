@@ -19,14 +19,15 @@ from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.storage.segment_list import SegmentCache
 from odradek.api import dispatch
+from odradek.api.api import Place
 from odradek.api.call import Call, WorkerView
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.group_call import OffsetTree
-from odradek.api.guards.guarded import Asked, Merged, merged
-from odradek.api.guards.table import judge
+from odradek.api.groups.group_call import OffsetTree
+from odradek.api.guarding import Asked, Merged, judge, merged
 from odradek.api.permits import Permits
-from odradek.api.table import ApiRow, Where, function_named
-from odradek.api.transaction_call import NewestConnections, TransactionCall, TransactionView
+from odradek.api.row import ApiRow
+from odradek.api.table import function_named
+from odradek.api.transactions.transaction_call import NewestConnections, TransactionCall, TransactionView
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.net.forward_frames import ForwardContext, Kind, Status
@@ -129,7 +130,7 @@ class Brokers:
             response = by_key(row.key).response()
             judging += self._begun(lambda: merged(verdict.merge, response))[1]
         yield Measured("guard", judging)
-        place = {Where.GROUPS: self._in_groups, Where.TRANSACTIONS: self._in_transactions}.get(row.where, self._alone)
+        place = {Place.GROUPS: self._in_groups, Place.TRANSACTIONS: self._in_transactions}.get(row.place, self._alone)
         response, costs = place(row, message, version)
         yield Measured("handler", costs)
         if response is not None:
@@ -164,7 +165,7 @@ class Brokers:
     def _alone(self, row: ApiRow, message: Any, version: int) -> tuple[Any, list[float]]:
         with self._cluster() as harness:
             later: list[Any] = []
-            if row.where is Where.WORKER:
+            if row.in_worker:
                 call: Any = Call(
                     version,
                     "c",

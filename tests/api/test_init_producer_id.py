@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from odradek.api.init_producer_id import handle
-from odradek.api.transaction_call import NewestConnections, TransactionCall, TransactionView
+from odradek.api.transactions.init_producer_id import handle
+from odradek.api.transactions.transaction_call import NewestConnections, TransactionCall, TransactionView
 from odradek.controller.producer_ids import LEFT_OUT, MAX_PRODUCER_ID, ProducerIds, ProducerIdsExhausted
 from odradek.metadata import znodes
 from odradek.metadata.store import StoreError, StoreUnavailable

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from odradek.api import add_offsets_to_txn, add_partitions_to_txn, end_txn
-from odradek.api.transaction_call import NewestConnections, Producer, TransactionCall, TransactionView
+from odradek.api.transactions import add_offsets_to_txn, add_partitions_to_txn, end_txn
+from odradek.api.transactions.transaction_call import NewestConnections, Producer, TransactionCall, TransactionView
 from odradek.protocol import schemas
 from odradek.protocol.errors import ErrorCode
 

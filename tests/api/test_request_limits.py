@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.api import metadata as metadata_api
+from odradek.api.api import Place
 from odradek.api.call import Call
-from odradek.api.table import APIS, MAX_REQUEST_BYTES, Where, limits_of
+from odradek.api.table import APIS, MAX_REQUEST_BYTES, limits_of
+from odradek.api.topics import metadata as metadata_api
 from odradek.config.broker_config import resolve
 from odradek.protocol import LARGE_BYTES, encode
 from odradek.protocol.errors import ErrorCode
@@ -58,7 +59,7 @@ def arrays():
     for row in APIS:
         fields = by_key(row.key).request._structure.fields
         found = [field for field in fields if field.is_array and row.max_version in field.versions]
-        if found and row.where is not Where.NATIVE and row.served(clustered=False):
+        if found and row.place is not Place.NATIVE and row.served(clustered=False):
             yield pytest.param(row, found[0], id=row.name)
 
 

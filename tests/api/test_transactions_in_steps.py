@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from odradek.api import add_partitions_to_txn, describe_transactions, list_transactions, write_txn_markers
-from odradek.api.transaction_call import A_STEP, NewestConnections, TransactionCall, TransactionView, at_once
+from odradek.api.transactions import add_partitions_to_txn, describe_transactions, list_transactions, write_txn_markers
+from odradek.api.transactions.transaction_call import (
+    A_STEP,
+    NewestConnections,
+    TransactionCall,
+    TransactionView,
+    at_once,
+)
 from odradek.coordination.environment import EndMarker
 from odradek.protocol import schemas
 from odradek.protocol.errors import ErrorCode

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from odradek.api.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
-from odradek.api.write_txn_markers import handle
+from odradek.api.transactions.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
+from odradek.api.transactions.write_txn_markers import handle
 from odradek.coordination.environment import EndMarker
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import write_txn_markers

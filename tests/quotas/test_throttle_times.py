@@ -3,9 +3,8 @@
 import pytest
 
 from odradek._ext.net.connection import set_throttle_positions, with_throttle_time
-from odradek.api.api_versions import supported
-from odradek.api.table import BY_KEY
-from odradek.api.throttle_times import throttle_positions
+from odradek.api.cluster.api_versions import supported
+from odradek.api.table import BY_KEY, throttle_positions
 from odradek.protocol import decode, encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key

@@ -16,16 +16,16 @@ from odradek._ext.net.connection import with_throttle_time
 from odradek._ext.shm import brokers as broker_table
 from odradek._ext.shm.metering import count_request_errors
 from odradek.api.answer_errors import errors_in_steps, errors_of
-from odradek.api.api_versions import supported
+from odradek.api.api import Place
 from odradek.api.call import Call, EncodedResponse, WorkerView
-from odradek.api.guards.guarded import Asked, Merge, Refused, Verdict, merged
-from odradek.api.guards.table import judge
+from odradek.api.cluster.api_versions import supported
+from odradek.api.guarding import Asked, Merge, Refused, Verdict, judge, merged
 from odradek.api.permits import Permits, PermitsOf, unrestricted
-from odradek.api.table import API_VERSIONS, ApiRow, Where, handlers_of, in_cluster, limits_of, served_rows
+from odradek.api.row import ApiRow
+from odradek.api.table import API_VERSIONS, handlers_of, in_cluster, limits_of, served_rows
 from odradek.protocol import LARGE_BYTES, ProtocolError, decode, decode_in_steps, encode, encode_in_steps
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
-from odradek.protocol.schemas import describe_cluster, describe_topic_partitions, metadata
 from odradek.protocol.schemas.header import decode_request_header, response_header_version
 from odradek.stepwise import Steps, Stepwise
 
@@ -53,12 +53,6 @@ def frame_in_steps(row: ApiRow, version: int, correlation_id: int, response: Any
 def _response_head(row: ApiRow, version: int, correlation_id: int) -> bytes:
     head = _CORRELATION.pack(correlation_id)
     return head + _NO_TAGS if response_header_version(row.key, version) == 1 else head
-
-
-OF_CLUSTER = frozenset({metadata.API_KEY, describe_cluster.API_KEY, describe_topic_partitions.API_KEY})
-"""Requests that a broker in a cluster cannot answer until the controller has sent it the brokers and the partitions. Their
-connections are closed, so that clients ask another broker. An answer without brokers makes librdkafka 2.16
-forget all brokers: it does not connect any more. An answer without a topic makes it fail all records that wait for it."""
 
 
 class Dispatcher:
@@ -91,7 +85,7 @@ class Dispatcher:
         self._clustered = in_cluster(view.config)
         self._rows = served_rows(self._clustered)
         self._settle = settle
-        self._handlers = handlers_of(Where.WORKER)
+        self._handlers = handlers_of(Place.WORKER, Place.WORKER_THREAD)
         self.unknown_requests = 0
 
     def __call__(
@@ -108,7 +102,9 @@ class Dispatcher:
             known = f"supports versions {row.min_version} to {row.max_version}" if row else "does not support this API"
             connection.close_reason = f"a request of API key {api_key}, version {version}: this broker {known}"
             return False
-        if self._clustered and api_key in OF_CLUSTER and not broker_table.published():
+        if self._clustered and row.needs_published and not broker_table.published():
+            # So the client asks another broker. A response without brokers makes librdkafka 2.16 forget all brokers: it does
+            # not connect any more. A response without a topic makes it fail all records that wait for it.
             connection.close_reason = (
                 f"a {row.name} request before the controller sent the brokers and partitions of the cluster"
             )

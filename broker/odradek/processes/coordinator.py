@@ -35,8 +35,8 @@ from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.locks import Lane, enter_lane
 from odradek._ext.shm.metering import count_loop_delay
 from odradek._ext.shm.topics import TopicDirectory
-from odradek.api.group_call import OffsetTree
-from odradek.api.topic_changes import TopicChange
+from odradek.api.groups.group_call import OffsetTree
+from odradek.api.topics.topic_changes import TopicChange
 from odradek.controller.controller import NotController
 from odradek.metadata.cluster import BrokerIdTaken, WrongCluster
 from odradek.metadata.group_offsets import Place

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from odradek._ext.net.arrivals import Arrival
-from odradek.api.table import ApiRow
+from odradek.api.row import ApiRow
 from odradek.net.forward_frames import ForwardContext, ForwardReply, Status
 from odradek.protocol import LARGE_BYTES, ProtocolError, decode, decode_in_steps
 from odradek.protocol.registry import by_key

@@ -20,8 +20,9 @@ from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.locks import enter_lane
 from odradek._ext.shm.topics import TopicDirectory
+from odradek.api.api import Place as ApiPlace
 from odradek.api.dispatch import frame_in_steps
-from odradek.api.group_call import (
+from odradek.api.groups.group_call import (
     GroupCall,
     GroupView,
     NoTransactions,
@@ -30,10 +31,9 @@ from odradek.api.group_call import (
     finished,
     host_of,
 )
-from odradek.api.guards.guarded import Asked, Refused, merged
-from odradek.api.guards.table import judge
+from odradek.api.guarding import Asked, Refused, judge, merged
 from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.table import BY_KEY, Handlers, Where, handlers_of, limits_of
+from odradek.api.table import BY_KEY, Handlers, handlers_of, limits_of
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import group_values
 from odradek.controller.topic_names import CONSUMER_OFFSETS
@@ -246,7 +246,7 @@ class GroupService:
             not config.clustered,
             refresh=self.refresh,  # otherwise the load would keep the offsets of a topic that was deleted before it
         )
-        self._handlers = handlers_of(Where.GROUPS)
+        self._handlers = handlers_of(ApiPlace.GROUPS)
         self._at_once = Handlers((row.key, row.at_once) for row in BY_KEY.values() if row.at_once)
 
     def start(self) -> None:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import odradek._ext.shm.meter_reading as meter_reading
 from odradek._ext.shm.metering import count, count_failed_request, count_request_errors
-from odradek.api.answer_errors import errors_in_steps, errors_of, leads_with_error
+from odradek.api.answer_errors import errors_in_steps, errors_of
+from odradek.api.table import BY_KEY
 from odradek.net.forward_frames import ForwardContext
 
 
@@ -26,7 +27,7 @@ class UncountedErrors(NamedTuple):
 def uncounted_errors(api_key: int, response: object) -> Generator[None, None, UncountedErrors | None]:
     """The uncounted errors of a decoded response; None if the worker counts all. Works in steps: a response may be large."""
     codes: list[int] = yield from errors_in_steps(api_key, response)
-    counted = bool(codes) and leads_with_error(api_key) and bool(getattr(response, "error_code", 0))
+    counted = bool(codes) and BY_KEY[api_key].leads_with_error and bool(getattr(response, "error_code", 0))
     if counted:
         del codes[0]
     return UncountedErrors(api_key, codes, not counted) if codes else None
@@ -47,7 +48,7 @@ def count_errors_at_once(api_key: int, response: Any, context: ForwardContext) -
     codes = errors_of(api_key, response)
     if not codes:
         return
-    if leads_with_error(api_key):
+    if BY_KEY[api_key].leads_with_error:
         count_request_errors(api_key, codes[1:])
     else:
         count_request_errors(api_key, codes)

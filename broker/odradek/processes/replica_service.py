@@ -13,12 +13,12 @@ import odradek._ext.partition.slots as slots
 import odradek.shm.truncation as truncation
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.shm.layout import SlotState
+from odradek.api.api import Place
+from odradek.api.cluster.replica_call import ReplicaCall
 from odradek.api.dispatch import frame_response
-from odradek.api.guards.guarded import Asked, Refused
-from odradek.api.guards.table import judge_at_once
+from odradek.api.guarding import Asked, Refused, judge_at_once
 from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.replica_call import ReplicaCall
-from odradek.api.table import Where, handlers_of, limits_of, served_rows
+from odradek.api.table import handlers_of, limits_of, served_rows
 from odradek.config.errors import ConfigError
 from odradek.controller.partitions import LocalPartitions, NoLogDirectory, topic_settings
 from odradek.controller.topic_names import INTERNAL
@@ -142,8 +142,8 @@ class ReplicaService:
         self._control = ReplicaControl(
             self._table, self._logs, node_id, INTERNAL, read_settings, has_partitions, read_topic_ids
         )
-        self._rows = {key: row for key, row in served_rows(True).items() if row.where is Where.REPLICAS}
-        self._handlers = handlers_of(Where.REPLICAS, clustered=True)
+        self._rows = {key: row for key, row in served_rows(True).items() if row.place is Place.REPLICAS}
+        self._handlers = handlers_of(Place.REPLICAS, clustered=True)
         self._limits = limits_of(context.config)
         self._shm = context.shm
 

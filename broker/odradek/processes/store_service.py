@@ -14,15 +14,15 @@ from typing import Any, NamedTuple, Protocol
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.metering import count, gauge
+from odradek.api.api import Place as ApiPlace
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
-from odradek.api.delete_records import Deleted
 from odradek.api.dispatch import frame_in_steps
-from odradek.api.guards.guarded import Asked, Refused, merged
-from odradek.api.guards.table import judge
-from odradek.api.not_controller import can_be_refused, refusal
+from odradek.api.guarding import Asked, Refused, judge, merged
 from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
-from odradek.api.topic_changes import TopicChange, awaited_change
+from odradek.api.records.delete_records import Deleted
+from odradek.api.refusing import can_be_refused, refusal
+from odradek.api.table import handlers_of, in_cluster, limits_of, served_rows
+from odradek.api.topics.topic_changes import TopicChange, awaited_change
 from odradek.controller import scram
 from odradek.controller.outcomes import Outcome
 from odradek.controller.store_errors import code_of
@@ -46,13 +46,6 @@ from odradek.processes.forwarded import Forwarded, decode_forwarded_in_steps
 from odradek.processes.metering import UncountedErrors, uncounted_errors
 from odradek.processes.token_credentials import Derivation
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schemas import (
-    alter_partition,
-    controlled_shutdown,
-    create_partitions,
-    create_topics,
-    delete_topics,
-)
 from odradek.quotas.limits import MUTATION
 from odradek.quotas.mutations import MutationRates, QuotaExceeded
 from odradek.security.delegation_token import name_of, password_of
@@ -68,12 +61,7 @@ OFFSETS_OF_DELETED_TOPICS, EXPIRED_TOKENS = "offsets of deleted topics", "expire
 TOKENS_COUNTED_EVERY_S = 2.0
 TOPICS_PER_STEP = 50
 """The number of topics that one step of an automatic creation creates."""
-REPEATED_BY_BROKERS = frozenset({alter_partition.API_KEY, controlled_shutdown.API_KEY})
-"""Requests of brokers, which repeat them if the connection is closed: an error would say that nothing has happened."""
-REFUSED_FROM = {create_topics.API_KEY: 6, delete_topics.API_KEY: 5, create_partitions.API_KEY: 3}
-"""Requests to which the quota for changes of topics applies, and the first version whose changes are refused if it is exceeded;
-clients that send older ones are throttled."""
-OF_STORE = frozenset({Where.COORDINATOR, Where.CONTROLLER})
+OF_STORE = frozenset({ApiPlace.COORDINATOR, ApiPlace.CONTROLLER})
 
 
 class Membership(Protocol):
@@ -121,7 +109,7 @@ class StoreService:
         self._permits_of = permits_of
         self._membership = membership
         clustered = self._clustered = in_cluster(context.config)
-        self._rows = {key: row for key, row in served_rows(clustered).items() if row.where in OF_STORE}
+        self._rows = {key: row for key, row in served_rows(clustered).items() if row.place in OF_STORE}
         self._handlers = handlers_of(*OF_STORE, clustered=clustered)
         self._limits = limits_of(context.config)
         self._store: Store | None = None
@@ -179,23 +167,22 @@ class StoreService:
             permits=self._permits_of(request.context.principal, request.context.peer, row.key),
             by_token=request.context.by_token,
         )
-        refused_from = REFUSED_FROM.get(row.key)
-        if refused_from is not None and view.quotas is not None and view.quotas.limits.has(MUTATION):
+        if row.charged_from is not None and view.quotas is not None and view.quotas.limits.has(MUTATION):
             call.mutations = self._mutations.charge_for(
-                view.quotas.limits, call.principal, call.client_id or "", decoded.version >= refused_from
+                view.quotas.limits, call.principal, call.client_id or "", decoded.version >= row.charged_from
             )
         try:
-            if row.where is Where.CONTROLLER and not self._view.is_controller():
-                if row.key not in REPEATED_BY_BROKERS:
+            if row.place is ApiPlace.CONTROLLER and not self._view.is_controller():
+                if not row.repeated:
                     self._view.store.exists(znodes.CONTROLLER)  # while ZooKeeper is away, nobody knows the controller
-                response = refusal(row.key, decoded.version, decoded.message)
+                response = yield from refusal(row.key, decoded.message, decoded.version, ErrorCode.NOT_CONTROLLER)
             else:
                 response = yield from self._execute(row.key, decoded.message, call)
         except StoreError as error:
             self._membership.note_error(error)
-            if row.key in REPEATED_BY_BROKERS or not can_be_refused(row.key):
+            if row.repeated or not can_be_refused(row.key):
                 raise
-            response = refusal(row.key, decoded.version, decoded.message, code_of(error), str(error))
+            response = yield from refusal(row.key, decoded.message, decoded.version, code_of(error), str(error))
         if call.mutations is not None and call.mutations.throttle_ms:
             request.throttle_ms = response.throttle_time_ms = call.mutations.throttle_ms
         if self._clustered:

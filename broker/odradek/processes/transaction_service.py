@@ -24,13 +24,14 @@ from odradek._ext.net.arrivals import Arrival
 from odradek._ext.net.transaction_questions import decode_questions, encode_codes
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.locks import enter_lane
-from odradek.api.add_partitions_to_txn import MOST_ADDED
+from odradek.api.api import Place
 from odradek.api.dispatch import frame_in_steps, frame_response
-from odradek.api.guards.guarded import Asked, Refused, Verdict, VerdictInSteps, merged
-from odradek.api.guards.table import judge
+from odradek.api.guarding import Asked, Refused, Verdict, VerdictInSteps, judge, merged
 from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
-from odradek.api.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
+from odradek.api.row import ApiRow
+from odradek.api.table import BY_KEY, handlers_of, limits_of
+from odradek.api.transactions.add_partitions_to_txn import MOST_ADDED
+from odradek.api.transactions.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
 from odradek.config import features
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -63,7 +64,6 @@ from odradek.processes.slot_marks import SlotMarks
 from odradek.processes.supervised_tasks import supervised
 from odradek.processes.transaction_metering import LoadTimes, TransactionMeter, report_of
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schemas import describe_transactions, list_transactions
 from odradek.quotas.new_names import TRANSACTIONAL_IDS, configured
 from odradek.stepwise import Steps
 from odradek.transactions.coordinator import TransactionCoordinator
@@ -84,8 +84,6 @@ OWNERS_KEPT = 4096
 """The number of client addresses for which the result of `owners.number_of` is kept; to compute it takes some microseconds."""
 
 
-WITH_LONG_RESPONSES = frozenset({describe_transactions.API_KEY, list_transactions.API_KEY})
-"""Requests whose responses may be long although the requests are short."""
 VERIFICATION_KEY = "transaction.partition.verification.enable"
 
 
@@ -192,8 +190,8 @@ class TransactionService:
         self._producer_ids = producer_ids
         self._timers = LoopTimers(self._loop)
         self._limits = limits_of(config)
-        self._rows: dict[int, ApiRow] = {row.key: row for row in BY_KEY.values() if row.where is Where.TRANSACTIONS}
-        self._handlers = handlers_of(Where.TRANSACTIONS)
+        self._rows: dict[int, ApiRow] = {row.key: row for row in BY_KEY.values() if row.place is Place.TRANSACTIONS}
+        self._handlers = handlers_of(Place.TRANSACTIONS)
         self._steps = RequestSteps(self._loop)
         self._reader = ThreadPoolExecutor(1, "transaction-load", enter_lane, (TRANSACTION_LOAD_LANE,))
         self._state = CoordinatedTopic(
@@ -496,7 +494,7 @@ class TransactionService:
         version, correlation_id = decoded.version, decoded.correlation_id
 
         def answer(response: Any) -> None:
-            if row.key in WITH_LONG_RESPONSES or is_large(request):
+            if row.long_response or is_large(request):
                 self._steps.begin(request, _answer_in_steps(request, row, version, correlation_id, response))
             else:
                 count_errors_at_once(row.key, response, context)
