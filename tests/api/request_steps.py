@@ -7,6 +7,7 @@ Workers and the store thread execute generators, the groups coroutines, and the 
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -18,13 +19,13 @@ from typing import Any, NamedTuple
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.storage.segment_list import SegmentCache
-from odradek.api import dispatch
 from odradek.api.api import Place
 from odradek.api.call import Call, WorkerView
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.groups.group_call import OffsetTree
 from odradek.api.guarding import Asked, Merged, judge, merged
 from odradek.api.permits import Permits
+from odradek.api.pipeline import outcome_of
 from odradek.api.row import ApiRow
 from odradek.api.table import function_named
 from odradek.api.transactions.transaction_call import NewestConnections, TransactionCall, TransactionView
@@ -34,7 +35,6 @@ from odradek.net.forward_frames import ForwardContext, Kind, Status
 from odradek.processes import coordinator_log
 from odradek.processes.forwarded import AwaitedRequest
 from odradek.processes.group_service import GroupService
-from odradek.processes.metering import uncounted_errors
 from odradek.protocol import decode_in_steps, encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
@@ -137,9 +137,7 @@ class Brokers:
             yield Measured("response", self._response(row, response, version))
 
     def _response(self, row: ApiRow, response: Any, version: int) -> list[float]:
-        _, counting = self._run(uncounted_errors(row.key, response))
-        _, encoding = self._run(dispatch.frame_in_steps(row, version, 1, response))
-        return counting + encoding
+        return self._run(outcome_of(row, version, 1, response, True))[1]
 
     def _begun(self, begin: Callable[[], Any]) -> tuple[Any, list[float]]:
         """Call a function that does its work at once, or returns a generator."""
@@ -164,7 +162,6 @@ class Brokers:
 
     def _alone(self, row: ApiRow, message: Any, version: int) -> tuple[Any, list[float]]:
         with self._cluster() as harness:
-            later: list[Any] = []
             if row.in_worker:
                 call: Any = Call(
                     version,
@@ -172,15 +169,11 @@ class Brokers:
                     0,
                     SimpleNamespace(),
                     self._worker_view(harness),
-                    lambda *_: None,
-                    lambda: later.append,
+                    lambda names, then, *_: then([(name, 0, None) for name in names]),
                 )
             else:
                 call = CoordinatorCall(version, "tests", "127.0.0.1:1", "User:ANONYMOUS", 0, harness.view)
             response, costs = self._begun(lambda: function_named(row.handler)(message, call))
-            for answer in later:
-                response, more = self._begun(lambda answer=answer: answer)
-                costs += more
             return response, costs
 
     @contextmanager
@@ -226,7 +219,7 @@ class Brokers:
             await until_async(lambda: service.groups is not None and not service.groups.shards.loading)
             arrival: Any = SimpleNamespace(
                 kind=Kind.KAFKA, api_key=row.key, payload=payload, context=ForwardContext(1, 0, "127.0.0.1:1", "tests"),
-                park=lambda: None,
+                park=lambda: None, deadline=math.inf,
             )  # fmt: skip
             with self._measured_loop(costs):
                 awaited = AwaitedRequest(arrival)
@@ -264,16 +257,5 @@ class Brokers:
         markers = SimpleNamespace(put=lambda topic, partition, marker, then: then(ErrorCode.NONE))
         nothing: Any = None
         view = TransactionView(config, process.coordinator, topics, nothing, markers, lambda: 1, NewestConnections())
-        waiting: list[Steps] = []
-        answers: list[Any] = []
-        call = TransactionCall(
-            version, "client", 1, "User:ANONYMOUS", view, lambda reason: answers.append(None), in_steps=waiting.append
-        )
-        costs: list[float] = []
-        with self._meter() as meter:
-            function_named(row.handler)(message, call, answers.append)
-        costs.append(meter.cost)
-        while waiting:
-            costs += self._run(waiting.pop(0))[1]
-        (response,) = answers
-        return response, costs
+        call = TransactionCall(version, "client", 1, "User:ANONYMOUS", view, lambda reason: None)
+        return self._begun(lambda: function_named(row.handler)(message, call))

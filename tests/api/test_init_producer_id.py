@@ -12,6 +12,7 @@ from odradek.metadata import znodes
 from odradek.metadata.store import StoreError, StoreUnavailable
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import init_producer_id
+from odradek.stepwise import Stepwise
 from tests.api.coordinator_harness import versions
 from tests.controller.mortal_cluster import single_broker
 
@@ -55,10 +56,7 @@ class Coordinator:
 def ask(request: Any, source: Any, coordinator: Any = None, version: int = 5) -> Any:
     view = TransactionView(None, coordinator, None, source, None, lambda: 0, NewestConnections())
     call = TransactionCall(version, "client", 1, "User:ANONYMOUS", view, pytest.fail)
-    answers: list[Any] = []
-    handle(request, call, answers.append)
-    (answer,) = answers
-    return answer
+    return Stepwise(handle(request, call)).finish()
 
 
 def request(transactional_id=None, producer_id=-1, epoch=-1):

@@ -204,17 +204,14 @@ class Asked:
             advertised=[SimpleNamespace(host="here", port=9092)],
             brokers=None,
         )
-        self.call = Call(12, None, 0, None, view, self.create, lambda: self.answer)
+        self.call = Call(12, None, 0, None, view, self.create)
 
     def create(self, names, then):
         self.created.append(names)
         then([(name, 0, None) for name in names])
 
-    def answer(self, response):
-        self.later = response
-
     def ask(self, *names, **options):
-        """What the handler returns: steps, or None where the answer comes later."""
+        """The steps of the handler."""
         topics = [metadata.Request.MetadataRequestTopic(name=name) for name in names]
         return metadata_api.handle(metadata.Request(topics=topics if names else None, **options), self.call)
 
@@ -252,9 +249,8 @@ def test_metadata_of_many_names_is_put_together_in_steps_and_creates_none(worker
 def test_metadata_of_some_names_creates_those_that_are_not_there(worker):
     worker.create_many("many", 1200)
     asked = Asked(worker)
-    assert asked.ask("new", "many", allow_auto_topic_creation=True) is None
+    steps, response = steps_of(asked.ask("new", "many", allow_auto_topic_creation=True))
     assert asked.created == [["new"]]
-    steps, response = steps_of(asked.later)
     assert steps >= 3
     assert [one.name for one in response.topics] == ["new", "many"]
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from odradek._ext.api.offset_commits import read_transactional
 from odradek._ext.shm.topics import TopicDirectory
-from odradek.api.dispatch import frame_response
 from odradek.api.groups import offset_fetch as fetch_api
 from odradek.api.groups import txn_offset_commit as api
 from odradek.api.groups.group_call import GroupCall, NoTransactions, always_confirmed
 from odradek.api.permits import unrestricted
+from odradek.api.pipeline import frame_response
 from odradek.api.table import BY_KEY
 from odradek.api.transactions.transaction_call import NewestConnections
 from odradek.groups.offsets import offset_record

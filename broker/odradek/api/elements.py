@@ -4,7 +4,7 @@ Used for requests that are refused as a whole (`refusing.py`), and for elements 
 steps, because the response has as many elements as the request.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -76,7 +76,8 @@ class Elements:
     def refusal(self, request: Any, version: int, code: ErrorCode, message: str | None) -> Steps:
         """The response, in steps."""
         response = with_error(self._schema, version, code, message)
-        made = yield from self._made(0, _elements(request, self._outer), code, message, Pace(ELEMENTS_A_STEP))
+        elements = yield from _elements(request, self._outer)
+        made = yield from self._made(0, elements, code, message, Pace(ELEMENTS_A_STEP))
         setattr(response, self._first, made)
         return response
 
@@ -131,14 +132,18 @@ def _itself(element: Any) -> Any:
     return element
 
 
-def _elements(request: Any, path: list[str]) -> Iterator[Any]:
-    """The elements of an array of the request, or of all arrays that `path` leads to."""
+def _elements(request: Any, path: list[str]) -> Steps:
+    """The elements of an array of the request, or (several names) of all arrays that the path leads to, in steps."""
     found = getattr(request, path[0]) or ()
-    if len(path) == 1:
-        yield from found
-    else:
+    pace = Pace(ELEMENTS_A_STEP)
+    for name in path[1:]:
+        inner = new_array()
         for one in found:
-            yield from _elements(one, path[1:])
+            inner.extend(getattr(one, name))
+            if pace.over():
+                yield
+        found = inner
+    return found
 
 
 def with_error(schema: ApiSchema, version: int, code: ErrorCode, message: str | None) -> Any:

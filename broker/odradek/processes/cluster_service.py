@@ -29,7 +29,7 @@ from odradek.processes.context import ProcessContext
 from odradek.processes.controller_channel import ControllerChannel
 from odradek.processes.controller_service import ControllerService
 from odradek.processes.in_sync_service import InSyncService
-from odradek.processes.metering import UncountedErrors, count_errors_of_response
+from odradek.processes.metering import UncountedErrors, count_errors
 from odradek.processes.replica_service import ReplicaService
 from odradek.processes.session_keeper import SessionKeeper
 from odradek.processes.settings_follower import SettingsFollower
@@ -303,7 +303,7 @@ class ClusterService:
         errors: list[UncountedErrors | None] = []
         reply = await self._in_replicas(self._execute, request, errors.append)
         for uncounted in errors:
-            count_errors_of_response(uncounted, request.context)
+            count_errors(uncounted, request.context)
         return reply
 
     def _execute(self, request: Arrival, report_errors: Callable[[UncountedErrors | None], None]) -> ForwardReply:

@@ -53,7 +53,7 @@ from odradek.processes.cut_socket import CutSocket
 from odradek.processes.delayed_deletions import DelayedDeletions
 from odradek.processes.embedded_membership import EmbeddedMembership
 from odradek.processes.group_service import GroupService
-from odradek.processes.metering import BusyTime, UncountedErrors, count_errors_of_response
+from odradek.processes.metering import BusyTime, UncountedErrors, count_errors
 from odradek.processes.peer_security import peer_security_of
 from odradek.processes.producer_id_stock import ProducerIdStock
 from odradek.processes.store_service import SWEEP_RETRY_S, StoreService, Unfinished
@@ -336,7 +336,7 @@ class Coordinator:
         else:
             reply = executed
         for uncounted in errors:
-            count_errors_of_response(uncounted, request.context)
+            count_errors(uncounted, request.context)
         return reply
 
     def _at_once(self, request: Arrival) -> bool:

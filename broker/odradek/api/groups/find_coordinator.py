@@ -5,7 +5,7 @@ selects. The first request for a group or for a transactional id creates this to
 time, so the client receives COORDINATOR_NOT_AVAILABLE and retries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from odradek._ext.api.offset_commits import partition_for
@@ -32,7 +32,7 @@ from odradek.security.needs import (
     TXN,
     either,
 )
-from odradek.stepwise import Pace, Steps
+from odradek.stepwise import Pace, Steps, waited
 
 FIRST_BATCHED = 4
 OF_GROUP, OF_TRANSACTION = 0, 1
@@ -95,15 +95,15 @@ def handle(request: find_coordinator.Request, call: Call) -> Any:
         return _response(request, call, OF_GROUP, (ErrorCode.INVALID_REQUEST, message, None))
     if cluster_view.find(topic, call) is not None:
         return _response(request, call, key_type, None)
-    answer = call.answer_later()
+    return _with_creation(request, call, key_type, topic)
 
-    def created(outcomes: list[tuple[str, int, str | None]]) -> None:
-        ((_, code, message),) = outcomes
-        refused = (ErrorCode.COORDINATOR_NOT_AVAILABLE, message, None) if code else None
-        answer(_response(request, call, key_type, refused))
 
-    call.auto_create([topic], created, TIMEOUT_S)
-    return None
+def _with_creation(request: find_coordinator.Request, call: Call, key_type: int, topic: str) -> Steps:
+    """Create the topic first."""
+    ((_, code, message),) = yield from waited(lambda then: call.auto_create([topic], then, TIMEOUT_S))
+    refused = (ErrorCode.COORDINATOR_NOT_AVAILABLE, message, None) if code else None
+    response = _response(request, call, key_type, refused)
+    return (yield from response) if isinstance(response, Generator) else response
 
 
 def _coordinator(key: str, key_type: int, call: Call) -> Answer:

@@ -29,7 +29,7 @@ from odradek.security.needs import (
     TOPIC_DENIED,
     need,
 )
-from odradek.stepwise import Pace, Steps
+from odradek.stepwise import Pace, Steps, waited
 
 ZERO_ID = bytes(16)
 FIRST_BY_ID = 12
@@ -70,13 +70,13 @@ def handle(request: metadata.Request, call: Call) -> Any:
     denied |= uncreatable
     if not missing:
         return _steps(request, call, {}, denied)
-    respond = call.answer_later()
+    return _with_creation(request, call, missing, denied)
 
-    def created(outcomes: list[tuple[str, int, str | None]]) -> None:
-        respond(_steps(request, call, {name: code for name, code, _ in outcomes}, denied))
 
-    call.auto_create(missing, created)
-    return None
+def _with_creation(request: metadata.Request, call: Call, missing: list[str], denied: frozenset[str]) -> Steps:
+    """Create topics first."""
+    outcomes = yield from waited(lambda then: call.auto_create(missing, then))
+    return (yield from _steps(request, call, {name: code for name, code, _ in outcomes}, denied))
 
 
 def _by_id(topic: Any) -> bool:

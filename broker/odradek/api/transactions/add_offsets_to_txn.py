@@ -3,8 +3,6 @@
 The partition of `__consumer_offsets` that has the group's offsets becomes a partition of the transaction.
 """
 
-from typing import Any
-
 from odradek._ext.api.offset_commits import partition_for
 from odradek.api.api import Api, Place
 from odradek.api.guarding import (
@@ -12,7 +10,7 @@ from odradek.api.guarding import (
     Refused,
     Verdict,
 )
-from odradek.api.transactions.transaction_call import Answer, Producer, TransactionCall, fenced_before
+from odradek.api.transactions.transaction_call import Producer, TransactionCall, fenced_before
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import add_offsets_to_txn
@@ -24,6 +22,7 @@ from odradek.security.needs import (
     TXN,
     each,
 )
+from odradek.stepwise import Steps, waited
 
 FIRST_WITH_FENCED = 2
 Response = add_offsets_to_txn.Response
@@ -45,25 +44,18 @@ def guard(asked: Asked) -> Verdict:
     return None
 
 
-def handle(request: add_offsets_to_txn.Request, call: TransactionCall, answer: Answer) -> None:
-    """Answer when the log of the transactional id has the partition."""
+def handle(request: add_offsets_to_txn.Request, call: TransactionCall) -> Steps:
+    """Respond when the log of the transactional id has the partition."""
     producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
     if call.is_late("AddOffsetsToTxn", producer):
-        return
+        return None
     partitions = call.view.offsets_partitions()
     if not partitions:  # the FindCoordinator request for the group creates the topic
-        answer(Response(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        return
-
-    def added(code: ErrorCode, allowed: Any) -> None:
-        if code is ErrorCode.NONE:
-            call.view.newest.note(producer, call.connection_id)
-        answer(Response(error_code=fenced_before(FIRST_WITH_FENCED, code, call.version)))
-
-    call.view.coordinator.add_partitions(
-        *producer,
-        [(CONSUMER_OFFSETS, partition_for(request.group_id, partitions))],
-        0,
-        added,
-        owner=call.owner,
+        return Response(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    places = [(CONSUMER_OFFSETS, partition_for(request.group_id, partitions))]
+    code, _ = yield from waited(
+        lambda then: call.view.coordinator.add_partitions(*producer, places, 0, then, owner=call.owner)
     )
+    if code is ErrorCode.NONE:
+        call.view.newest.note(producer, call.connection_id)
+    return Response(error_code=fenced_before(FIRST_WITH_FENCED, code, call.version))

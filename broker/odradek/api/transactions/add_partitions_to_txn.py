@@ -8,6 +8,7 @@ added, and its other partitions get OPERATION_NOT_ATTEMPTED.
 """
 
 from collections.abc import Callable, Generator, Mapping, Set
+from functools import partial
 from typing import Any
 
 from odradek._ext.protocol.arrays import new_array
@@ -19,9 +20,9 @@ from odradek.api.guarding import (
     VerdictInSteps,
     refused_whole,
 )
-from odradek.api.transactions.transaction_call import A_STEP, Answer, Producer, TransactionCall, fenced_before
+from odradek.api.transactions.transaction_call import A_STEP, Producer, TransactionCall, fenced_before
 from odradek.controller.topic_names import INTERNAL
-from odradek.coordination.gathering import gather_in_steps
+from odradek.coordination.gathering import gathered
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import add_partitions_to_txn
 from odradek.security.acl import Operation, ResourceType
@@ -32,7 +33,7 @@ from odradek.security.needs import (
     TXN,
     each,
 )
-from odradek.stepwise import Pace, Steps
+from odradek.stepwise import Pace, Steps, waited
 from odradek.transactions.environment import Place as TopicPartition
 
 FIRST_OF_BROKERS = 4
@@ -79,23 +80,26 @@ def guard(asked: Asked) -> Verdict | VerdictInSteps:
     return None  # the handler decides about the topics, because it knows which partitions exist
 
 
-def handle(request: add_partitions_to_txn.Request, call: TransactionCall, answer: Answer) -> None:
-    """Answer when the log of the transactional id has the partitions."""
+def handle(request: add_partitions_to_txn.Request, call: TransactionCall) -> Steps:
+    """Respond when the log of the transactional id has the partitions."""
     if call.version >= FIRST_OF_BROKERS:
-        _of_brokers(request, call, answer)
-        return
+        return (yield from _of_brokers(request, call))
     producer = Producer(
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
         request.v3_and_below_producer_epoch,
     )
     if call.is_late("AddPartitionsToTxn", producer):
-        return
-    call.in_steps(_of_producer(request.v3_and_below_topics, producer, call, answer))
+        return None
+    return (yield from _of_producer(request.v3_and_below_topics, producer, call))
 
 
-def _of_producer(topics: Any, producer: Producer, call: TransactionCall, answer: Answer) -> Steps:
-    """Add the partitions of a producer. Before and after the append, a request with many partitions works in steps."""
+def _of_producer(topics: Any, producer: Producer, call: TransactionCall) -> Steps:
+    """Add the partitions of a producer. Before and after the append, a request with many partitions works in steps.
+
+    MOST_ADDED partitions are added, and when the log has them, the others. An error, or a client that disconnects, leaves the
+    transaction with those that were added before. The client then ends it, or its timeout does.
+    """
     names = (topic.name for topic in topics if topic.name not in INTERNAL)
     denied = yield from call.permits.denied_in_steps(Operation.WRITE, ResourceType.TOPIC, names)
     pace = Pace(A_STEP)
@@ -111,39 +115,32 @@ def _of_producer(topics: Any, producer: Producer, call: TransactionCall, answer:
             late = True
             yield
     refused = yield from _refused(places, call, ErrorCode.TOPIC_AUTHORIZATION_FAILED, denied)
-
-    def respond(results: Results) -> Steps:
-        of_topics = yield from _topics(topics, results)
-        answer(Response(results_by_topic_v3_and_below=of_topics))
-
     if refused:
-        yield from respond(refused)
-        return
-    if late and call.is_late("AddPartitionsToTxn", producer):
-        return
+        return Response(results_by_topic_v3_and_below=(yield from _topics(topics, refused)))
+    code = ErrorCode.NONE
+    for first in range(0, max(1, len(places)), MOST_ADDED):
+        if first:
+            yield
+        if (first or late) and call.is_late("AddPartitionsToTxn", producer):
+            return None
+        added = places[first : first + MOST_ADDED]
+        code, _ = yield from waited(partial(_add, call, producer, added, 0))
+        if code is not ErrorCode.NONE:
+            break
+        call.view.newest.note(producer, call.connection_id)
+    # If a mark could not be set, the leader asks again before the first batch of the partition.
+    results = _Same(fenced_before(FIRST_WITH_FENCED, code, call.version))
+    return Response(results_by_topic_v3_and_below=(yield from _topics(topics, results)))
 
-    def add_from(first: int) -> None:
-        """Add MOST_ADDED partitions, and when the log has them, the others. An error, or a client that disconnects, leaves the
-        transaction with those that were added before. The client then ends it, or its timeout does."""
-        end = first + MOST_ADDED
 
-        def added(code: ErrorCode, allowed: Any) -> None:
-            if code is ErrorCode.NONE:
-                call.view.newest.note(producer, call.connection_id)
-                if end < len(places):
-                    call.in_steps(add_later(end))
-                    return
-            # If a mark could not be set, the leader asks again before the first batch of the partition.
-            call.in_steps(respond(_Same(fenced_before(FIRST_WITH_FENCED, code, call.version))))
-
-        call.view.coordinator.add_partitions(*producer, places[first:end], 0, added, owner=call.owner)
-
-    def add_later(first: int) -> Steps:
-        yield
-        if not call.is_late("AddPartitionsToTxn", producer):
-            add_from(first)
-
-    add_from(0)
+def _add(
+    call: TransactionCall,
+    producer: tuple[str, int, int],
+    places: list[TopicPartition],
+    version: int,
+    then: Callable[[ErrorCode, Any], None],
+) -> None:
+    call.view.coordinator.add_partitions(*producer, places, version, then, owner=call.owner)
 
 
 class _Same(dict[TopicPartition, ErrorCode]):
@@ -178,39 +175,30 @@ def _refused(
     return wrong
 
 
-def _of_brokers(request: add_partitions_to_txn.Request, call: TransactionCall, answer: Answer) -> None:
+def _of_brokers(request: add_partitions_to_txn.Request, call: TransactionCall) -> Steps:
     """The results of all transactions; in steps, because one request may name tens of thousands of transactions."""
-
-    def ask() -> Steps:
-        pace = Pace(A_STEP)
-
-        def add(transaction: Any, then: Callable[[Results], None]) -> None:
-            call.in_steps(_one(call, transaction, then))
-
-        questions = gather_in_steps(
-            request.transactions,
-            add,
-            lambda results: call.in_steps(respond(results)),
+    pace = Pace(A_STEP)
+    asked: list[tuple[Any, list[TopicPartition], Results]] = []
+    for transaction in request.transactions:
+        places: list[TopicPartition] = []
+        for topic in transaction.topics:
+            for partition in topic.partitions:
+                places.append((topic.name, partition))
+                if pace.over():
+                    yield
+        asked.append((transaction, places, (yield from _refused(places, call, None))))
+        if pace.over(_size(transaction)):
+            yield
+    results = yield from gathered(asked, lambda one, then: _ask(call, *one, then), pace)
+    of_transactions = new_array()
+    for transaction, outcome in zip(request.transactions, results, strict=True):
+        of_topics = yield from _topics(transaction.topics, outcome, transaction.verify_only)
+        of_transactions.append(
+            Response.AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=of_topics)
         )
-        for transaction, _ in zip(request.transactions, questions, strict=True):
-            if pace.over(_size(transaction)):
-                yield
-
-    def respond(results: list[Results]) -> Steps:
-        pace = Pace(A_STEP)
-        of_transactions = new_array()
-        for transaction, outcome in zip(request.transactions, results, strict=True):
-            of_topics = yield from _topics(transaction.topics, outcome, transaction.verify_only)
-            of_transactions.append(
-                Response.AddPartitionsToTxnResult(
-                    transactional_id=transaction.transactional_id, topic_results=of_topics
-                )
-            )
-            if pace.over(_size(transaction)):
-                yield
-        answer(Response(results_by_transaction=of_transactions))
-
-    call.in_steps(ask())
+        if pace.over(_size(transaction)):
+            yield
+    return Response(results_by_transaction=of_transactions)
 
 
 def _size(transaction: Any) -> int:
@@ -218,33 +206,26 @@ def _size(transaction: Any) -> int:
     return 1 + sum(len(topic.partitions) for topic in transaction.topics)
 
 
-def _one(call: TransactionCall, transaction: Any, then: Callable[[Results], None]) -> Steps:
-    """Add or verify the partitions of one transaction; in steps before that."""
-    pace = Pace(A_STEP)
-    places: list[TopicPartition] = []
-    for topic in transaction.topics:
-        for partition in topic.partitions:
-            places.append((topic.name, partition))
-            if pace.over():
-                yield
-    refused = yield from _refused(places, call, None)
+def _ask(
+    call: TransactionCall,
+    transaction: Any,
+    places: list[TopicPartition],
+    refused: Results,
+    then: Callable[[Results], None],
+) -> None:
+    """Add or verify the partitions of one transaction."""
+    producer = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
     if refused:
         then(refused)
-        return
-    producer = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
-    if transaction.verify_only:
+    elif transaction.verify_only:
 
         def verified(codes: Mapping[TopicPartition, ErrorCode | None]) -> None:
             # A mark that could not be set now (None) is asked for with the first batch of the partition.
             then({place: ErrorCode.NONE if code is None else code for place, code in codes.items()})
 
         call.view.coordinator.verify(*producer, places, verified, call.owner)
-        return
-
-    def added(code: ErrorCode, allowed: Any) -> None:
-        then(_Same(code))
-
-    call.view.coordinator.add_partitions(*producer, places, ADDED_BY_BROKERS, added, owner=call.owner)
+    else:
+        _add(call, producer, places, ADDED_BY_BROKERS, lambda code, _: then(_Same(code)))
 
 
 def _topics(topics: Any, results: Results, once: bool = False) -> Generator[None, None, list[Any]]:

@@ -11,7 +11,7 @@ from odradek.api.guarding import (
     each_in_steps,
     shown_in_steps,
 )
-from odradek.api.transactions.transaction_call import A_STEP, Answer, TransactionCall
+from odradek.api.transactions.transaction_call import A_STEP, TransactionCall
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_transactions
 from odradek.security.acl import Operation, ResourceType
@@ -58,12 +58,8 @@ def guard(asked: Asked) -> VerdictInSteps:
     return Merged(merge)
 
 
-def handle(request: describe_transactions.Request, call: TransactionCall, answer: Answer) -> None:
+def handle(request: describe_transactions.Request, call: TransactionCall) -> Steps:
     """Return for each different id its description, or the error why it cannot be described."""
-    call.in_steps(_describe_all(request, call, answer))
-
-
-def _describe_all(request: describe_transactions.Request, call: TransactionCall, answer: Answer) -> Steps:
     pace = Pace(A_STEP)
     described = new_array()
     # An id that is in the request several times is described once: its partitions may be many.
@@ -72,7 +68,7 @@ def _describe_all(request: describe_transactions.Request, call: TransactionCall,
         described.append(state)
         if pace.over(1 + sum(len(topic.partitions) for topic in state.topics)):
             yield
-    answer(Response(transaction_states=described))
+    return Response(transaction_states=described)
 
 
 def _described(name: str, call: TransactionCall) -> Any:

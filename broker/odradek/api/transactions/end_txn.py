@@ -10,7 +10,7 @@ from odradek.api.api import Api, Place
 from odradek.api.guarding import (
     of_whole,
 )
-from odradek.api.transactions.transaction_call import Answer, Producer, TransactionCall, fenced_before
+from odradek.api.transactions.transaction_call import Producer, TransactionCall, fenced_before
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import end_txn
 from odradek.security.acl import Operation
@@ -19,6 +19,7 @@ from odradek.security.needs import (
     TXN,
     need,
 )
+from odradek.stepwise import Steps, waited
 
 FIRST_WITH_FENCED = 2
 FIRST_WITH_EPOCHS = 5
@@ -43,24 +44,19 @@ API = Api(
 guard = of_whole(API)
 
 
-def handle(request: end_txn.Request, call: TransactionCall, answer: Answer) -> None:
-    """Answer when the transaction is complete, or at the latest `Settings.end_wait_ms` after its outcome is durable."""
+def handle(request: end_txn.Request, call: TransactionCall) -> Steps:
+    """Respond when the transaction is complete, or at the latest `Settings.end_wait_ms` after its outcome is durable."""
     with_epochs = call.version >= FIRST_WITH_EPOCHS
     producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
     if not with_epochs and call.is_late("EndTxn", producer):
-        return
-
-    def ended(code: ErrorCode, producer_id: int, epoch: int) -> None:
-        if not with_epochs and code not in REFUSED_PRODUCER:
-            call.view.newest.note(producer, call.connection_id)
-        response = Response(error_code=fenced_before(FIRST_WITH_FENCED, code, call.version))
-        if with_epochs and code is ErrorCode.NONE:
-            response.producer_id, response.producer_epoch = producer_id, epoch
-        answer(response)
-
-    call.view.coordinator.end(
-        *producer,
-        bool(request.committed),
-        2 if with_epochs else 0,
-        ended,
+        return None
+    version = 2 if with_epochs else 0
+    code, producer_id, epoch = yield from waited(
+        lambda then: call.view.coordinator.end(*producer, request.committed, version, then)
     )
+    if not with_epochs and code not in REFUSED_PRODUCER:
+        call.view.newest.note(producer, call.connection_id)
+    response = Response(error_code=fenced_before(FIRST_WITH_FENCED, code, call.version))
+    if with_epochs and code is ErrorCode.NONE:
+        response.producer_id, response.producer_epoch = producer_id, epoch
+    return response

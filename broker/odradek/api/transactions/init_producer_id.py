@@ -14,7 +14,7 @@ from odradek.api.guarding import (
     VerdictInSteps,
     refused_whole,
 )
-from odradek.api.transactions.transaction_call import Answer, TransactionCall, fenced_before
+from odradek.api.transactions.transaction_call import TransactionCall, fenced_before
 from odradek.controller.producer_ids import ProducerIdsExhausted
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import init_producer_id
@@ -28,6 +28,7 @@ from odradek.security.needs import (
     either,
 )
 from odradek.security.owners import owner_of
+from odradek.stepwise import Steps, waited
 
 log = logging.getLogger("odradek.requests")
 
@@ -67,17 +68,17 @@ def refuse(_request: init_producer_id.Request, _version: int, code: ErrorCode, _
     return init_producer_id.Response(error_code=code, producer_id=-1, producer_epoch=-1)
 
 
-def handle(request: init_producer_id.Request, call: TransactionCall, answer: Answer) -> None:
-    """Answer when a producer id is available; for a transactional id, when its log has the new epoch."""
+def handle(request: init_producer_id.Request, call: TransactionCall) -> Steps:
+    """Respond when a producer id is available; for a transactional id, when its log has the new epoch."""
     if request.transactional_id == "" or (request.producer_id == NO_PRODUCER) != (
         request.producer_epoch == NO_PRODUCER
     ):
-        answer(_refused(ErrorCode.INVALID_REQUEST))
-    elif request.transactional_id is None:
-        call.view.producer_ids.when_ready(lambda error: answer(_idempotent(error, call)))
-    else:
-        # If the metadata store fails, only ids that need a new producer id are refused.
-        call.view.producer_ids.when_ready(lambda error: _transactional(request, call, answer))
+        return _refused(ErrorCode.INVALID_REQUEST)
+    error = yield from waited(call.view.producer_ids.when_ready)
+    if request.transactional_id is None:
+        return _idempotent(error, call)
+    # If the metadata store fails, only ids that need a new producer id are refused.
+    return (yield from _transactional(request, request.transactional_id, call))
 
 
 def _idempotent(error: Exception | None, call: TransactionCall) -> Any:
@@ -93,34 +94,31 @@ def _idempotent(error: Exception | None, call: TransactionCall) -> Any:
     return Response(producer_id=producer_id, producer_epoch=0)
 
 
-def _transactional(request: init_producer_id.Request, call: TransactionCall, answer: Answer) -> None:
-    assert request.transactional_id is not None
+def _transactional(request: init_producer_id.Request, transactional_id: str, call: TransactionCall) -> Steps:
     two_phases = call.version >= FIRST_WITH_TWO_PHASES
-
-    def done(code: ErrorCode, producer_id: int, epoch: int) -> None:
-        if code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-            log.info(
-                "refused the producer of %s with the transactional id %r: its transaction.timeout.ms is %d, and the broker"
-                " allows 1 to %d (transaction.max.timeout.ms)",
-                call.client, request.transactional_id, request.transaction_timeout_ms,
-                call.view.config.integer(MAX_TIMEOUT_KEY), extra=call.log_fields,
-            )  # fmt: skip
-        if code is not ErrorCode.NONE:
-            answer(_refused(fenced_before(FIRST_WITH_FENCED, code, call.version)))
-        else:
-            answer(Response(producer_id=producer_id, producer_epoch=epoch))
-
-    call.view.coordinator.init_producer_id(
-        request.transactional_id,
-        request.transaction_timeout_ms,
-        request.producer_id,
-        request.producer_epoch,
-        two_phases and bool(request.enable2_pc),
-        two_phases and bool(request.keep_prepared_txn),
-        done,
-        call.client,
-        owner_of(call.principal, call.address),
+    code, producer_id, epoch = yield from waited(
+        lambda then: call.view.coordinator.init_producer_id(
+            transactional_id,
+            request.transaction_timeout_ms,
+            request.producer_id,
+            request.producer_epoch,
+            two_phases and request.enable2_pc,
+            two_phases and request.keep_prepared_txn,
+            then,
+            call.client,
+            owner_of(call.principal, call.address),
+        )
     )
+    if code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+        log.info(
+            "refused the producer of %s with the transactional id %r: its transaction.timeout.ms is %d, and the broker allows 1"
+            " to %d (transaction.max.timeout.ms)",
+            call.client, transactional_id, request.transaction_timeout_ms,
+            call.view.config.integer(MAX_TIMEOUT_KEY), extra=call.log_fields,
+        )  # fmt: skip
+    if code is not ErrorCode.NONE:
+        return _refused(fenced_before(FIRST_WITH_FENCED, code, call.version))
+    return Response(producer_id=producer_id, producer_epoch=epoch)
 
 
 def _refused(code: ErrorCode) -> Any:

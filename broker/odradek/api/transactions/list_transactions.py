@@ -1,7 +1,7 @@
 """ListTransactions (66): lists transactions by state, producer, age and pattern. Executed by the coordinator, in its loop."""
 
 from odradek.api.api import Api, Guarded, Place
-from odradek.api.transactions.transaction_call import A_STEP, Answer, TransactionCall
+from odradek.api.transactions.transaction_call import A_STEP, TransactionCall
 from odradek.groups.patterns import compiled
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import list_transactions
@@ -26,12 +26,8 @@ API = Api(
 )
 
 
-def handle(request: list_transactions.Request, call: TransactionCall, answer: Answer) -> None:
+def handle(request: list_transactions.Request, call: TransactionCall) -> Steps:
     """Return the ids that pass all filters and that the client may describe, and the state filters that name unknown states."""
-    call.in_steps(_list(request, call, answer))
-
-
-def _list(request: list_transactions.Request, call: TransactionCall, answer: Answer) -> Steps:
     pattern = request.transactional_id_pattern if call.version >= WITH_PATTERN else None
     matches = None
     if pattern:
@@ -39,8 +35,7 @@ def _list(request: list_transactions.Request, call: TransactionCall, answer: Ans
         try:
             matches = compiled(pattern).fullmatch
         except ValueError:
-            answer(Response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
-            return
+            return Response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     which = ListFilter(
         list(request.state_filters),
         list(request.producer_id_filters),
@@ -63,4 +58,4 @@ def _list(request: list_transactions.Request, call: TransactionCall, answer: Ans
             )
         if pace.over():
             yield
-    answer(Response(error_code=code, unknown_state_filters=list(unknown_states), transaction_states=listed))
+    return Response(error_code=code, unknown_state_filters=list(unknown_states), transaction_states=listed)

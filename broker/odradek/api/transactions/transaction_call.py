@@ -1,35 +1,26 @@
 """The context of a request about transactions: the client, and the transactional ids. Used in the coordinator's loop.
 
-The handlers of these APIs are functions of (request, call, answer). They call `answer` once with the response, possibly
-before they return. No task is made for a request, so the appends of all requests of one read are written together. Work that
-grows with the size of the request or with the number of transactional ids is done in steps (`TransactionCall.in_steps`), so
-that it does not delay other clients (docs/decisions/0022-what-one-request-may-cost.md).
+The handlers of these APIs work in steps, so that they do not delay other clients
+(docs/decisions/0022-what-one-request-may-cost.md), and a step that waits for an append yields a `Later`. No task is made for a
+request, so the appends of all requests of one read are written together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.permits import UNRESTRICTED, Permits
 from odradek.config.broker_config import BrokerConfig
 from odradek.coordination.environment import EndMarker
 from odradek.protocol.errors import ErrorCode
-from odradek.stepwise import Steps
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import NO_OWNER
 
-Answer = Callable[[Any], None]
 A_STEP = 200
 """The number of partitions, transactional ids or markers that one step handles. Each takes up to 20 us."""
-
-
-def at_once(steps: Steps) -> None:
-    """The default of `TransactionCall.in_steps`: execute all steps now."""
-    for _ in steps:
-        pass
 
 
 class Producer(NamedTuple):
@@ -141,10 +132,9 @@ class TransactionCall:
     """The context of one request.
 
     :param connection_id: of the client's connection; larger for a newer connection.
-    :param close: closes the client's connection without a response; its argument is the reason for the log.
+    :param close: closes the client's connection without a response; its argument is the reason for the log. The handler then
+        returns None.
     :param owner: the number of the client's address; see `Mark`. :param client_id: in the request's header.
-    :param in_steps: executes the first step at once, and the others in later turns of the loop, which does other work between
-        them. If the client disconnects, the remaining steps are dropped.
     """
 
     version: int
@@ -155,7 +145,6 @@ class TransactionCall:
     close: Callable[[str], None]
     owner: int = NO_OWNER
     client_id: str | None = None
-    in_steps: Callable[[Steps], None] = at_once
     permits: Permits = UNRESTRICTED
 
     @property

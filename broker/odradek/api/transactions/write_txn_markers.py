@@ -15,9 +15,9 @@ from odradek.api.elements import Elements
 from odradek.api.guarding import (
     of_whole,
 )
-from odradek.api.transactions.transaction_call import A_STEP, Answer, TransactionCall
+from odradek.api.transactions.transaction_call import A_STEP, TransactionCall
 from odradek.coordination.environment import EndMarker
-from odradek.coordination.gathering import gather_in_steps
+from odradek.coordination.gathering import gathered
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import write_txn_markers
 from odradek.security.acl import Operation
@@ -49,8 +49,8 @@ API = Api(
 guard = of_whole(API)
 
 
-def handle(request: write_txn_markers.Request, call: TransactionCall, answer: Answer) -> None:
-    """Answer when each marker is on all in-sync replicas, or was refused."""
+def handle(request: write_txn_markers.Request, call: TransactionCall) -> Steps:
+    """Respond when each marker is on all in-sync replicas, or was refused."""
     wanted: list[Marked] = []
 
     def write(place: Marked, then: Callable[[ErrorCode], None]) -> None:
@@ -58,11 +58,7 @@ def handle(request: write_txn_markers.Request, call: TransactionCall, answer: An
         marker = request.markers[number]
         version = marker.transaction_version if call.version >= FIRST_WITH_VERSION else 0
         end = EndMarker(
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.coordinator_epoch,
-            bool(marker.transaction_result),
-            version,
+            marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_result, version
         )
         if marker.producer_id < 0:
             then(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -77,34 +73,27 @@ def handle(request: write_txn_markers.Request, call: TransactionCall, answer: An
         else:
             call.view.markers.put(topic, partition, end, then)
 
-    def write_all() -> Steps:
-        pace = Pace(A_STEP)
-        for number, marker in enumerate(request.markers):
-            if _is_late(marker, call):
-                call.close(
-                    f"a transaction marker for producer id {marker.producer_id} arrived late, after its coordinator (epoch"
-                    f" {marker.coordinator_epoch}) had used a newer connection; it is not written"
-                )
-                return
-            for topic in marker.topics:
-                for partition in topic.partition_indexes:
-                    wanted.append((number, topic.name, partition))
-                    if pace.over():
-                        yield
+    pace = Pace(A_STEP)
+    for number, marker in enumerate(request.markers):
+        if _is_late(marker, call):
+            call.close(
+                f"a transaction marker for producer id {marker.producer_id} arrived late, after its coordinator (epoch"
+                f" {marker.coordinator_epoch}) had used a newer connection; it is not written"
+            )
+            return None
+        for topic in marker.topics:
+            for partition in topic.partition_indexes:
+                wanted.append((number, topic.name, partition))
                 if pace.over():
                     yield
             if pace.over():
                 yield
-        for _ in gather_in_steps(wanted, write, lambda codes: call.in_steps(written(codes))):
-            if pace.over():
-                yield
-
-    def written(codes: list[ErrorCode]) -> Steps:
-        if not call.from_broker:
-            yield from _log_markers(request, wanted, codes, call.client)
-        answer((yield from _response(request, zip(wanted, codes, strict=True))))
-
-    call.in_steps(write_all())
+        if pace.over():
+            yield
+    codes = yield from gathered(wanted, write, pace)
+    if not call.from_broker:
+        yield from _log_markers(request, wanted, codes, call.client)
+    return (yield from _response(request, zip(wanted, codes, strict=True)))
 
 
 def _log_markers(
