@@ -67,3 +67,10 @@ def test_the_error_for_a_version_of_api_versions_that_is_not_known_is_left_alone
     """It is encoded in version 0; its correlation id is at the place that a newer version's length would give."""
     response = b"\1\2\3\4" + encode(supported(ErrorCode.UNSUPPORTED_VERSION, clustered=False), 0)
     assert with_throttle_time(response, API_VERSIONS, version, WAIT_MS) == response
+
+
+@pytest.mark.parametrize(("key", "version"), [(20101, 0), (-1, 0), (3, 99), (3, -1)])
+def test_a_position_for_which_there_is_no_room_is_refused(key, version):
+    """It would be written into the memory behind the table."""
+    with pytest.raises(ValueError, match="no room"):
+        set_throttle_positions({(key, version): 4})

@@ -58,7 +58,7 @@ def throttle_positions() -> dict[tuple[int, int], int]:
         (row.key, row.min_version + number): position
         for row in BY_KEY.values()
         for number, position in enumerate(row.throttle)
-        if position
+        if position and not row.private  # native code has no room for their keys
     }
 
 
