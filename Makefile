@@ -88,7 +88,7 @@ tables: build-dev ## write the files that are made from others: pages and tables
 	@$(BIN)/python -m odradek.config.reference docs/configuration.md
 	@$(BIN)/python -m odradek.metrics.reference docs/metrics.md
 	@$(BIN)/python -m odradek.metrics.background_tasks docs/alerts.md
-	@$(BIN)/python -m odradek.api.access_reference docs/acls.md
+	@$(BIN)/python -m odradek.api.reference broker/odradek/api/served.py docs/acls.md
 	@$(BIN)/python -m odradek.mirror.reference docs/mirror.md
 	@$(BIN)/python -m grafana
 	@$(BIN)/python tools/native_stubs.py

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from odradek.api.table import ApiRow
+from odradek.api.row import ApiRow
 from odradek.processes.supervisor.running_broker import COLLECTIONS
 from tests.api.largest_requests import largest_requests
 from tests.api.request_steps import Brokers, CpuTime
@@ -44,7 +44,7 @@ def main() -> None:
                 runs = [longest_steps(row, largest.request, version) for _ in range(RUNS)]
                 longest = {phase: min(run[phase] for run in runs) for phase in runs[0]}
                 figures = " | ".join(f"{longest[phase]:.1f}" if phase in longest else "" for phase in PHASES)
-                print(f"| {row.name} v{version}, {largest.label} | {row.where.value} | {figures} |", flush=True)
+                print(f"| {row.name} v{version}, {largest.label} | {row.place.value} | {figures} |", flush=True)
 
 
 if __name__ == "__main__":

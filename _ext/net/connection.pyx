@@ -86,8 +86,10 @@ cdef signed char[APIS_WITH_POSITION][VERSIONS_WITH_POSITION] positions
 
 def set_throttle_positions(table):
     """Set where responses contain their throttle time: {(API key, version): bytes from the beginning of the response's header, or
-    negative: from its end}."""
+    negative: from its end}. Raises ValueError for an API or a version for which there is no room."""
     for (key, version), position in table.items():
+        if not (0 <= key < APIS_WITH_POSITION and 0 <= version < VERSIONS_WITH_POSITION):
+            raise ValueError(f"there is no room for the position of API {key}, version {version}")
         positions[key][version] = position
 
 

@@ -11,6 +11,46 @@ MUST_GO_ON = "must go on"
 until the next other pause, also if their client disconnects."""
 
 
+OFF_LOOP = "off the loop"
+"""A generator yields this before steps that may wait for the disk: from here on, a thread executes the steps."""
+
+
+class Later:
+    """A value that steps wait for: they yield it, and continue when it is set. Used in one thread.
+
+    :ivar value: the arguments of `set`: one value, or a tuple of several.
+    """
+
+    __slots__ = ("_then", "done", "value")
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.done = False
+        self._then: Callable[[], None] | None = None
+
+    def set(self, *values: Any) -> None:
+        """Set the value, and continue what waits for it. Called once."""
+        self.value = values[0] if len(values) == 1 else values
+        self.done = True
+        if self._then is not None:
+            self._then()
+
+    def then(self, continue_: Callable[[], None]) -> None:
+        """Call `continue_` once, when the value is set; now, if it is."""
+        self._then = continue_
+        if self.done:
+            continue_()
+
+
+def waited(begin: Callable[[Callable[..., None]], Any]) -> Steps:
+    """The value with which `begin` calls its argument, now or later."""
+    later = Later()
+    begin(later.set)
+    if not later.done:
+        yield later
+    return later.value
+
+
 class Pace:
     """Determines when a step has done enough work.
 
@@ -62,6 +102,7 @@ class Stepwise:
     :param cancelled: called before each step; when it returns True, the generator is closed, and `result` stays None, unless
         the step before it ended with MUST_GO_ON.
     :ivar must_go_on: whether the last step ended with MUST_GO_ON.
+    :ivar waits: what the next step waits for; None: for nothing. :ivar off_loop: whether the last step ended with OFF_LOOP.
     """
 
     def __init__(self, steps: Steps, cancelled: Callable[[], bool] = never) -> None:
@@ -69,6 +110,8 @@ class Stepwise:
         self.cancelled = cancelled
         self.result: Any = None
         self.must_go_on = False
+        self.waits: Later | None = None
+        self.off_loop = False
 
     def step(self) -> bool:
         """Execute the next step. Returns whether there is another one. Raises what the generator raises."""
@@ -76,8 +119,13 @@ class Stepwise:
             self._steps.close()
             return False
         self.must_go_on = False
+        if self.waits is not None and not self.waits.done:
+            raise RuntimeError("a step cannot be executed before it has the value that it waits for")
         try:
-            self.must_go_on = next(self._steps) is MUST_GO_ON
+            pause = next(self._steps)
+            self.must_go_on = pause is MUST_GO_ON
+            self.waits = pause if isinstance(pause, Later) else None
+            self.off_loop = pause is OFF_LOOP
         except StopIteration as end:
             self.result = end.value
             return False

@@ -77,7 +77,6 @@ class ClusterCalls:
 
     def ask(self, handler: Callable[[Any, Call], Any], request: Any, version: int, *, listener: int = 0) -> Any:
         """The response of a handler."""
-        answers: list[Any] = []
         call = Call(
             version=version,
             client_id="test",
@@ -85,11 +84,8 @@ class ClusterCalls:
             connection=None,
             view=self.view,
             auto_create=self._auto_create,
-            answer_later=lambda: answers.append,
         )
         response = handler(request, call)
-        if response is None:
-            (response,) = answers
         return Stepwise(response).finish() if isinstance(response, GeneratorType) else response
 
     def _auto_create(self, names: list[str], then: Callable[[Any], None], *_: float) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from odradek.api.table import ApiRow, limits_of
+from odradek.api.row import ApiRow
+from odradek.api.table import limits_of
 from odradek.config.broker_config import resolve
 from odradek.protocol.registry import by_key
 from odradek.protocol.structure import Field, Structure

@@ -7,6 +7,7 @@ Workers and the store thread execute generators, the groups coroutines, and the 
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -18,22 +19,22 @@ from typing import Any, NamedTuple
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.storage.segment_list import SegmentCache
-from odradek.api import dispatch
+from odradek.api.api import Place
 from odradek.api.call import Call, WorkerView
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.group_call import OffsetTree
-from odradek.api.guards.guarded import Asked, Merged, merged
-from odradek.api.guards.table import judge
+from odradek.api.groups.group_call import OffsetTree
+from odradek.api.guarding import Asked, Merged, judge, merged
 from odradek.api.permits import Permits
-from odradek.api.table import ApiRow, Where, function_named
-from odradek.api.transaction_call import NewestConnections, TransactionCall, TransactionView
+from odradek.api.pipeline import outcome_of
+from odradek.api.row import ApiRow
+from odradek.api.table import function_named
+from odradek.api.transactions.transaction_call import NewestConnections, TransactionCall, TransactionView
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.net.forward_frames import ForwardContext, Kind, Status
 from odradek.processes.coordinator.forwarded import AwaitedRequest
 from odradek.processes.coordinator.groups.service import GroupService
 from odradek.processes.coordinator.internal_topics import coordinator_log
-from odradek.processes.metering import uncounted_errors
 from odradek.protocol import decode_in_steps, encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
@@ -129,16 +130,14 @@ class Brokers:
             response = by_key(row.key).response()
             judging += self._begun(lambda: merged(verdict.merge, response))[1]
         yield Measured("guard", judging)
-        place = {Where.GROUPS: self._in_groups, Where.TRANSACTIONS: self._in_transactions}.get(row.where, self._alone)
+        place = {Place.GROUPS: self._in_groups, Place.TRANSACTIONS: self._in_transactions}.get(row.place, self._alone)
         response, costs = place(row, message, version)
         yield Measured("handler", costs)
         if response is not None:
             yield Measured("response", self._response(row, response, version))
 
     def _response(self, row: ApiRow, response: Any, version: int) -> list[float]:
-        _, counting = self._run(uncounted_errors(row.key, response))
-        _, encoding = self._run(dispatch.frame_in_steps(row, version, 1, response))
-        return counting + encoding
+        return self._run(outcome_of(row, version, 1, response, True))[1]
 
     def _begun(self, begin: Callable[[], Any]) -> tuple[Any, list[float]]:
         """Call a function that does its work at once, or returns a generator."""
@@ -163,23 +162,18 @@ class Brokers:
 
     def _alone(self, row: ApiRow, message: Any, version: int) -> tuple[Any, list[float]]:
         with self._cluster() as harness:
-            later: list[Any] = []
-            if row.where is Where.WORKER:
+            if row.in_worker:
                 call: Any = Call(
                     version,
                     "c",
                     0,
                     SimpleNamespace(),
                     self._worker_view(harness),
-                    lambda *_: None,
-                    lambda: later.append,
+                    lambda names, then, *_: then([(name, 0, None) for name in names]),
                 )
             else:
                 call = CoordinatorCall(version, "tests", "127.0.0.1:1", "User:ANONYMOUS", 0, harness.view)
             response, costs = self._begun(lambda: function_named(row.handler)(message, call))
-            for answer in later:
-                response, more = self._begun(lambda answer=answer: answer)
-                costs += more
             return response, costs
 
     @contextmanager
@@ -225,7 +219,7 @@ class Brokers:
             await until_async(lambda: service.groups is not None and not service.groups.shards.loading)
             arrival: Any = SimpleNamespace(
                 kind=Kind.KAFKA, api_key=row.key, payload=payload, context=ForwardContext(1, 0, "127.0.0.1:1", "tests"),
-                park=lambda: None,
+                park=lambda: None, deadline=math.inf,
             )  # fmt: skip
             with self._measured_loop(costs):
                 awaited = AwaitedRequest(arrival)
@@ -263,16 +257,5 @@ class Brokers:
         markers = SimpleNamespace(put=lambda topic, partition, marker, then: then(ErrorCode.NONE))
         nothing: Any = None
         view = TransactionView(config, process.coordinator, topics, nothing, markers, lambda: 1, NewestConnections())
-        waiting: list[Steps] = []
-        answers: list[Any] = []
-        call = TransactionCall(
-            version, "client", 1, "User:ANONYMOUS", view, lambda reason: answers.append(None), in_steps=waiting.append
-        )
-        costs: list[float] = []
-        with self._meter() as meter:
-            function_named(row.handler)(message, call, answers.append)
-        costs.append(meter.cost)
-        while waiting:
-            costs += self._run(waiting.pop(0))[1]
-        (response,) = answers
-        return response, costs
+        call = TransactionCall(version, "client", 1, "User:ANONYMOUS", view, lambda reason: None)
+        return self._begun(lambda: function_named(row.handler)(message, call))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odradek.api.alter_partition import handle
+from odradek.api.cluster.alter_partition import handle
 from odradek.controller.controller import NotController
 from odradek.metadata.store import StoreTimeout
 from odradek.protocol.errors import ErrorCode

@@ -3,8 +3,9 @@
 import pytest
 
 from odradek._ext.protocol.encoder import encode
-from odradek.api.answer_errors import error_position, errors_of, leads_with_error
-from odradek.api.dispatch import frame_response
+from odradek.api.answer_errors import errors_of
+from odradek.api.pipeline import frame_response
+from odradek.api.routes import FORWARDED
 from odradek.api.table import BY_KEY
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import (
@@ -19,11 +20,11 @@ from odradek.protocol.schemas import (
 
 def top_level_error(api_key: int, version: int, response: bytes) -> int:
     """What stands there, as a worker reads it; 0 where nothing is known of it."""
-    position = error_position(api_key, version)
+    position = BY_KEY[api_key].error[version - BY_KEY[api_key].min_version]
     return int.from_bytes(response[position : position + 2], "big", signed=True) if position >= 0 else 0
 
 
-KNOWN = (11, 12, 13, 14, 16, 22, 47, 68)
+KNOWN = [row.key for row in BY_KEY.values() if row.leads_with_error and row.place in FORWARDED]
 
 
 @pytest.mark.parametrize("key", KNOWN)
@@ -76,4 +77,4 @@ def test_a_null_array_contains_no_error() -> None:
 
 
 def test_a_worker_sees_the_first_code_of_the_group_requests_and_of_no_admin_request() -> None:
-    assert [leads_with_error(key) for key in (13, 12, 19, 8)] == [True, True, False, False]
+    assert [BY_KEY[key].leads_with_error for key in (13, 12, 19, 8)] == [True, True, False, False]

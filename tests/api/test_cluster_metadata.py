@@ -4,7 +4,9 @@ import pytest
 
 import odradek._ext.shm.brokers as broker_table
 from odradek._ext.api.offset_commits import partition_for
-from odradek.api import describe_cluster, describe_topic_partitions, find_coordinator, metadata
+from odradek.api.cluster import describe_cluster
+from odradek.api.groups import find_coordinator
+from odradek.api.topics import describe_topic_partitions, metadata
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_cluster as describe_cluster_schema

@@ -4,7 +4,7 @@ import pytest
 
 from odradek._ext.partition import roles
 from odradek._ext.testing import replica_probe, slot_probe
-from odradek.api import list_offsets, offset_for_leader_epoch
+from odradek.api.records import list_offsets, offset_for_leader_epoch
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import list_offsets as list_offsets_schema
 from odradek.protocol.schemas import offset_for_leader_epoch as epochs_schema

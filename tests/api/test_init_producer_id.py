@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from odradek.api.init_producer_id import handle
-from odradek.api.transaction_call import NewestConnections, TransactionCall, TransactionView
+from odradek.api.transactions.init_producer_id import handle
+from odradek.api.transactions.transaction_call import NewestConnections, TransactionCall, TransactionView
 from odradek.controller.producer_ids import LEFT_OUT, MAX_PRODUCER_ID, ProducerIds, ProducerIdsExhausted
 from odradek.metadata import znodes
 from odradek.metadata.store import StoreError, StoreUnavailable
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import init_producer_id
+from odradek.stepwise import Stepwise
 from tests.api.coordinator_harness import versions
 from tests.controller.mortal_cluster import single_broker
 
@@ -55,10 +56,7 @@ class Coordinator:
 def ask(request: Any, source: Any, coordinator: Any = None, version: int = 5) -> Any:
     view = TransactionView(None, coordinator, None, source, None, lambda: 0, NewestConnections())
     call = TransactionCall(version, "client", 1, "User:ANONYMOUS", view, pytest.fail)
-    answers: list[Any] = []
-    handle(request, call, answers.append)
-    (answer,) = answers
-    return answer
+    return Stepwise(handle(request, call)).finish()
 
 
 def request(transactional_id=None, producer_id=-1, epoch=-1):

@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from odradek.api import add_partitions_to_txn
-from odradek.api.table import APIS, PRIVATE_APIS, ApiRow, Where
+from odradek.api.api import Place
+from odradek.api.row import ApiRow
+from odradek.api.table import APIS, PRIVATE_APIS
+from odradek.api.transactions import add_partitions_to_txn
 from tests.api.largest_requests import LIMITS, largest_requests
 from tests.api.request_steps import Brokers, Instructions
 
 SIZES = (2_500, 5_000)
 """The numbers of elements of two requests; the cost of the largest admissible one follows from the growth between them."""
 IN_LOOPS = 350_000
-LOOPS = frozenset({Where.WORKER, Where.GROUPS, Where.TRANSACTIONS})
+LOOPS = frozenset({Place.WORKER, Place.WORKER_THREAD, Place.GROUPS, Place.TRANSACTIONS})
 ROWS = (*APIS, *PRIVATE_APIS)
 VERSIONS = {24: (3,)}
 """Of AddPartitionsToTxn, the newest version that producers send; brokers send later ones."""
@@ -35,7 +37,7 @@ def cases() -> list[object]:
     return [
         pytest.param(row, version, id=f"{row.name}-v{version}")
         for row in ROWS
-        if row.where in LOOPS and row.key not in EXEMPT
+        if row.place in LOOPS and row.key not in EXEMPT
         for version in VERSIONS.get(row.key, (row.max_version,))
         if any(largest_requests(row, 1, version))
     ]

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from odradek.api import add_offsets_to_txn, add_partitions_to_txn, end_txn
-from odradek.api.transaction_call import NewestConnections, Producer, TransactionCall, TransactionView
+from odradek.api.transactions import add_offsets_to_txn, add_partitions_to_txn, end_txn
+from odradek.api.transactions.transaction_call import NewestConnections, Producer, TransactionCall, TransactionView
 from odradek.protocol import schemas
 from odradek.protocol.errors import ErrorCode
+from odradek.stepwise import Stepwise
 
 FIRST, SECOND, THIRD = 1, 2, 3
 """Connections."""
@@ -48,7 +49,7 @@ class Broker:
     def _send(self, api: Any, connection: int, request: Any, version: int) -> bool:
         before = len(self.coordinator.executed)
         call = TransactionCall(version, "c", connection, "User:ANONYMOUS", self.view, self.closed.append, OWNER)
-        api.handle(request, call, id)
+        Stepwise(api.handle(request, call)).step()
         return len(self.coordinator.executed) > before
 
     def add(self, connection: int) -> bool:

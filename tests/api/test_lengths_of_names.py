@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from odradek.api import api_versions as api_versions_handler
+from odradek.api.cluster import api_versions as api_versions_handler
 from odradek.api.table import APIS
 from odradek.config.broker_config import BrokerConfig
 from odradek.groups.classic_member import JoinRequest
@@ -17,7 +17,6 @@ from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.protocol import registry
 from odradek.protocol.errors import ErrorCode
 from odradek.quotas.new_names import GROUPS
-from odradek.security.required import OF_BROKERS, REQUIRED
 from tests.groups.by_hand import HandTimers, OffsetsHandLog, Once
 from tests.groups.test_consumer_group import FewTopics
 
@@ -147,7 +146,7 @@ def texts(structure, path):
 def of_clients():
     """All texts of all requests of clients."""
     for row in APIS:
-        if REQUIRED[row.key] is not OF_BROKERS:
+        if not row.of_brokers:
             schema = registry.by_key(row.key)
             yield from texts(schema.request._structure, schema.name)
 

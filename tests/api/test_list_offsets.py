@@ -7,7 +7,7 @@ import pytest
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
 from odradek._ext.storage.segment_list import SegmentCache
-from odradek.api import list_offsets
+from odradek.api.records import list_offsets
 from odradek.protocol.errors import ErrorCode
 from tests.api.transactional_log import EPOCH, TransactionalLog
 from tests.shm.one_broker import OneBroker

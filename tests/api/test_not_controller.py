@@ -2,8 +2,9 @@
 
 import pytest
 
-from odradek.api.not_controller import refusal
-from odradek.api.table import BY_KEY, CLUSTER_APIS, Where, handlers_of, limits_of, served_rows
+from odradek.api.api import Place
+from odradek.api.refusing import refusal
+from odradek.api.table import BY_KEY, CLUSTER_APIS, handlers_of, limits_of, served_rows
 from odradek.config.broker_config import resolve
 from odradek.protocol import decode, encode
 from odradek.protocol.errors import ErrorCode
@@ -17,9 +18,10 @@ from odradek.protocol.schemas import (
     elect_leaders,
     update_features,
 )
+from odradek.stepwise import Stepwise
 
 ROWS = [*BY_KEY.values(), *CLUSTER_APIS]
-OF_CONTROLLER = [row for row in ROWS if row.where is Where.CONTROLLER]
+OF_CONTROLLER = [row for row in ROWS if row.place is Place.CONTROLLER]
 EACH_VERSION = [
     pytest.param(row.key, version, id=f"{row.name}-{version}")
     for row in OF_CONTROLLER
@@ -29,7 +31,7 @@ EACH_VERSION = [
 
 def answer(key, version, request):
     """The refusal as the client reads it."""
-    data = encode(refusal(key, version, request), version)
+    data = encode(Stepwise(refusal(key, request, version, ErrorCode.NOT_CONTROLLER)).finish(), version)
     response, end = decode(by_key(key).response, version, data)
     assert end == len(data)
     return response
@@ -87,13 +89,13 @@ def test_requests_between_brokers_are_served_in_a_cluster_only():
     alone, clustered = served_rows(clustered=False), served_rows(clustered=True)
     assert set(clustered) - set(alone) == BETWEEN_BROKERS
     assert set(alone) <= set(clustered)
-    assert {key for key, row in clustered.items() if row.where is Where.REPLICAS} == {4, 5, 6}
-    assert alone[46].where is Where.WORKER
-    assert clustered[46].where is Where.CONTROLLER
+    assert {key for key, row in clustered.items() if row.place is Place.REPLICAS} == {4, 5, 6}
+    assert alone[46].place is Place.WORKER
+    assert clustered[46].place is Place.CONTROLLER
 
 
 def test_handlers_of_requests_between_brokers_are_named_in_a_cluster_only():
-    places = (Where.CONTROLLER, Where.REPLICAS)
+    places = (Place.CONTROLLER, Place.REPLICAS)
     assert not any(key in handlers_of(*places) for key in BETWEEN_BROKERS)
     assert all(key in handlers_of(*places, clustered=True) for key in BETWEEN_BROKERS)
 

@@ -8,9 +8,9 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
     api_versions,
     describe_cluster,
-    describe_quorum,
     describe_topic_partitions,
     find_coordinator,
+    get_telemetry_subscriptions,
     offset_for_leader_epoch,
 )
 from odradek.shm.epochs import end_offset_of
@@ -45,7 +45,7 @@ def test_an_unsupported_version_of_api_versions_is_answered_in_version_0(wire):
 
 
 def test_an_api_that_is_not_served_closes_the_connection(wire, connect):
-    wire.send(describe_quorum.Request(), describe_quorum.API_KEY, 0)
+    wire.send(get_telemetry_subscriptions.Request(), get_telemetry_subscriptions.API_KEY, 0)
     assert wire.closed_by_broker()
     other = connect()
     other.socket.sendall(b"\0\0\0\x0a" + (9999).to_bytes(2, "big") + b"\0\0" + b"\0\0\0\1" + b"\xff\xff")

@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.api import metadata as metadata_api
+from odradek.api.api import Place
 from odradek.api.call import Call
-from odradek.api.table import APIS, MAX_REQUEST_BYTES, Where, limits_of
+from odradek.api.table import APIS, MAX_REQUEST_BYTES, limits_of
+from odradek.api.topics import metadata as metadata_api
 from odradek.config.broker_config import resolve
 from odradek.protocol import LARGE_BYTES, encode
 from odradek.protocol.errors import ErrorCode
@@ -58,7 +59,7 @@ def arrays():
     for row in APIS:
         fields = by_key(row.key).request._structure.fields
         found = [field for field in fields if field.is_array and row.max_version in field.versions]
-        if found and row.where is not Where.NATIVE and row.served(clustered=False):
+        if found and row.place is not Place.NATIVE and row.served(clustered=False):
             yield pytest.param(row, found[0], id=row.name)
 
 
@@ -203,17 +204,14 @@ class Asked:
             advertised=[SimpleNamespace(host="here", port=9092)],
             brokers=None,
         )
-        self.call = Call(12, None, 0, None, view, self.create, lambda: self.answer)
+        self.call = Call(12, None, 0, None, view, self.create)
 
     def create(self, names, then):
         self.created.append(names)
         then([(name, 0, None) for name in names])
 
-    def answer(self, response):
-        self.later = response
-
     def ask(self, *names, **options):
-        """What the handler returns: steps, or None where the answer comes later."""
+        """The steps of the handler."""
         topics = [metadata.Request.MetadataRequestTopic(name=name) for name in names]
         return metadata_api.handle(metadata.Request(topics=topics if names else None, **options), self.call)
 
@@ -251,9 +249,8 @@ def test_metadata_of_many_names_is_put_together_in_steps_and_creates_none(worker
 def test_metadata_of_some_names_creates_those_that_are_not_there(worker):
     worker.create_many("many", 1200)
     asked = Asked(worker)
-    assert asked.ask("new", "many", allow_auto_topic_creation=True) is None
+    steps, response = steps_of(asked.ask("new", "many", allow_auto_topic_creation=True))
     assert asked.created == [["new"]]
-    steps, response = steps_of(asked.later)
     assert steps >= 3
     assert [one.name for one in response.topics] == ["new", "many"]
 

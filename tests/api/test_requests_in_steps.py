@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.table import APIS, CLUSTER_APIS, PRIVATE_APIS, Where, function_named
+from odradek.api.table import APIS, CLUSTER_APIS, PRIVATE_APIS, function_named
 from odradek.protocol.registry import by_key
 from tests.api.coordinator_harness import Harness
 from tests.controller.mortal_cluster import single_broker
@@ -172,7 +172,7 @@ def test_no_step_reads_very_many_elements(key: int, harness: Harness) -> None:
     assert isinstance(case, Case)
     counter = Counter()
     request = counted(case.build(by_key(key).request), counter)
-    if row.where is Where.WORKER:
+    if row.in_worker:
         call: Any = SimpleNamespace(
             version=row.max_version,
             view=SimpleNamespace(topics=SimpleNamespace(get=lambda name: SimpleNamespace(count=0)), brokers=None),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.api.offset_fetch import handle
+from odradek.api.groups.offset_fetch import handle
 from odradek.groups.offsets import CommittedOffset, Offsets
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_fetch

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from odradek.api.api import Place
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
-from odradek.api.table import APIS, CLUSTER_APIS, PRIVATE_APIS, ApiRow, Where, function_named
+from odradek.api.row import ApiRow
+from odradek.api.table import APIS, CLUSTER_APIS, PRIVATE_APIS, function_named
 from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.cluster.admin import ClusterAdmin, Reassignment
 from odradek.controller.cluster.client_requests import ClientRequests
@@ -39,7 +41,7 @@ from tests.api.request_steps import Brokers, Instructions
 from tests.controller.cluster.harness import Cluster
 from tests.controller.mortal_cluster import single_broker
 
-STORE_THREAD = frozenset({Where.COORDINATOR, Where.CONTROLLER})
+STORE_THREAD = frozenset({Place.COORDINATOR, Place.CONTROLLER})
 IN_THREADS = 700_000
 CALLS, NODES = 60, 1_500
 """The most calls of the metadata store in a step, and the most nodes that they read, write or check."""
@@ -82,7 +84,7 @@ def too_long(costs: dict[Any, float]) -> dict[Any, float]:
     [
         pytest.param(row, id=row.name)
         for row in ROWS
-        if (row.where in STORE_THREAD or row.off_loop) and row.served(clustered=False) and row.key not in NOT_TRACED
+        if (row.place in STORE_THREAD or row.off_loop) and row.served(clustered=False) and row.key not in NOT_TRACED
         if any(largest_requests(row, 1))
     ],
 )
@@ -203,7 +205,7 @@ def stores(tmp_path: Path) -> Iterator[Callable[[int], Store]]:
         yield lambda partitions: Store(harness, partitions)
 
 
-IN_CLUSTER = [row for row in ROWS if row.where in STORE_THREAD and row.served(clustered=True)]
+IN_CLUSTER = [row for row in ROWS if row.place in STORE_THREAD and row.served(clustered=True)]
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in IN_CLUSTER if any(largest_requests(row, 1))])

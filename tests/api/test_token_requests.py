@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.api import delegation_tokens
 from odradek.api.coordinator_call import CoordinatorCall
+from odradek.api.security import delegation_tokens
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
     create_delegation_token,

@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 
-from odradek.api import add_partitions_to_txn, describe_transactions, list_transactions, write_txn_markers
-from odradek.api.transaction_call import A_STEP, NewestConnections, TransactionCall, TransactionView, at_once
+from odradek.api.transactions import add_partitions_to_txn, describe_transactions, list_transactions, write_txn_markers
+from odradek.api.transactions.transaction_call import (
+    A_STEP,
+    NewestConnections,
+    TransactionCall,
+    TransactionView,
+)
 from odradek.coordination.environment import EndMarker
 from odradek.protocol import schemas
 from odradek.protocol.errors import ErrorCode
-from odradek.stepwise import Steps
+from odradek.stepwise import Steps, Stepwise
 from tests.transactions.by_hand import ORDERS, Process
 
 MANY = 5 * A_STEP
@@ -25,21 +30,17 @@ class Work:
     def __init__(self) -> None:
         self.count = 0
         self.steps: list[int] = []
-        self.begun: list[Steps] = []
         self.between: Any = lambda: None
 
-    def in_steps(self, steps: Steps) -> None:
-        self.begun.append(steps)
-
-    def finish(self) -> None:
-        """Execute the steps of everything that was begun."""
-        while self.begun:
-            work = self.begun.pop(0)
+    def finish(self, steps: Steps) -> Any:
+        """Execute the steps of a request, and return its response."""
+        job, more = Stepwise(steps), True
+        while more:
             before = self.count
-            if next(work, self) is not self:
-                self.begun.append(work)
+            more = job.step()
             self.steps.append(self.count - before)
             self.between()
+        return job.result
 
 
 class Counted:
@@ -94,20 +95,11 @@ class Broker:
 
     def send(self, api: Any, request: Any, version: int) -> Any:
         """The response; it must have been made in steps."""
-        answers: list[Any] = []
-        call = TransactionCall(
-            version, "client", 1, "User:ANONYMOUS", self.view, pytest.fail, in_steps=self.work.in_steps
-        )
-        api.handle(request, call, answers.append)
-        self.work.finish()
-        [answer] = answers
+        call = TransactionCall(version, "client", 1, "User:ANONYMOUS", self.view, pytest.fail)
+        answer = self.work.finish(api.handle(request, call))
         worked = [count for count in self.work.steps if count]
         assert len(worked) > 1 and max(worked) <= LONGEST_STEP
-        at_once: list[Any] = []
-        api.handle(
-            request, TransactionCall(version, "client", 1, "User:ANONYMOUS", self.view, pytest.fail), at_once.append
-        )
-        assert at_once == [answer]
+        assert Stepwise(api.handle(request, call)).finish() == answer
         return answer
 
 
@@ -161,13 +153,11 @@ def test_ids_that_change_between_the_steps_of_a_list_are_listed_once():
             broker.process.add(*broker.producers[name], name=name)
 
     broker.work.between = change
-    answers: list[Any] = []
-    call = TransactionCall(2, "client", 1, "User:ANONYMOUS", broker.view, pytest.fail, in_steps=broker.work.in_steps)
+    call = TransactionCall(2, "client", 1, "User:ANONYMOUS", broker.view, pytest.fail)
     request = schemas.list_transactions.Request(state_filters=[], producer_id_filters=[], duration_filter=-1)
-    list_transactions.handle(request, call, answers.append)
-    broker.work.finish()
+    response = broker.work.finish(list_transactions.handle(request, call))
     assert len(broker.work.steps) > 1
-    assert sorted(state.transactional_id for state in answers[0].transaction_states) == sorted(NAMES)
+    assert sorted(state.transactional_id for state in response.transaction_states) == sorted(NAMES)
 
 
 def test_verifications(broker):
@@ -202,26 +192,22 @@ def test_a_marker_that_was_sent_again_between_the_steps_is_not_written_twice(bro
         for producer_id in range(MANY, 2 * MANY)
     ]  # fmt: skip
     last = markers[-1].producer_id
-    answers: list[Any] = []
 
-    def call(connection_id: int, in_steps: Any) -> TransactionCall:
-        return TransactionCall(
-            2, "client", connection_id, "User:ANONYMOUS", broker.view, pytest.fail, in_steps=in_steps
-        )
-
-    write_txn_markers.handle(make(markers=markers), call(5, broker.work.in_steps), answers.append)
+    def write(markers: list[Any], connection_id: int) -> Steps:
+        call = TransactionCall(2, "client", connection_id, "User:ANONYMOUS", broker.view, pytest.fail)
+        return write_txn_markers.handle(make(markers=markers), call)
 
     def send_again() -> None:
         if not broker.markers:
             return  # the markers of the first request are not all read yet
         broker.work.between = lambda: None
         again = [marker for marker in markers if marker.producer_id == last]
-        write_txn_markers.handle(make(markers=again), call(9, at_once), answers.append)
+        Stepwise(write(again, 9)).finish()
 
     broker.work.between = send_again
-    broker.work.finish()
+    response = broker.work.finish(write(markers, 5))
     assert [marker.producer_id for marker in broker.markers].count(last) == 1
-    codes = {result.producer_id: result.topics[0].partitions[0].error_code for result in answers[1].markers}
+    codes = {result.producer_id: result.topics[0].partitions[0].error_code for result in response.markers}
     assert codes.pop(last) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert set(codes.values()) == {ErrorCode.NONE}
 

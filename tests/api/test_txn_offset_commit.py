@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from odradek._ext.api.offset_commits import read_transactional
 from odradek._ext.shm.topics import TopicDirectory
-from odradek.api import offset_fetch as fetch_api
-from odradek.api import txn_offset_commit as api
-from odradek.api.dispatch import frame_response
-from odradek.api.group_call import GroupCall, NoTransactions, always_confirmed
+from odradek.api.groups import offset_fetch as fetch_api
+from odradek.api.groups import txn_offset_commit as api
+from odradek.api.groups.group_call import GroupCall, NoTransactions, always_confirmed
 from odradek.api.permits import unrestricted
+from odradek.api.pipeline import frame_response
 from odradek.api.table import BY_KEY
-from odradek.api.transaction_call import NewestConnections
+from odradek.api.transactions.transaction_call import NewestConnections
 from odradek.groups.offsets import offset_record
 from odradek.groups.settings import GroupSettings
 from odradek.net.forward_frames import ForwardContext

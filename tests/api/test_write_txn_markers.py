@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from odradek.api.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
-from odradek.api.write_txn_markers import handle
+from odradek.api.transactions.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
+from odradek.api.transactions.write_txn_markers import handle
 from odradek.coordination.environment import EndMarker
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import write_txn_markers
+from odradek.stepwise import Stepwise
 
 OLD, NEW = 5, 8
 """Connections."""
@@ -72,7 +73,9 @@ class Broker:
         call = TransactionCall(
             2, "client", connection, "User:ANONYMOUS", self.view, self.closed.append, client_id=client_id
         )
-        handle(make(markers=[marker]), call, self.answers.append)
+        response = Stepwise(handle(make(markers=[marker]), call)).finish()
+        if response is not None:
+            self.answers.append(response)
         after = len(self.answers), len(self.closed), len(self.markers.written)
         change = tuple(new - old for new, old in zip(after, before, strict=True))
         assert change in ((1, 0, 1), (0, 1, 0))

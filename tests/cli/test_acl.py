@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from odradek.api.table import BY_KEY
 from odradek.cli.acl_remedies import commands
 from odradek.cli.acl_unused import show_unused
 from odradek.cli.usage_source import parse_address
@@ -329,7 +330,7 @@ def test_without_metering_the_command_says_that_nothing_is_known(monkeypatch, ca
 
 
 def test_an_acl_is_needed_if_its_principal_used_what_it_allows() -> None:
-    keys = {"Produce": 0, "Fetch": 1, "Metadata": 3, "Heartbeat": 12, "DeleteTopics": 20}
+    ways = {row.name: row.ways for row in BY_KEY.values()}
     rules = {
         "write": acl(TOPIC, "t", Operation.WRITE, principal="User:a"),
         "read": acl(TOPIC, "t", Operation.READ, principal="User:a"),
@@ -341,7 +342,7 @@ def test_an_acl_is_needed_if_its_principal_used_what_it_allows() -> None:
     }
 
     def unneeded_after(*uses: Use) -> set[str]:
-        found: list[Acl] = unneeded(list(rules.values()), uses, keys)
+        found: list[Acl] = unneeded(list(rules.values()), uses, ways)
         return {name for name, rule in rules.items() if rule in found}
 
     everything = set(rules) - {"deny"}

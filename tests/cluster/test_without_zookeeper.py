@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from odradek.api.answer_errors import errors_of
-from odradek.api.config_changes import BROKER, GROUP, SET, TOPIC
-from odradek.api.describe_client_quotas import ANY
-from odradek.api.table import Where, served_rows
+from odradek.api.api import Place
+from odradek.api.settings.config_changes import BROKER, GROUP, SET, TOPIC
+from odradek.api.settings.describe_client_quotas import ANY
+from odradek.api.table import served_rows
 from odradek.clients.errors import ClientError
 from odradek.clients.wire import Connection
 from odradek.metadata import znodes
@@ -313,7 +314,7 @@ REPEATED_BY_BROKERS = {alter_partition.API_KEY, controlled_shutdown.API_KEY}
 
 def test_every_request_of_the_store_thread_is_a_case() -> None:
     of_store = {
-        row.key for row in served_rows(clustered=True).values() if row.where in (Where.COORDINATOR, Where.CONTROLLER)
+        row.key for row in served_rows(clustered=True).values() if row.place in (Place.COORDINATOR, Place.CONTROLLER)
     }
     of_groups = {delete_groups.API_KEY, offset_commit.API_KEY, offset_fetch.API_KEY, init_producer_id.API_KEY}
     cases = {case.api.key for case in CASES.values()}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.api.access_reference import with_table
+from odradek.api.reference import with_table
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from odradek._ext.api.offset_commits import in_steps, join, partition_for, read
 from odradek._ext.records.batch_builder import BatchBuilder
 from odradek._ext.shm.topics import TopicDirectory
-from odradek.api import offset_commit as api
-from odradek.api.dispatch import frame_response
-from odradek.api.group_call import GroupCall
+from odradek.api.groups import offset_commit as api
+from odradek.api.groups.group_call import GroupCall
 from odradek.api.permits import unrestricted
+from odradek.api.pipeline import frame_response
 from odradek.api.table import BY_KEY
 from odradek.groups.offsets import CommittedOffset, Offsets, offset_record
 from odradek.groups.settings import GroupSettings

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek._ext.api import group_requests as native
-from odradek.api import join_group as join_api
-from odradek.api import sync_group as sync_api
-from odradek.api.dispatch import frame_response
-from odradek.api.group_call import FAILED, GroupCall, host_of
+from odradek.api.groups import join_group as join_api
+from odradek.api.groups import sync_group as sync_api
+from odradek.api.groups.group_call import FAILED, GroupCall, host_of
 from odradek.api.permits import unrestricted
+from odradek.api.pipeline import frame_response
 from odradek.api.table import BY_KEY, function_named
 from odradek.groups.classic_member import JoinResult, SyncResult
 from odradek.net.forward_frames import ForwardContext, Status

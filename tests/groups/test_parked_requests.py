@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.api.dispatch import frame_response
-from odradek.api.group_call import GroupCall, host_of
+from odradek.api.groups.group_call import GroupCall, host_of
 from odradek.api.permits import unrestricted
+from odradek.api.pipeline import frame_response
 from odradek.api.table import BY_KEY, function_named
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.settings import GroupSettings

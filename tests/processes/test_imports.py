@@ -48,7 +48,7 @@ def test_the_start_of_a_broker_imports_no_slow_module_that_it_does_not_need() ->
 def test_a_single_broker_imports_nothing_of_a_cluster_for_its_requests() -> None:
     all_handlers = "from odradek.api.table import Where, handlers_of; handlers_of(*Where).import_all()"
     imported = imported_by_processes(all_handlers)
-    assert "odradek.api.elect_leaders" in imported
+    assert "odradek.api.cluster.elect_leaders" in imported
     assert imported.isdisjoint(OF_CLUSTER)
 
 

@@ -19,14 +19,13 @@ OF_A_CLIENT = {
 }
 """Names and attributes whose value a client chooses or that name a client."""
 WITHOUT_A_CLIENT = {
-    "api/delete_groups.py": "a store that cannot be written",
-    "api/offset_commit.py": "a store that cannot be written",
-    "api/offset_fetch.py": "a store that cannot be read",
-    "api/write_txn_markers.py": "nobody else records who ended a transaction: no line may be left out",
+    "api/groups/delete_groups.py": "a store that cannot be written",
+    "api/groups/offset_commit.py": "a store that cannot be written",
+    "api/groups/offset_fetch.py": "a store that cannot be read",
+    "api/transactions/write_txn_markers.py": "nobody else records who ended a transaction: no line may be left out",
     "controller/broker_settings.py": "changes of settings, which are stored; and settings that cannot be used",
     "groups/membership.py": "upgrades and downgrades of a group, which change its records",
-    "processes/coordinator/cluster/replica_service.py": "requests of brokers",
-    "processes/coordinator/transactions/marker_delivery.py": "the end of a transaction, in the background",
+    "processes/marker_delivery.py": "the end of a transaction, in the background",
     "transactions/coordinator.py": "the expiry of transactions, in the background",
     "transactions/markers.py": "the end of transactions, in the background",
     "transactions/shards.py": "a partition that is loaded",

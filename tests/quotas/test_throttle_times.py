@@ -3,9 +3,8 @@
 import pytest
 
 from odradek._ext.net.connection import set_throttle_positions, with_throttle_time
-from odradek.api.api_versions import supported
-from odradek.api.table import BY_KEY
-from odradek.api.throttle_times import throttle_positions
+from odradek.api.cluster.api_versions import supported
+from odradek.api.table import BY_KEY, throttle_positions
 from odradek.protocol import decode, encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
@@ -68,3 +67,10 @@ def test_the_error_for_a_version_of_api_versions_that_is_not_known_is_left_alone
     """It is encoded in version 0; its correlation id is at the place that a newer version's length would give."""
     response = b"\1\2\3\4" + encode(supported(ErrorCode.UNSUPPORTED_VERSION, clustered=False), 0)
     assert with_throttle_time(response, API_VERSIONS, version, WAIT_MS) == response
+
+
+@pytest.mark.parametrize(("key", "version"), [(20101, 0), (-1, 0), (3, 99), (3, -1)])
+def test_a_position_for_which_there_is_no_room_is_refused(key, version):
+    """It would be written into the memory behind the table."""
+    with pytest.raises(ValueError, match="no room"):
+        set_throttle_positions({(key, version): 4})

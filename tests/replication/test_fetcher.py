@@ -20,7 +20,7 @@ from odradek._ext.shm import overview
 from odradek._ext.shm.layout import LostTail, SlotState
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.testing import replica_probe
-from odradek.api import describe_log_dirs
+from odradek.api.cluster import describe_log_dirs
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_log_dirs as describe_log_dirs_schema
 from odradek.protocol.schemas import fetch

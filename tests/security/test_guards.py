@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from odradek.api.guards import groups, guarded
-from odradek.api.guards.table import GUARDS
+from odradek.api import guarding
+from odradek.api.groups import explain_group as explaining
 from odradek.api.permits import NAMES_A_STEP, Permits
+from odradek.api.table import function_of
 from odradek.protocol import encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
@@ -27,7 +28,7 @@ from odradek.security.acl import Operation, ResourceType
 from odradek.stepwise import Stepwise
 from tests.security.access_requests import GONE, NAMES
 from tests.security.access_requests import REQUESTS as OF_EACH_API
-from tests.security.verdicts import verdict_and_pauses, verdict_of
+from tests.security.verdicts import GUARDED, verdict_and_pauses, verdict_of
 
 
 class _Denied(Permits):
@@ -40,9 +41,9 @@ class _Denied(Permits):
         return False
 
 
-def merged(verdict: guarded.Merged, response: Any) -> Any:
+def merged(verdict: guarding.Merged, response: Any) -> Any:
     """The response that the guard makes from the handler's."""
-    return Stepwise(guarded.merged(verdict.merge, response)).finish()
+    return Stepwise(guarding.merged(verdict.merge, response)).finish()
 
 
 class _Counted(list[Any]):
@@ -64,9 +65,9 @@ def test_the_topics_of_a_denied_delete_records_are_not_read_again_for_each_of_th
         for name in names
     )
     request = make(topics=wanted)
-    asked = guarded.Asked(request, 2, _Denied(object(), 21), lambda _: None, lambda _: True)
+    asked = guarding.Asked(request, 2, _Denied(object(), 21), lambda _: None, lambda _: True)
     verdict = verdict_of(delete_records.API_KEY, asked)
-    assert isinstance(verdict, guarded.Merged)
+    assert isinstance(verdict, guarding.Merged)
     assert request.topics == []
     assert wanted.reads <= 5
     refused = verdict.merge(delete_records.Response()).topics
@@ -78,17 +79,17 @@ def test_the_topics_of_a_denied_delete_records_are_not_read_again_for_each_of_th
 
 def test_explain_group_hides_the_pending_offsets_of_topics_that_the_client_may_not_describe() -> None:
     request = explain_group.Request(group_id="my-group")
-    asked = guarded.Asked(request, 1, _Denied(object(), 20101), lambda _: None, lambda _: True)
-    verdict = groups.of_explain_group(asked)
-    assert isinstance(verdict, guarded.Merged)
+    asked = guarding.Asked(request, 1, _Denied(object(), 20101), lambda _: None, lambda _: True)
+    verdict = explaining.guard(asked)
+    assert isinstance(verdict, guarding.Merged)
     pending = [
         explain_group.Response.PendingOffset(topic=topic, partition=0, offset=7, producer_id=1, overtaken=False)
         for topic in ("my-topic", "secret", "my-topic")
     ]
-    response = Stepwise(guarded.merged(verdict.merge, explain_group.Response(pending_offsets=pending))).finish()
+    response = Stepwise(guarding.merged(verdict.merge, explain_group.Response(pending_offsets=pending))).finish()
     assert [one.topic for one in response.pending_offsets] == ["my-topic", "my-topic"]
-    refused = groups.of_explain_group(asked._replace(request=explain_group.Request(group_id="another")))
-    assert isinstance(refused, guarded.Refused)
+    refused = explaining.guard(asked._replace(request=explain_group.Request(group_id="another")))
+    assert isinstance(refused, guarding.Refused)
     assert refused.response.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
@@ -144,14 +145,14 @@ def test_a_guard_pauses_while_it_denies_many_names_and_changes_nothing_before_it
                 assert encode(request, version) == before
             return super().allows(operation, resource_type, name, quiet)
 
-    asked = guarded.Asked(request, version, Checked(object(), schema.API_KEY), lambda _: None, lambda _: True)
+    asked = guarding.Asked(request, version, Checked(object(), schema.API_KEY), lambda _: None, lambda _: True)
     verdict, pauses = verdict_and_pauses(schema.API_KEY, asked)
     assert pauses >= STEPS
     assert verdict is not None
     described = schema.Response()
     if name == "OffsetFetch":
         described.groups = [schema.Response.OffsetFetchResponseGroup(group_id="my-group")]
-    response = verdict.response if isinstance(verdict, guarded.Refused) else merged(verdict, described)
+    response = verdict.response if isinstance(verdict, guarding.Refused) else merged(verdict, described)
     assert len(encode(response, version)) > sum(map(len, MANY))
 
 
@@ -181,19 +182,19 @@ class _Nearly(_Only):
 
 
 @pytest.mark.parametrize("permits", [_Only, _Nearly])
-@pytest.mark.parametrize("name", [name for name, build in OF_EACH_API.items() if build(IDS)[1] in GUARDS])
+@pytest.mark.parametrize("name", [name for name, build in OF_EACH_API.items() if build(IDS)[1] in GUARDED])
 def test_what_a_guard_lets_pass_needs_no_other_right_when_topics_are_created_meanwhile(
     name: str, permits: type[Permits]
 ) -> None:
     """The guard decides while no topic exists, and once more when all do: the second time it finds nothing to refuse."""
     request, key, version = OF_EACH_API[name](IDS)
     rights = permits(object(), key)
-    first = verdict_of(key, guarded.Asked(request, version, rights, lambda _: None, lambda _: False))
-    if isinstance(first, guarded.Refused):
+    first = verdict_of(key, guarding.Asked(request, version, rights, lambda _: None, lambda _: False))
+    if isinstance(first, guarding.Refused):
         return
     passed = encode(request, version)
-    second = verdict_of(key, guarded.Asked(request, version, rights, NAME_OF.get, lambda _: True))
-    assert not isinstance(second, guarded.Refused)
+    second = verdict_of(key, guarding.Asked(request, version, rights, NAME_OF.get, lambda _: True))
+    assert not isinstance(second, guarding.Refused)
     assert encode(request, version) == passed
 
 
@@ -205,7 +206,7 @@ def test_a_topic_that_does_not_exist_is_unknown_to_a_client_that_may_only_descri
         topics=[make(name=name) for name in by_name]
         + [make(name=None, topic_id=topic_id) for topic_id in (absent, foreign, own)]
     )
-    asked = guarded.Asked(
+    asked = guarding.Asked(
         request,
         6,
         _Only(object(), 20),
@@ -213,7 +214,7 @@ def test_a_topic_that_does_not_exist_is_unknown_to_a_client_that_may_only_descri
         lambda name: not name.endswith("absent"),
     )
     verdict = verdict_of(20, asked)
-    assert isinstance(verdict, guarded.Merged)
+    assert isinstance(verdict, guarding.Merged)
     assert [(topic.name, bytes(topic.topic_id)) for topic in request.topics] == [
         ("mine", bytes(16)),
         ("mine-absent", bytes(16)),
@@ -252,7 +253,7 @@ def _many(elements: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("permits", [_Denied, _Only, _Nearly])
-@pytest.mark.parametrize("name", [name for name, build in OF_EACH_API.items() if build(IDS)[1] in GUARDS])
+@pytest.mark.parametrize("name", [name for name, build in OF_EACH_API.items() if build(IDS)[1] in GUARDED])
 def test_no_guard_makes_many_decisions_in_one_step(name: str, permits: type[Permits]) -> None:
     request, key, version = OF_EACH_API[name](IDS)
     for field in type(request).__slots__ if hasattr(type(request), "__slots__") else vars(request):
@@ -267,8 +268,8 @@ def test_no_guard_makes_many_decisions_in_one_step(name: str, permits: type[Perm
             decisions += 1
             return bool(super().allows(operation, resource_type, name, quiet))
 
-    asked = guarded.Asked(request, version, Counting(object(), key), NAME_OF.get, lambda _: True)
-    found = GUARDS[key](asked)
+    asked = guarding.Asked(request, version, Counting(object(), key), NAME_OF.get, lambda _: True)
+    found = function_of(key, "guard")(asked)
     if isinstance(found, Generator):
         for _ in found:
             longest, decisions = max(longest, decisions), 0

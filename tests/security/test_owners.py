@@ -85,7 +85,7 @@ def test_lines_about_refused_connections_and_logins_are_limited_by_network(caplo
 # -- no other keys -------------------------------------------------------------------------------------------------------
 
 SHOWN = {
-    "api/group_call.py": "host_of: the host of a member, as DescribeGroups shows it",
+    "api/groups/group_call.py": "host_of: the host of a member, as DescribeGroups shows it",
     "metrics/http.py": "in log lines; its tables use `network_of_peer`",
     "net/limits.py": "the text of an item of max.connections.per.ip.overrides",
     "net/port_holder.py": "the port of a listening socket in /proc/net/tcp",
@@ -97,9 +97,9 @@ SHOWN = {
 """Files that take the address of a client from its peer, and what for. None of them is for a key of a table."""
 
 USERS_OF_HOSTS = {
-    "api/group_call.py": "shown, and `Client.host`",
-    "api/join_group.py": "client_host, as DescribeGroups shows it",
-    "processes/coordinator/groups/service.py": "GroupCall.host, as DescribeGroups shows it",
+    "api/groups/group_call.py": "shown, and `Client.host`",
+    "api/groups/join_group.py": "client_host, as DescribeGroups shows it",
+    "processes/group_service.py": "GroupCall.host, as DescribeGroups shows it",
 }
 """Files that call `host_of`, and what for."""
 

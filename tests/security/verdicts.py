@@ -2,9 +2,13 @@
 
 from collections.abc import Generator
 
-from odradek.api.guards.guarded import Asked, Verdict
-from odradek.api.guards.table import GUARDS
+from odradek.api.api import Guarded
+from odradek.api.guarding import Asked, Verdict
+from odradek.api.table import BY_KEY, function_of
 from odradek.stepwise import Stepwise
+
+GUARDED = frozenset(key for key, row in BY_KEY.items() if row.guarded is Guarded.BY_GUARD)
+"""The APIs whose guard decides."""
 
 
 def verdict_of(key: int, asked: Asked) -> Verdict:
@@ -14,7 +18,7 @@ def verdict_of(key: int, asked: Asked) -> Verdict:
 
 def verdict_and_pauses(key: int, asked: Asked) -> tuple[Verdict, int]:
     """The verdict, and how often the guard paused before it."""
-    found = GUARDS[key](asked)
+    found = function_of(key, "guard")(asked)
     if not isinstance(found, Generator):
         return found, 0
     steps, pauses = Stepwise(found), 0

@@ -1,7 +1,8 @@
-"""The error codes of a response, for metrics: all codes of a decoded response, the leading code of an encoded one.
+"""The error codes of a response, for metrics. Pure functions.
 
-Pure functions. The process that executes a request counts the errors of its parts (topics, groups, resources ...) in its meter
-page. For a forwarded request, the worker counts the error code at the beginning of the response, if it is at a fixed position.
+The process that executes a request counts the errors of its parts (topics, groups, resources ...) in its meter page. For a
+forwarded request, the worker counts the error code at the beginning of the response, if it is at a fixed position
+(`ApiRow.error`).
 """
 
 from __future__ import annotations
@@ -11,28 +12,12 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from odradek.api.elements import CODES
 from odradek.protocol.registry import by_key
-from odradek.protocol.schemas.header import response_header_version
 from odradek.stepwise import Pace, Steps
 
 METADATA = 3
 STEP = 2000
-_THROTTLED_FROM = {  # API key: first version in which the throttle time precedes the error code
-    11: 2,  # JoinGroup
-    12: 1,  # Heartbeat
-    13: 1,  # LeaveGroup
-    14: 1,  # SyncGroup
-    16: 1,  # ListGroups
-    22: 0,  # InitProducerId
-    25: 0,  # AddOffsetsToTxn
-    26: 0,  # EndTxn
-    47: None,  # OffsetDelete: the error code comes first
-    68: 0,  # ConsumerGroupHeartbeat
-}
-
-
-CODES = ("error_code", "partition_error_code")
-"""The names of fields with error codes; the second one in AddPartitionsToTxn."""
 
 
 class _ErrorFields(NamedTuple):
@@ -113,21 +98,3 @@ def _collect_in_steps(message: Any, fields: _ErrorFields, codes: list[int], pace
             yield from _collect_in_steps(part, inner, codes, pace)
             if pace.over():
                 yield
-
-
-def leads_with_error(api_key: int) -> bool:
-    """Whether `error_position` finds the code of the API's responses."""
-    return api_key in _THROTTLED_FROM
-
-
-def error_position(api_key: int, version: int) -> int:
-    """The position of the leading error code in an encoded response, counted from its header; -1 if there is none at a fixed
-    position, that is, before any field of variable length.
-    """
-    if api_key not in _THROTTLED_FROM:
-        return -1
-    throttled_from = _THROTTLED_FROM[api_key]
-    position = 4 + response_header_version(api_key, version)  # correlation id, no tagged fields
-    if throttled_from is not None and version >= throttled_from:
-        position += 4
-    return position

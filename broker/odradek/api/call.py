@@ -58,7 +58,6 @@ class Call:
 
     :param auto_create: (names, callback, optionally a timeout in seconds): asks the coordinator to create topics, and calls the
         callback with [(name, error code, message)].
-    :param answer_later: reserves the place of this response, and returns a function that must be called once with the response.
     :param permits: what the client may do.
     """
 
@@ -68,5 +67,4 @@ class Call:
     connection: Any
     view: WorkerView
     auto_create: Callable[..., None]
-    answer_later: Callable[[], Callable[[Any], None]]
     permits: Permits = UNRESTRICTED

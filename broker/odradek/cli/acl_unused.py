@@ -16,7 +16,6 @@ from odradek.clock import now_ms
 from odradek.metrics.pages import OTHER
 from odradek.metrics.usage_totals import Filter
 from odradek.security.acl import AclFilter, Permission
-from odradek.security.required import REQUIRED
 from odradek.security.unused import Use, unneeded
 
 if TYPE_CHECKING:
@@ -62,26 +61,21 @@ def show_unused(
             "broker writes its usage every usage.spool.interval.ms"
         )
     uses = {Use(key.principal, key.api, key.topic) for key in history.usage}
-    keys = {row.name: row.key for row in BY_KEY.values()}
-    unused = unneeded(allowing, uses, keys)
+    ways = {row.name: row.ways for row in BY_KEY.values()}
+    unused = unneeded(allowing, uses, ways)
     begins = _shown(max(since_ms, history.from_ms))
     if unused and history.from_ms > since_ms:
         warn(
             f"the spool has usage since {begins} only, not since {_shown(since_ms)}: an ACL that was needed before, but not "
             "since, is listed, too"
         )
-    if unused and any(OTHER in (use.principal, use.topic) and _needs_rights(keys.get(use.api)) for use in uses):
+    # The usage of clients that have not logged in has no principal either, but those use only APIs that need no right.
+    if unused and any(OTHER in (use.principal, use.topic) and any(ways.get(use.api, ())) for use in uses):
         warn(
             "the spool has usage whose principal or topic was not recorded, because the broker had too many clients: an ACL "
             "that only they needed is listed, too"
         )
     print_acls(unused, as_json, f"every ACL that allows something was needed since {begins}")
-
-
-def _needs_rights(key: int | None) -> bool:
-    """Whether an API needs a right. The usage of clients that have not logged in has no principal either, but those use no
-    other APIs."""
-    return key in REQUIRED and any(need for way in REQUIRED[key].ways for need in way)
 
 
 def _shown(unix_ms: int) -> str:

@@ -1,8 +1,10 @@
 """Collects the answers to several questions. A callback receives each answer."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
+
+from odradek.stepwise import Later, Pace
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
@@ -46,3 +48,19 @@ def gather_in_steps(
     for number, question in enumerate(questions):
         ask(question, partial(answered, number))
         yield
+
+
+def gathered(
+    questions: Sequence[Question],
+    ask: Callable[[Question, Callable[[Any], None]], None],
+    pace: Pace,
+) -> Generator[Any, None, list[Any]]:
+    """As `gather`, for a request that works in steps: the answers, in the order of the questions."""
+    later = Later()
+    for _ in gather_in_steps(questions, ask, lambda answers: later.set(answers)):
+        if pace.over():
+            yield
+    if not later.done:
+        yield later
+    answers: list[Any] = later.value
+    return answers

@@ -1,9 +1,9 @@
 """The topics that a member of a consumer group (KIP-848) may see among those that its pattern matches. With an authorizer, they
 are those that it may DESCRIBE.
 
-Used in the coordinator's loop. The API decides (`odradek.api.visible_topics`), and the group only keeps the result, because the
-rights are those of a request. Nothing of it is stored, so a group that was loaded from its log presumes what its target says
-(`presumed`) until the members send heartbeats.
+Used in the coordinator's loop. The API decides (`odradek.api.groups.visible_topics`), and the group only keeps the result,
+because the rights are those of a request. Nothing of it is stored, so a group that was loaded from its log presumes what its
+target says (`presumed`) until the members send heartbeats.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 thread), and the errors of the forwarded requests that it answers."""
 
 import time
-from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import odradek._ext.shm.meter_reading as meter_reading
 from odradek._ext.shm.metering import count, count_failed_request, count_request_errors
-from odradek.api.answer_errors import errors_in_steps, errors_of, leads_with_error
+from odradek.api.pipeline import Outcome
 from odradek.net.forward_frames import ForwardContext
 
 
@@ -23,35 +23,21 @@ class UncountedErrors(NamedTuple):
     of_request: bool
 
 
-def uncounted_errors(api_key: int, response: object) -> Generator[None, None, UncountedErrors | None]:
-    """The uncounted errors of a decoded response; None if the worker counts all. Works in steps: a response may be large."""
-    codes: list[int] = yield from errors_in_steps(api_key, response)
-    counted = bool(codes) and leads_with_error(api_key) and bool(getattr(response, "error_code", 0))
+def uncounted_errors(executed: Outcome) -> UncountedErrors | None:
+    """The errors of a forwarded request that the worker does not count; None if it counts all."""
+    codes, counted = executed.errors, executed.of_request and executed.row.leads_with_error
     if counted:
-        del codes[0]
-    return UncountedErrors(api_key, codes, not counted) if codes else None
+        codes = codes[1:]
+    return UncountedErrors(executed.row.key, codes, not counted) if codes else None
 
 
-def count_errors_of_response(uncounted: UncountedErrors | None, context: ForwardContext) -> None:
+def count_errors(uncounted: UncountedErrors | None, context: ForwardContext) -> None:
     """Count the errors in this process's meter page, attributed to the client; must run in the loop's thread."""
     if uncounted is None:
         return
     count_request_errors(uncounted.api_key, uncounted.codes)
     if uncounted.of_request:
         count_failed_request(context, uncounted.api_key)
-
-
-def count_errors_at_once(api_key: int, response: Any, context: ForwardContext) -> None:
-    """Count the errors of a small response, attributed to the client; must run in the loop's thread. The worker counts the code
-    at the beginning of the response, if there is one."""
-    codes = errors_of(api_key, response)
-    if not codes:
-        return
-    if leads_with_error(api_key):
-        count_request_errors(api_key, codes[1:])
-    else:
-        count_request_errors(api_key, codes)
-        count_failed_request(context, api_key)
 
 
 class BusyTime:

@@ -67,7 +67,14 @@ def also_imported(config: BrokerConfig) -> list[str]:
 
 PROCESSES = (
     ProcessRow(ProcessKind.LOADER, "loader", "odradek.processes.loader:main", 0, _loaders, 0),
-    ProcessRow(ProcessKind.COORDINATOR, "coordinator", "odradek.processes.coordinator.coordinator:main", 1, _single, 1),
+    ProcessRow(
+        ProcessKind.COORDINATOR,
+        "coordinator",
+        "odradek.processes.coordinator.coordinator:main",
+        1,
+        _single,
+        1,
+    ),
     ProcessRow(ProcessKind.WORKER, "worker", "odradek.processes.worker.worker:main", 2, _workers, 0),
     ProcessRow(ProcessKind.CLEANER, "cleaner", "odradek.processes.cleaner:main", 2, _single, 3),
     ProcessRow(ProcessKind.REPLICATOR, "replicator", "odradek.processes.replicator:main", LAST_STAGE, _replicators, 0),

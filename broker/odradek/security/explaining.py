@@ -7,7 +7,7 @@ from typing import NamedTuple
 from odradek.security.acl import ANYBODY, WILDCARD, Acl, Operation, PatternType, Permission, ResourceType
 from odradek.security.authorizer import OPERATIONS_OF, Authorizer, Rule
 from odradek.security.hosts import normal_host
-from odradek.security.required import Need
+from odradek.security.needs import Need
 
 TYPE_NAMES = {
     ResourceType.TOPIC: "topic",

@@ -1,14 +1,14 @@
 """Which ACLs nobody needed, by what clients did. Pure functions."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.security.acl import ANYBODY, WILDCARD, Acl, Operation, PatternType, Permission, ResourceType
 from odradek.security.explaining import serves
-from odradek.security.required import REQUIRED
+from odradek.security.needs import Need, Ways
 
-COUNTED = {0: Operation.WRITE, 1: Operation.READ}
-"""The APIs whose usage is counted by topic, with what they need: Produce and Fetch."""
+COUNTED = {"Produce": Operation.WRITE, "Fetch": Operation.READ}
+"""The APIs whose usage is counted by topic, with what they need."""
 
 
 class Use(NamedTuple):
@@ -19,47 +19,33 @@ class Use(NamedTuple):
     topic: str | None
 
 
-def unneeded(acls: Sequence[Acl], uses: Collection[Use], names: dict[str, int]) -> list[Acl]:
+def unneeded(acls: Sequence[Acl], uses: Collection[Use], ways: Mapping[str, Ways]) -> list[Acl]:
     """The ACLs that allow something that nobody did. ACLs that deny are not judged.
 
-    :param names: API keys by name. Of the resources, only the topics of Produce and Fetch are counted: an ACL for
-        READ or WRITE on a topic is needed if the topic was read or written; every other ACL is needed if its
+    :param ways: what each API needs, by its name. Of the resources, only the topics of Produce and Fetch are counted: an ACL
+        for READ or WRITE on a topic is needed if the topic was read or written; every other ACL is needed if its
         principal used an API that needs this operation on any resource of the type.
     """
-    of_topics: set[tuple[str, int, str]] = set()
-    of_apis: set[tuple[str, int]] = set()
-    for use in uses:
-        key = names.get(use.api)
-        if key is None:
-            continue
-        of_apis.add((use.principal, key))
-        if use.topic:
-            of_topics.add((use.principal, key, use.topic))
-    return [acl for acl in acls if acl.permission == Permission.ALLOW and not _needed(acl, of_topics, of_apis)]
+    known = [use for use in uses if use.api in ways]
+    return [acl for acl in acls if acl.permission == Permission.ALLOW and not _needed(acl, known, ways)]
 
 
-def _needed(acl: Acl, of_topics: set[tuple[str, int, str]], of_apis: set[tuple[str, int]]) -> bool:
+def _needed(acl: Acl, uses: Collection[Use], ways: Mapping[str, Ways]) -> bool:
+    own = [use for use in uses if acl.principal in (use.principal, ANYBODY)]
     if acl.resource_type != ResourceType.TOPIC:
-        keys = {key for key, row in REQUIRED.items() if any(serves(acl, need) for way in row.ways for need in way)}
-        return any(key in keys and acl.principal in (principal, ANYBODY) for principal, key in of_apis)
-    by_name = any(
-        _gives(acl, COUNTED[key]) and acl.principal in (principal, ANYBODY) and _names(acl, topic)
-        for principal, key, topic in of_topics
-        if key in COUNTED
-    )
+        return any(serves(acl, need) for use in own for way in ways[use.api] for need in way)
+    if any(
+        use.topic and use.api in COUNTED and _gives(acl, COUNTED[use.api]) and _names(acl, use.topic) for use in own
+    ):
+        return True
     # Of the other APIs, the topics are not known. What a writer or reader does with them needs the same topics.
-    others = {
-        key
-        for key, row in REQUIRED.items()
-        for way in row.ways
-        for need in way
-        if need.resource_type == acl.resource_type
-        and (
-            need.operation == acl.operation or (acl.operation == Operation.ALL and need.operation != Operation.DESCRIBE)
-        )
-        and need.operation not in COUNTED.values()
-    }
-    return by_name or any(key in others and acl.principal in (principal, ANYBODY) for principal, key in of_apis)
+    return any(_gives_uncounted(acl, need) for use in own for way in ways[use.api] for need in way)
+
+
+def _gives_uncounted(acl: Acl, need: Need) -> bool:
+    if need.resource_type != acl.resource_type or need.operation in COUNTED.values():
+        return False
+    return need.operation == acl.operation or (acl.operation == Operation.ALL and need.operation != Operation.DESCRIBE)
 
 
 def _gives(acl: Acl, operation: int) -> bool:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.api import alter_partition_reassignments, elect_leaders
+from odradek.api.cluster import alter_partition_reassignments, elect_leaders
 from odradek.config.broker_config import load
 from odradek.controller.cluster import admin, deletion, in_sync, reassignment, topic_events
 from odradek.controller.cluster.admin import ClusterAdmin, Reassignment

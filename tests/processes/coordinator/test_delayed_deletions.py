@@ -8,8 +8,8 @@ import pytest
 
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.testing import replica_probe, slot_probe
-from odradek.api import delete_records
-from odradek.api.delete_records import Deleted
+from odradek.api.records import delete_records
+from odradek.api.records.delete_records import Deleted
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.processes.coordinator.delayed_deletions import DelayedDeletions
 from odradek.protocol.errors import ErrorCode

@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
-import odradek.processes.coordinator
+import odradek.processes.coordinator.coordinator
 from odradek._ext.shm.locks import Lane
-from odradek.processes.coordinator.internal_topics.coordinated_topic import GROUP_LOAD_LANE, TRANSACTION_LOAD_LANE
+from odradek.processes.coordinator.internal_topics.coordinated_topic import (
+    GROUP_LOAD_LANE,
+    TRANSACTION_LOAD_LANE,
+)
 from odradek.replication.fetchers import FIRST_LANE
 
 WITHOUT_LOCKS = {"security/token_credentials.py": "computes credentials of tokens"}

@@ -8,7 +8,7 @@ import pytest
 
 import odradek._ext.shm.brokers as brokers
 import odradek._ext.shm.views as views
-from odradek.api.topic_changes import TopicChange, awaited_change
+from odradek.api.topics.topic_changes import TopicChange, awaited_change
 from odradek.processes.coordinator.topic_waits import TopicWaits
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import create_partitions, create_topics, delete_topics

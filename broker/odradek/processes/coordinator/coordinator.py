@@ -35,8 +35,8 @@ from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.locks import Lane, enter_lane
 from odradek._ext.shm.metering import count_loop_delay
 from odradek._ext.shm.topics import TopicDirectory
-from odradek.api.group_call import OffsetTree
-from odradek.api.topic_changes import TopicChange
+from odradek.api.groups.group_call import OffsetTree
+from odradek.api.topics.topic_changes import TopicChange
 from odradek.controller.controller import NotController
 from odradek.metadata.cluster import BrokerIdTaken, WrongCluster
 from odradek.metadata.group_offsets import Place
@@ -60,7 +60,7 @@ from odradek.processes.coordinator.store_thread import StoreThread, Work
 from odradek.processes.coordinator.topic_waits import TopicWaits
 from odradek.processes.coordinator.transactions.service import TransactionService
 from odradek.processes.coordinator.turns import Turns
-from odradek.processes.metering import BusyTime, UncountedErrors, count_errors_of_response
+from odradek.processes.metering import BusyTime, UncountedErrors, count_errors
 from odradek.processes.peer_security import peer_security_of
 from odradek.security.owners import owner_of
 from odradek.security.sasl.scram_credential import BY_NAME
@@ -336,7 +336,7 @@ class Coordinator:
         else:
             reply = executed
         for uncounted in errors:
-            count_errors_of_response(uncounted, request.context)
+            count_errors(uncounted, request.context)
         return reply
 
     def _at_once(self, request: Arrival) -> bool:

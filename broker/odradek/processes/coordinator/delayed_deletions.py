@@ -8,7 +8,7 @@ import asyncio
 import time
 
 import odradek._ext.partition.slots as slots
-from odradek.api.delete_records import Deleted
+from odradek.api.records.delete_records import Deleted
 
 MARGIN_S = 1.0
 

@@ -1,20 +1,14 @@
-"""Requests that workers forward to the coordinator: decodes them, and lets tasks serve those that usually need none.
-
-Each thread of the coordinator decodes; only the loop uses `AwaitedRequest`.
-"""
+"""Requests that workers forward to the coordinator: what its places share."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from odradek._ext.net.arrivals import Arrival
-from odradek.api.table import ApiRow
+from odradek.api.pipeline import Host, NotServed
 from odradek.net.forward_frames import ForwardContext, ForwardReply, Status
-from odradek.protocol import LARGE_BYTES, ProtocolError, decode, decode_in_steps
-from odradek.protocol.registry import by_key
-from odradek.protocol.schemas.header import decode_request_header
-from odradek.stepwise import Stepwise
+from odradek.protocol import LARGE_BYTES
 
 
 class ServedRequest(Protocol):
@@ -47,6 +41,7 @@ class AwaitedRequest:
         self.payload = request.payload
         self.context: ForwardContext = request.context
         self.api_key = request.api_key
+        self.deadline = request.deadline
         self.reply: asyncio.Future[ForwardReply] = asyncio.get_running_loop().create_future()
 
     @property
@@ -68,80 +63,28 @@ class AwaitedRequest:
         self.payload = b""
 
 
-UNSUPPORTED = ForwardReply(Status.UNSUPPORTED, 0)
+class ForwardedHost(Host):
+    """A place of the coordinator, whose requests are forwarded with a context and a deadline."""
+
+    def deadline(self, request: Any) -> float | None:
+        """See `Host`."""
+        deadline: float = request.deadline
+        return deadline
 
 
-class Forwarded(NamedTuple):
-    """A decoded request."""
-
-    row: ApiRow
-    version: int
-    correlation_id: int
-    message: Any
-
-
-def decode_forwarded(
-    request: Arrival | ServedRequest, rows: Mapping[int, ApiRow], limits: Mapping[int, int], log: logging.Logger
-) -> Forwarded | ForwardReply:
-    """Decode a request; or return the reply that refuses it, whose reason is logged. Other threads are served while a large one
-    is decoded.
-
-    :param rows: the APIs that the caller executes, by key. :param limits: see `limits_of`.
-    """
-    decoded: Forwarded | ForwardReply = Stepwise(decode_forwarded_in_steps(request, rows, limits, log)).finish()
-    return decoded
-
-
-def decode_at_once(
-    request: Arrival | ServedRequest, rows: Mapping[int, ApiRow], limits: Mapping[int, int], log: logging.Logger
-) -> Forwarded | ForwardReply:
-    """As `decode_forwarded`, for a request that is not large."""
-    try:
-        row, header, body = _head(request, rows)
-        if row is None:
-            return UNSUPPORTED
-        version = header.request_api_version
-        message, _ = decode(by_key(row.key).request, version, request.payload, body, limits[row.key])
-    except ProtocolError as error:
-        return _refused(request, error, log)
-    return Forwarded(row, version, header.correlation_id, message)
-
-
-def decode_forwarded_in_steps(
-    request: Arrival | ServedRequest, rows: Mapping[int, ApiRow], limits: Mapping[int, int], log: logging.Logger
-) -> Generator[None, None, Forwarded | ForwardReply]:
-    """As `decode_forwarded`, in steps if the request is large."""
-    if not is_large(request):
-        return decode_at_once(request, rows, limits, log)
-    try:
-        row, header, body = _head(request, rows)
-        if row is None:
-            return UNSUPPORTED
-        version = header.request_api_version
-        message = yield from decode_in_steps(by_key(row.key).request, version, request.payload, body, limits[row.key])
-    except ProtocolError as error:
-        return _refused(request, error, log)
-    return Forwarded(row, version, header.correlation_id, message)
+def refused(executed: NotServed, request: Arrival | ServedRequest, log: logging.Logger) -> ForwardReply:
+    """The reply that closes the connection of a request that is not executed; the reason is logged."""
+    if executed.reason is None:
+        return ForwardReply(Status.FAILED, 0)
+    if executed.row is None:
+        return ForwardReply(Status.UNSUPPORTED, 0)
+    log.warning(
+        "cannot decode a %s request of %s: %s; its connection is closed",
+        executed.row.name, request.context.client, executed.reason, extra=request.context.log_fields,
+    )  # fmt: skip
+    return ForwardReply(Status.MALFORMED, 0)
 
 
 def is_large(request: Arrival | ServedRequest) -> bool:
-    """Whether a request is decoded, executed and answered in steps."""
+    """Whether a request is decoded and answered in steps."""
     return len(request.payload) > LARGE_BYTES
-
-
-def _head(request: Arrival | ServedRequest, rows: Mapping[int, ApiRow]) -> tuple[ApiRow | None, Any, int]:
-    """The API of a request (None if the caller does not execute this version of it), its header, and where its body begins.
-    Raises ProtocolError."""
-    header, body = decode_request_header(request.payload)
-    row = rows.get(header.request_api_key)
-    if row is not None and not row.min_version <= header.request_api_version <= row.max_version:
-        row = None
-    return row, header, body
-
-
-def _refused(request: Arrival | ServedRequest, error: ProtocolError, log: logging.Logger) -> ForwardReply:
-    log.warning(
-        "cannot decode a request of %s: %s; its connection is closed",
-        request.context.client, error, extra=request.context.log_fields,
-    )  # fmt: skip
-    return ForwardReply(Status.MALFORMED, 0)

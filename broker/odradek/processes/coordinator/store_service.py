@@ -14,24 +14,27 @@ from typing import Any, NamedTuple, Protocol
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.metering import count, gauge
+from odradek.api.api import Place
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
-from odradek.api.delete_records import Deleted
-from odradek.api.dispatch import frame_in_steps
-from odradek.api.guards.guarded import Asked, Refused, merged
-from odradek.api.guards.table import judge
-from odradek.api.not_controller import can_be_refused, refusal
-from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.table import Where, handlers_of, in_cluster, limits_of, served_rows
-from odradek.api.topic_changes import TopicChange, awaited_change
+from odradek.api.permits import Permits, PermitsOf, unrestricted
+from odradek.api.pipeline import NotServed, Pipeline
+from odradek.api.pipeline import Outcome as Executed
+from odradek.api.records.delete_records import Deleted
+from odradek.api.refusing import can_be_refused, refusal
+from odradek.api.row import ApiRow
+from odradek.api.table import in_cluster
+from odradek.api.topics.topic_changes import TopicChange, awaited_change
+from odradek.config.broker_config import BrokerConfig
 from odradek.controller import scram
 from odradek.controller.outcomes import Outcome
 from odradek.controller.store_errors import code_of
 from odradek.metadata import group_offsets, znodes
-from odradek.metadata.group_offsets import Place
+from odradek.metadata.group_offsets import Place as TopicPartition
 from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.store import Store, StoreError, StoreUnavailable
 from odradek.net.forward_frames import (
     CredentialReply,
+    ForwardContext,
     ForwardReply,
     Kind,
     MalformedFrame,
@@ -42,19 +45,12 @@ from odradek.net.forward_frames import (
     encode_credential,
 )
 from odradek.processes.context import ProcessContext
-from odradek.processes.coordinator.forwarded import Forwarded, decode_forwarded_in_steps
+from odradek.processes.coordinator.forwarded import ForwardedHost, refused
 from odradek.processes.coordinator.security.token_credentials import Derivation
 from odradek.processes.metering import UncountedErrors, uncounted_errors
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schemas import (
-    alter_partition,
-    controlled_shutdown,
-    create_partitions,
-    create_topics,
-    delete_topics,
-)
 from odradek.quotas.limits import MUTATION
-from odradek.quotas.mutations import MutationRates, QuotaExceeded
+from odradek.quotas.mutations import MutationCharge, MutationRates, QuotaExceeded
 from odradek.security.delegation_token import name_of, password_of
 from odradek.security.sasl.scram_credential import BY_NAME, ScramCredential, made_up
 from odradek.shm.confirmed_version import TAKEN_WITHIN_S, serving
@@ -68,12 +64,6 @@ OFFSETS_OF_DELETED_TOPICS, EXPIRED_TOKENS = "offsets of deleted topics", "expire
 TOKENS_COUNTED_EVERY_S = 2.0
 TOPICS_PER_STEP = 50
 """The number of topics that one step of an automatic creation creates."""
-REPEATED_BY_BROKERS = frozenset({alter_partition.API_KEY, controlled_shutdown.API_KEY})
-"""Requests of brokers, which repeat them if the connection is closed: an error would say that nothing has happened."""
-REFUSED_FROM = {create_topics.API_KEY: 6, delete_topics.API_KEY: 5, create_partitions.API_KEY: 3}
-"""Requests to which the quota for changes of topics applies, and the first version whose changes are refused if it is exceeded;
-clients that send older ones are throttled."""
-OF_STORE = frozenset({Where.COORDINATOR, Where.CONTROLLER})
 
 
 class Membership(Protocol):
@@ -110,7 +100,87 @@ class Unfinished(NamedTuple):
     that then return the reply."""
 
     waits: Deleted | TopicChange
-    finish: Callable[[], Generator[None, None, ForwardReply]]
+    finish: Callable[[], "Generator[Any, None, ForwardReply | Unfinished]"]
+
+
+class _Wait(NamedTuple):
+    """A step of a request yields it before it must wait."""
+
+    waits: Deleted | TopicChange
+
+
+class _StoreHost(ForwardedHost):
+    """See `Host`. :param service: whose view it uses."""
+
+    def __init__(self, service: "StoreService", config: BrokerConfig, permits_of: PermitsOf) -> None:
+        super().__init__(config, permits_of, Place.COORDINATOR, Place.CONTROLLER)
+        self._service = service
+        self._clustered = in_cluster(config)
+        self._mutations = MutationRates(
+            config.integer("controller.quota.window.num"), config.integer("controller.quota.window.size.seconds")
+        )
+
+    def call(self, request: Arrival, row: ApiRow, version: int, permits: Permits) -> CoordinatorCall:
+        """See `Host`."""
+        view, context = self._service.view, request.context
+        call = CoordinatorCall(
+            version=version,
+            client_id=context.client_id,
+            peer=context.peer,
+            principal=context.principal,
+            listener_index=context.listener,
+            view=view,
+            permits=permits,
+            by_token=context.by_token,
+        )
+        if row.charged_from is not None:
+            call.mutations = self.charge(context, version >= row.charged_from)
+        return call
+
+    def charge(self, context: ForwardContext, strict: bool) -> MutationCharge | None:
+        """The quota of a client for changes of topics; None if nobody has one. :param strict: changes above it are refused."""
+        quotas = self._service.view.quotas
+        if quotas is None or not quotas.limits.has(MUTATION):
+            return None
+        return self._mutations.charge_for(quotas.limits, context.principal, context.client_id or "", strict)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """See `Host`. Raises StoreError."""
+        topic = self._service.view.controller.image.by_id.get(uuid.UUID(bytes=topic_id))
+        return None if topic is None else topic.name
+
+    def topic_exists(self, name: str) -> bool:
+        """See `Host`. Raises StoreError."""
+        image = self._service.view.controller.image
+        return name in image.topics and name not in image.deleting
+
+    def before(self, row: ApiRow, message: Any, version: int) -> Steps:
+        """See `Host`. Raises StoreError."""
+        view = self._service.view
+        if row.place is not Place.CONTROLLER or view.is_controller():
+            return None
+        if not row.repeated:
+            view.store.exists(znodes.CONTROLLER)  # while ZooKeeper is away, nobody knows the controller
+        return (yield from refusal(row.key, message, version, ErrorCode.NOT_CONTROLLER))
+
+    def failed(self, error: Exception, row: ApiRow, message: Any, version: int) -> Steps:
+        """See `Host`."""
+        if isinstance(error, StoreError):
+            self._service.note_error(error)
+            if not row.repeated and can_be_refused(row.key):
+                return (yield from refusal(row.key, message, version, code_of(error), str(error)))
+        raise error
+
+    def end(self, request: Arrival, row: ApiRow, message: Any, call: CoordinatorCall, response: Any) -> Steps:
+        """See `Host`. The response may wait for followers, or until this broker shows the change."""
+        if call.mutations is not None and call.mutations.throttle_ms:
+            request.throttle_ms = response.throttle_time_ms = call.mutations.throttle_ms
+        if self._clustered:
+            response = awaited_change(row.key, message, response)
+        if isinstance(response, Deleted | TopicChange):
+            yield _Wait(response)
+            return response.response
+        return response
 
 
 class StoreService:
@@ -118,24 +188,27 @@ class StoreService:
 
     def __init__(self, context: ProcessContext, membership: Membership, permits_of: PermitsOf = unrestricted) -> None:
         self._context = context
-        self._permits_of = permits_of
         self._membership = membership
-        clustered = self._clustered = in_cluster(context.config)
-        self._rows = {key: row for key, row in served_rows(clustered).items() if row.where in OF_STORE}
-        self._handlers = handlers_of(*OF_STORE, clustered=clustered)
-        self._limits = limits_of(context.config)
+        self._host = _StoreHost(self, context.config, permits_of)
+        self._pipeline = Pipeline(self._host)
         self._store: Store | None = None
         self._view: CoordinatorView | None = None
         self._sweep: OffsetSweep | None = None
         # The number of deleted topics when the last pass was requested; None while another broker is the controller.
         self._swept: int | None = 0
-        config = context.config
-        self._mutations = MutationRates(
-            config.integer("controller.quota.window.num"), config.integer("controller.quota.window.size.seconds")
-        )
         self._sweep_after = 0.0
         self._unswept: dict[str, str] = {}  # what the last step of a sweep could not delete, and why
         self._tokens_due = self._tokens_counted = 0.0
+
+    @property
+    def view(self) -> CoordinatorView:
+        """What the store thread owns. Not before `open`."""
+        assert self._view is not None
+        return self._view
+
+    def note_error(self, error: StoreError) -> None:
+        """Report a failure of the store."""
+        self._membership.note_error(error)
 
     def open(self) -> None:
         """Join the cluster. Raises StoreError, WrongCluster, BrokerIdTaken, NotController."""
@@ -163,78 +236,26 @@ class StoreService:
             return (yield from self._auto_create(request))
         if request.kind == Kind.CREDENTIAL:
             return self._credential(request.payload)
-        assert self._view is not None
-        view = self._view
-        decoded = yield from decode_forwarded_in_steps(request, self._rows, self._limits, log)
-        if isinstance(decoded, ForwardReply):
-            return decoded
-        row = decoded.row
-        call = CoordinatorCall(
-            version=decoded.version,
-            client_id=request.context.client_id,
-            peer=request.context.peer,
-            principal=request.context.principal,
-            listener_index=request.context.listener,
-            view=view,
-            permits=self._permits_of(request.context.principal, request.context.peer, row.key),
-            by_token=request.context.by_token,
-        )
-        refused_from = REFUSED_FROM.get(row.key)
-        if refused_from is not None and view.quotas is not None and view.quotas.limits.has(MUTATION):
-            call.mutations = self._mutations.charge_for(
-                view.quotas.limits, call.principal, call.client_id or "", decoded.version >= refused_from
-            )
-        try:
-            if row.where is Where.CONTROLLER and not self._view.is_controller():
-                if row.key not in REPEATED_BY_BROKERS:
-                    self._view.store.exists(znodes.CONTROLLER)  # while ZooKeeper is away, nobody knows the controller
-                response = refusal(row.key, decoded.version, decoded.message)
-            else:
-                response = yield from self._execute(row.key, decoded.message, call)
-        except StoreError as error:
-            self._membership.note_error(error)
-            if row.key in REPEATED_BY_BROKERS or not can_be_refused(row.key):
-                raise
-            response = refusal(row.key, decoded.version, decoded.message, code_of(error), str(error))
-        if call.mutations is not None and call.mutations.throttle_ms:
-            request.throttle_ms = response.throttle_time_ms = call.mutations.throttle_ms
-        if self._clustered:
-            response = awaited_change(row.key, decoded.message, response)
-        if isinstance(response, Deleted | TopicChange):
-            return Unfinished(response, lambda: self._reply(decoded, response.response, report_errors))
-        return (yield from self._reply(decoded, response, report_errors))
+        return (yield from self._replied(self._pipeline.steps(request), request, report_errors))
 
-    def _execute(self, api_key: int, message: Any, call: CoordinatorCall) -> Steps:
-        """The response of an API's handler, as its guard allows it. Raises StoreError."""
-        verdict = judge(api_key, Asked(message, call.version, call.permits, self._topic_name, self._topic_exists))
-        if isinstance(verdict, Generator):
-            verdict = yield from verdict
-        if isinstance(verdict, Refused):
-            return verdict.response
-        response = self._handlers[api_key](message, call)
-        if isinstance(response, Generator):
-            response = yield from response
-        return response if verdict is None else (yield from merged(verdict.merge, response))
-
-    def _topic_name(self, topic_id: bytes) -> str | None:
-        """The name of the topic with an id. Raises StoreError."""
+    def _replied(
+        self, steps: Steps, request: Arrival, report_errors: Callable[[UncountedErrors | None], None]
+    ) -> "Generator[Any, None, ForwardReply | Unfinished]":
+        """Execute the steps of a request until it must wait, or has ended."""
+        while True:
+            try:
+                pause = next(steps)
+            except StopIteration as end:
+                executed: Executed | NotServed = end.value
+                break
+            if isinstance(pause, _Wait):
+                return Unfinished(pause.waits, lambda: self._replied(steps, request, report_errors))
+            yield pause
+        if isinstance(executed, NotServed):
+            return refused(executed, request, log)
         assert self._view is not None
-        topic = self._view.controller.image.by_id.get(uuid.UUID(bytes=topic_id))
-        return None if topic is None else topic.name
-
-    def _topic_exists(self, name: str) -> bool:
-        """Whether there is a topic of that name. Raises StoreError."""
-        assert self._view is not None
-        image = self._view.controller.image
-        return name in image.topics and name not in image.deleting
-
-    def _reply(
-        self, decoded: Forwarded, response: Any, report_errors: Callable[[UncountedErrors | None], None]
-    ) -> Generator[None, None, ForwardReply]:
-        assert self._view is not None
-        report_errors((yield from uncounted_errors(decoded.row.key, response)))
-        payload = yield from frame_in_steps(decoded.row, decoded.version, decoded.correlation_id, response)
-        return ForwardReply(Status.OK, self._view.controller.metadata_version, payload)
+        report_errors(uncounted_errors(executed))
+        return ForwardReply(Status.OK, self._view.controller.metadata_version, executed.data)
 
     def _auto_create(self, request: Arrival) -> Generator[Any, None, ForwardReply]:
         assert self._view is not None
@@ -248,9 +269,9 @@ class StoreService:
             if first:
                 yield
             try:
-                admitted, refused = self._within_quota(names[first : first + TOPICS_PER_STEP], request)
+                admitted, denied = self._within_quota(names[first : first + TOPICS_PER_STEP], request)
                 outcomes += yield from self._view.controller.auto_create_in_steps(admitted)
-                outcomes += refused
+                outcomes += denied
             except StoreError as error:
                 self._membership.note_error(error)
                 raise
@@ -314,21 +335,18 @@ class StoreService:
     def _within_quota(self, names: list[str], request: Arrival) -> tuple[list[str], list[Outcome]]:
         """The topics that the client's quota lets it create now, and for the others outcomes, after which clients
         retry. Raises StoreError."""
-        assert self._view is not None
-        quotas = self._view.quotas
-        if quotas is None or not quotas.limits.has(MUTATION):
+        charge, topics = self._host.charge(request.context, strict=True), self.view.controller.image.topics
+        if charge is None:
             return names, []
-        context, topics = request.context, self._view.controller.image.topics
-        charge = self._mutations.charge_for(quotas.limits, context.principal, context.client_id or "", strict=True)
-        admitted, refused = [], []
+        admitted, denied = [], []
         for name in names:
             try:
                 if name not in topics:
                     charge.partitions(self._context.config.integer("num.partitions"))
                 admitted.append(name)
             except QuotaExceeded as error:
-                refused.append(Outcome(name, ErrorCode.LEADER_NOT_AVAILABLE, str(error)))
-        return admitted, refused
+                denied.append(Outcome(name, ErrorCode.LEADER_NOT_AVAILABLE, str(error)))
+        return admitted, denied
 
     @property
     def is_open(self) -> bool:
@@ -350,12 +368,14 @@ class StoreService:
             self._membership.note_error(error)
             raise
 
-    def read_offsets(self, group_id: str, places: list[Place]) -> Generator[None, None, dict[Place, int]]:
+    def read_offsets(
+        self, group_id: str, places: list[TopicPartition]
+    ) -> Generator[None, None, dict[TopicPartition, int]]:
         """Read offsets of a group from the metadata tree (OffsetFetch version 0), in steps."""
         assert self._store is not None
         return (yield from group_offsets.read_in_steps(self._store, group_id, places))
 
-    def write_offsets(self, group_id: str, offsets: dict[Place, int]) -> Generator[None, None, set[str]]:
+    def write_offsets(self, group_id: str, offsets: dict[TopicPartition, int]) -> Generator[None, None, set[str]]:
         """Store offsets of a group in the metadata tree (OffsetCommit version 0), in steps. Returns the topics that do not
         exist any more; the offsets of all other topics are durable then. After a failure or a death, the first portions are
         stored.
@@ -390,7 +410,7 @@ class StoreService:
 
     def import_handlers(self) -> None:
         """Import the handlers of all APIs; called after the process serves, so that the start does not wait for it."""
-        self._handlers.import_all()
+        self._host.handlers.import_all()
 
     def reload_file(self) -> None:
         """Read the configuration file again. Not before `open`."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from odradek._ext.shm.topics import TopicDirectory
-from odradek.api.topic_changes import TopicChange
+from odradek.api.topics.topic_changes import TopicChange
 
 MARGIN_S = 1.0
 """A wait ends this time in seconds before the client's worker gives up."""

@@ -35,7 +35,13 @@ from odradek.processes.supervisor.event_loop import EventLoop, StopSignals
 from odradek.processes.supervisor.file_reload import FileReload
 from odradek.processes.supervisor.log_dirs import StartError
 from odradek.processes.supervisor.running_broker import COORDINATOR_SOCKET, BrokerResources, RunningBroker
-from odradek.processes.supervisor.status import StatusSocket, SupervisorFacts, loading_report, recovery_line, report
+from odradek.processes.supervisor.status import (
+    StatusSocket,
+    SupervisorFacts,
+    loading_report,
+    recovery_line,
+    report,
+)
 from odradek.processes.table import LAST_STAGE, also_imported
 
 log = logging.getLogger("odradek.supervisor")

@@ -40,13 +40,13 @@ from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.storage.log_dirs import note_error
 from odradek._ext.storage.page_cache import ColdReader
 from odradek._ext.storage.segment_list import SegmentCache
+from odradek.api.api import Place
 from odradek.api.call import WorkerView
 from odradek.api.cluster_brokers import ClusterBrokers
 from odradek.api.dispatch import Dispatcher
 from odradek.api.replicas import ReplicaView
 from odradek.api.routes import routes_of
-from odradek.api.table import Where, handlers_of, in_cluster, max_request_bytes
-from odradek.api.throttle_times import throttle_positions
+from odradek.api.table import handlers_of, in_cluster, max_request_bytes, throttle_positions
 from odradek.net.failure_log import FailureLog
 from odradek.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, context_of
 from odradek.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
@@ -83,7 +83,7 @@ HANDSHAKE_NICENESS = 5
 which the loop must not wait for long when other processes use all CPUs."""
 
 handlers_of(
-    Where.WORKER
+    Place.WORKER, Place.WORKER_THREAD
 ).import_all()  # when this module is imported, in the supervisor, so that workers share the pages
 
 

@@ -9,7 +9,7 @@ import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.partition.slot_access import AppendResult
-from odradek.api.group_call import OffsetTree
+from odradek.api.groups.group_call import OffsetTree
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.groups.commits import Commit

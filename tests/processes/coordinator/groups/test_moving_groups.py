@@ -12,7 +12,7 @@ from odradek._ext.api.offset_commits import partition_for
 from odradek._ext.partition import in_sync, roles
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.testing import replica_probe, slot_probe
-from odradek.api.group_call import OffsetTree
+from odradek.api.groups.group_call import OffsetTree
 from odradek.config.broker_config import load
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.groups.classic_member import JoinRequest

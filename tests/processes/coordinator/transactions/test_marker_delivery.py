@@ -13,7 +13,11 @@ import pytest
 from odradek.coordination.environment import EndMarker
 from odradek.net.peers import PeerError
 from odradek.processes.coordinator.transactions.orphaned_transactions import Orphan, orphans
-from odradek.processes.coordinator.transactions.other_brokers import Asked, RemoteMarkers, RemoteTransactions
+from odradek.processes.coordinator.transactions.other_brokers import (
+    Asked,
+    RemoteMarkers,
+    RemoteTransactions,
+)
 from odradek.processes.coordinator.transactions.partition_verification import (
     PartitionVerification,
     Question,

@@ -13,7 +13,7 @@ import odradek._ext.shm.views as views
 from odradek._ext.partition import slots
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.testing import replica_probe, slot_probe
-from odradek.api.group_call import OffsetTree
+from odradek.api.groups.group_call import OffsetTree
 from odradek.config.broker_config import load
 from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.coordination.environment import EndMarker

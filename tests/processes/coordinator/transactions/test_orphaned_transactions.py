@@ -9,7 +9,11 @@ import pytest
 import odradek._ext.partition.slots as slots
 import odradek.processes.coordinator.transactions.orphaned_transactions as module
 from odradek.coordination.environment import EndMarker
-from odradek.processes.coordinator.transactions.orphaned_transactions import Orphan, OrphanedTransactions, Scan
+from odradek.processes.coordinator.transactions.orphaned_transactions import (
+    Orphan,
+    OrphanedTransactions,
+    Scan,
+)
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.environment import Owner
 

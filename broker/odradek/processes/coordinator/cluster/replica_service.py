@@ -5,7 +5,6 @@ logs that waited for disk space. Except where noted, all methods run in the repl
 """
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,19 +12,19 @@ import odradek._ext.partition.slots as slots
 import odradek.shm.truncation as truncation
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.shm.layout import SlotState
-from odradek.api.dispatch import frame_response
-from odradek.api.guards.guarded import Asked, Refused
-from odradek.api.guards.table import judge_at_once
-from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.replica_call import ReplicaCall
-from odradek.api.table import Where, handlers_of, limits_of, served_rows
+from odradek.api.api import Place
+from odradek.api.cluster.replica_call import ReplicaCall
+from odradek.api.permits import Permits, PermitsOf, unrestricted
+from odradek.api.pipeline import NotServed, Pipeline
+from odradek.api.row import ApiRow
+from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.controller.partitions import LocalPartitions, NoLogDirectory, topic_settings
 from odradek.controller.topic_names import INTERNAL
 from odradek.metadata.store import StoreError
 from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.processes.context import ProcessContext
-from odradek.processes.coordinator.forwarded import decode_forwarded
+from odradek.processes.coordinator.forwarded import ForwardedHost, refused
 from odradek.processes.metering import UncountedErrors, uncounted_errors
 from odradek.replication.replica_control import ReplicaControl, SettingsReader, TopicIdReader
 from odradek.shm.partition_table import PartitionTable
@@ -118,6 +117,18 @@ class LocalLogs:
         return [slot for _, _, slot in waiting if slots.state_of(slot) == SlotState.SLOT_ONLINE]
 
 
+class _ReplicasHost(ForwardedHost):
+    """See `Host`."""
+
+    def __init__(self, config: BrokerConfig, permits_of: PermitsOf, control: ReplicaControl) -> None:
+        super().__init__(config, permits_of, Place.REPLICAS)
+        self._control = control
+
+    def call(self, request: Arrival, row: ApiRow, version: int, permits: Permits) -> ReplicaCall:
+        """See `Host`."""
+        return ReplicaCall(version, request.context.client_id, request.context.peer, self._control)
+
+
 class ReplicaService:
     """See the module.
 
@@ -135,26 +146,24 @@ class ReplicaService:
         read_topic_ids: TopicIdReader,
         permits_of: PermitsOf = unrestricted,
     ) -> None:
-        self._permits_of = permits_of
         self._table = PartitionTable(context.shm, context.log_dirs)
         self._logs = LocalLogs(context, self._table)
         node_id = context.config.node_id
         self._control = ReplicaControl(
             self._table, self._logs, node_id, INTERNAL, read_settings, has_partitions, read_topic_ids
         )
-        self._rows = {key: row for key, row in served_rows(True).items() if row.where is Where.REPLICAS}
-        self._handlers = handlers_of(Where.REPLICAS, clustered=True)
-        self._limits = limits_of(context.config)
+        self._host = _ReplicasHost(context.config, permits_of, self._control)
+        self._pipeline = Pipeline(self._host)
         self._shm = context.shm
 
     def open(self) -> None:
         """Announce what a predecessor may not have announced."""
-        self._handlers.import_all()
+        self._host.handlers.import_all()
         self._control.start()
 
     def serves(self, request: Arrival) -> bool:
         """Whether this service executes a forwarded request. May be called from any thread."""
-        return request.kind == Kind.KAFKA and request.api_key in self._handlers
+        return request.kind == Kind.KAFKA and request.api_key in self._host.rows
 
     def execute(self, request: Arrival, report_errors: Callable[[UncountedErrors | None], None]) -> ForwardReply:
         """Execute one request of the controller and return the encoded response.
@@ -164,33 +173,20 @@ class ReplicaService:
 
         :param report_errors: called with the errors of the response that the loop must count in this process.
         """
-        if request.deadline <= time.monotonic():
-            return ForwardReply(Status.FAILED, 0)  # its connection is closed
-        decoded = decode_forwarded(request, self._rows, self._limits, log)
-        if isinstance(decoded, ForwardReply):
-            return decoded
-        context = request.context
-        call = ReplicaCall(decoded.version, context.client_id, context.peer, self._control)
-        permits = self._permits_of(context.principal, context.peer, decoded.row.key)
-        verdict = judge_at_once(decoded.row.key, Asked(decoded.message, decoded.version, permits))
         try:
-            if isinstance(verdict, Refused):
-                response = verdict.response
-            else:
-                response = self._handlers[decoded.row.key](decoded.message, call)
+            executed = Stepwise(self._pipeline.steps(request)).finish()
         except StoreError as error:
+            context = request.context
             log.warning(
-                "cannot execute %s of %s: what it needs from ZooKeeper cannot be read: %s; closing the connection, so that the "
-                "controller repeats the request",
-                decoded.row.name, call.client, error,
+                "cannot execute a request of %s: what it needs from ZooKeeper cannot be read: %s; closing the connection, so "
+                "that the controller repeats the request",
+                context.client, error, extra=context.log_fields,
             )  # fmt: skip
             return ForwardReply(Status.FAILED, 0)
-        errors = Stepwise(uncounted_errors(decoded.row.key, response))
-        while errors.step():
-            pass
-        report_errors(errors.result)
-        payload = frame_response(decoded.row, decoded.version, decoded.correlation_id, response)
-        return ForwardReply(Status.OK, self._shm.metadata_version, payload)
+        if isinstance(executed, NotServed):
+            return refused(executed, request, log)
+        report_errors(uncounted_errors(executed))
+        return ForwardReply(Status.OK, self._shm.metadata_version, executed.data)
 
     def configure(self, topics: Mapping[str, Mapping[str, str]]) -> None:
         """Apply the settings of topics to the slots of their partitions. :param topics: all settings of each topic, by name."""

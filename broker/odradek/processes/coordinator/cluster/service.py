@@ -33,7 +33,7 @@ from odradek.processes.coordinator.cluster.membership import ClusterMembership
 from odradek.processes.coordinator.cluster.replica_service import ReplicaService
 from odradek.processes.coordinator.cluster.session_keeper import SessionKeeper
 from odradek.processes.coordinator.cluster.settings_follower import SettingsFollower
-from odradek.processes.metering import UncountedErrors, count_errors_of_response
+from odradek.processes.metering import UncountedErrors, count_errors
 from odradek.processes.supervised_tasks import supervised
 from odradek.replication import controlled_shutdown
 
@@ -312,7 +312,7 @@ class ClusterService:
         errors: list[UncountedErrors | None] = []
         reply = await self._in_replicas(self._execute, request, errors.append)
         for uncounted in errors:
-            count_errors_of_response(uncounted, request.context)
+            count_errors(uncounted, request.context)
         return reply
 
     def _execute(self, request: Arrival, report_errors: Callable[[UncountedErrors | None], None]) -> ForwardReply:

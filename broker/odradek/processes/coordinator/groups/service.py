@@ -9,31 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import odradek._ext.partition.slots as slots
 from odradek._ext.net.arrivals import Arrival
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.locks import enter_lane
 from odradek._ext.shm.topics import TopicDirectory
-from odradek.api.dispatch import frame_in_steps
-from odradek.api.group_call import (
+from odradek.api.api import Place
+from odradek.api.groups.group_call import (
     GroupCall,
     GroupView,
     NoTransactions,
     OffsetTree,
     TransactionsOfGroups,
-    finished,
     host_of,
 )
-from odradek.api.guards.guarded import Asked, Refused, merged
-from odradek.api.guards.table import judge
-from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.table import BY_KEY, Handlers, Where, handlers_of, limits_of
+from odradek.api.permits import Permits, PermitsOf, unrestricted
+from odradek.api.pipeline import Awaited, NotServed, Outcome, Pipeline
+from odradek.api.row import ApiRow
+from odradek.api.table import BY_KEY, Handlers
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.dynamic import group_values
 from odradek.controller.topic_names import CONSUMER_OFFSETS
@@ -44,16 +43,18 @@ from odradek.groups.offsets import offset_record
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.processes import own_tasks
-from odradek.processes.coordinator.forwarded import AwaitedRequest, decode_forwarded_in_steps
+from odradek.processes.coordinator.forwarded import AwaitedRequest, ForwardedHost, refused
 from odradek.processes.coordinator.groups.report import encode_report
-from odradek.processes.coordinator.internal_topics.coordinated_topic import GROUP_LOAD_LANE, CoordinatedTopic, Place
+from odradek.processes.coordinator.internal_topics.coordinated_topic import GROUP_LOAD_LANE, CoordinatedTopic
+from odradek.processes.coordinator.internal_topics.coordinated_topic import Place as SlotPlace
 from odradek.processes.coordinator.internal_topics.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.coordinator.loop_timers import LoopTimers
-from odradek.processes.metering import count_errors_of_response, uncounted_errors
+from odradek.processes.metering import count_errors, uncounted_errors
 from odradek.processes.slices import LoopSlices
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import txn_offset_commit
 from odradek.quotas.new_names import GROUPS, configured
+from odradek.stepwise import Steps, Stepwise
 
 log = logging.getLogger("odradek.groups")
 
@@ -199,6 +200,54 @@ NOBODY, _ = offset_record("", "", -1, None)
 """The key of an offset that no client can commit."""
 
 
+class _GroupsHost(ForwardedHost):
+    """See `Host`. Handlers are coroutines. :param service: whose view it uses."""
+
+    def __init__(self, service: GroupService, config: BrokerConfig, permits_of: PermitsOf) -> None:
+        super().__init__(config, permits_of, Place.GROUPS)
+        self._service = service
+
+    def call(self, request: Arrival, row: ApiRow, version: int, permits: Permits) -> GroupCall:
+        """See `Host`."""
+        context = request.context
+        return GroupCall(
+            version=version,
+            client_id=context.client_id,
+            host=host_of(context.peer),
+            principal=context.principal,
+            view=self._service.view,
+            park=request.park,
+            permits=permits,
+        )
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """See `Host`."""
+        topic = self._service.topics.by_id.get(topic_id)
+        return None if topic is None else str(topic.name)
+
+    def topic_exists(self, name: str) -> bool:
+        """See `Host`."""
+        topic = self._service.topics.get(name)
+        return topic is not None and bool(topic.is_published())
+
+    def handled(self, row: ApiRow, holder: list[Any], call: Any) -> Steps:
+        """See `Host`. A handler that waits for other members releases the request."""
+        awaited = Awaited(self.handlers[row.key](holder.pop(), call))
+        yield awaited
+        return awaited.value
+
+
+async def driven(steps: Steps) -> Any:
+    """Execute the steps of a request in the loop, which does its other work between them."""
+    job = Stepwise(steps)
+    while job.step():
+        if isinstance(job.waits, Awaited):
+            job.waits.set(await job.waits.coroutine)
+        else:
+            await asyncio.sleep(0)
+    return job.result
+
+
 class GroupService:
     """The groups of a coordinator process.
 
@@ -221,7 +270,6 @@ class GroupService:
         permits_of: PermitsOf = unrestricted,
     ) -> None:
         self._permits_of = permits_of
-        self._limits = limits_of(config)
         self._config = config
         self._loop = asyncio.get_running_loop()
         self.topics = TopicDirectory()
@@ -246,7 +294,8 @@ class GroupService:
             not config.clustered,
             refresh=self.refresh,  # otherwise the load would keep the offsets of a topic that was deleted before it
         )
-        self._handlers = handlers_of(Where.GROUPS)
+        self._host = _GroupsHost(self, config, permits_of)
+        self._pipeline = Pipeline(self._host)
         self._at_once = Handlers((row.key, row.at_once) for row in BY_KEY.values() if row.at_once)
 
     def start(self) -> None:
@@ -256,7 +305,7 @@ class GroupService:
 
     def import_handlers(self) -> None:
         """Import the handlers of all group APIs; called after the process serves, so that the start does not wait for it."""
-        self._handlers.import_all()
+        self._host.handlers.import_all()
         self._at_once.import_all()
 
     def end(self) -> None:
@@ -299,7 +348,9 @@ class GroupService:
         """
         if self.groups is None and partitions:
             self.groups = self._make(partitions)
-            self._view = GroupView(self._config, self.groups, self.topics, self._tree, self._limits, self.transactions)
+            self._view = GroupView(
+                self._config, self.groups, self.topics, self._tree, self._host.limits, self.transactions
+            )
             self._view.permits_of = self._permits_of
             if self._config.clustered:
                 self._view.confirm = self._confirm
@@ -356,7 +407,7 @@ class GroupService:
         if deleted and self.groups is not None:
             self.groups.topics_deleted(deleted)
 
-    def _make_log(self, place: Place) -> CoordinatorLog:
+    def _make_log(self, place: SlotPlace) -> CoordinatorLog:
         codec, max_bytes, timeout_ms = (self._config.integer(key) for key in OF_LOG)
         acks = self._config.integer(REQUIRED_ACKS)
         return CoordinatorLog(self._loop, self._turn, place, codec, max_bytes, timeout_ms, self._flusher, acks)
@@ -372,7 +423,7 @@ class GroupService:
 
     def serves(self, request: Arrival) -> bool:
         """Whether this service executes a forwarded Kafka request."""
-        return request.api_key in self._handlers
+        return request.api_key in self._host.rows
 
     def at_once(self, request: Arrival | AwaitedRequest) -> bool:
         """Serve a request without a task, if its API supports that; returns whether it was served. Its appends wait for the end
@@ -391,25 +442,12 @@ class GroupService:
             self.refresh()
             if self.at_once(awaited):
                 return await awaited.reply
-        decoded = await finished(decode_forwarded_in_steps(request, BY_KEY, self._limits, log))
-        if isinstance(decoded, ForwardReply):
-            return decoded
-        row, version, correlation_id, message = decoded.row, decoded.version, decoded.correlation_id, [decoded.message]
-        del decoded
         self.refresh()
-        call = self._call(version, request)
-        verdict = judge(row.key, Asked(message[0], version, call.permits, self._topic_name, self._topic_exists))
-        if isinstance(verdict, Generator):
-            verdict = await finished(verdict)
-        if isinstance(verdict, Refused):
-            response = verdict.response
-        else:
-            # Popped, so that only the handler refers to it: a handler that waits for other members releases it.
-            response = await self._handlers[row.key](message.pop(), call)
-            if verdict is not None:
-                response = await finished(merged(verdict.merge, response))
-        count_errors_of_response(await finished(uncounted_errors(row.key, response)), request.context)
-        return ForwardReply(Status.OK, 0, await finished(frame_in_steps(row, version, correlation_id, response)))
+        executed: Outcome | NotServed = await driven(self._pipeline.steps(request))
+        if isinstance(executed, NotServed):
+            return refused(executed, request, log)
+        count_errors(uncounted_errors(executed), request.context)
+        return ForwardReply(Status.OK, 0, executed.data)
 
     async def report(self) -> bytes | None:
         """All groups, encoded for the reporter; None while some are still being loaded, because the reporter would take a part
@@ -418,30 +456,15 @@ class GroupService:
             return b""
         return None if self.groups.shards.loading else await encode_report(self.groups)
 
-    def _call(self, version: int, request: Arrival) -> GroupCall:
-        context = request.context
-        return GroupCall(
-            version=version,
-            client_id=context.client_id,
-            host=host_of(context.peer),
-            principal=context.principal,
-            view=self._view or self._view_without_topic(),
-            park=request.park,
-            permits=self._permits_of(context.principal, context.peer, request.api_key),
-        )
-
-    def _topic_name(self, topic_id: bytes) -> str | None:
-        topic = self.topics.by_id.get(topic_id)
-        return None if topic is None else str(topic.name)
-
-    def _topic_exists(self, name: str) -> bool:
-        topic = self.topics.get(name)
-        return topic is not None and bool(topic.is_published())
+    @property
+    def view(self) -> GroupView:
+        """The view of requests."""
+        return self._view or self._view_without_topic()
 
     def _view_without_topic(self) -> GroupView:
         """The view while `__consumer_offsets` does not exist: every group gets NOT_COORDINATOR; offsets in the tree are
         served."""
-        view = GroupView(self._config, self._make(1), self.topics, self._tree, self._limits, self.transactions)
+        view = GroupView(self._config, self._make(1), self.topics, self._tree, self._host.limits, self.transactions)
         view.permits_of = self._permits_of
         return view
 

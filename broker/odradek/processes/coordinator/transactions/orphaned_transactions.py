@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from typing import NamedTuple
 
 import odradek._ext.partition.slots as slots
-from odradek.api.transaction_call import Markers
+from odradek.api.transactions.transaction_call import Markers
 from odradek.coordination.environment import EndMarker
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.environment import Owner, Place

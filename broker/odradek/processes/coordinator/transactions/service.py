@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import odradek._ext.partition.slots as slots
 import odradek._ext.shm.owners as owners
@@ -24,13 +24,12 @@ from odradek._ext.net.arrivals import Arrival
 from odradek._ext.net.transaction_questions import decode_questions, encode_codes
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.locks import enter_lane
-from odradek.api.add_partitions_to_txn import MOST_ADDED
-from odradek.api.dispatch import frame_in_steps, frame_response
-from odradek.api.guards.guarded import Asked, Refused, Verdict, VerdictInSteps, merged
-from odradek.api.guards.table import judge
-from odradek.api.permits import PermitsOf, unrestricted
-from odradek.api.table import BY_KEY, ApiRow, Where, handlers_of, limits_of
-from odradek.api.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
+from odradek.api.api import Place
+from odradek.api.permits import Permits, PermitsOf, unrestricted
+from odradek.api.pipeline import NotServed, Outcome, Pipeline
+from odradek.api.row import ApiRow
+from odradek.api.transactions.add_partitions_to_txn import MOST_ADDED
+from odradek.api.transactions.transaction_call import NewestConnections, NewestMarkers, TransactionCall, TransactionView
 from odradek.config import features
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -39,14 +38,7 @@ from odradek.coordination.gathering import gather
 from odradek.metrics.transactions import TransactionReport
 from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status
 from odradek.processes import own_tasks
-from odradek.processes.coordinator.forwarded import (
-    AwaitedRequest,
-    Forwarded,
-    ServedRequest,
-    decode_at_once,
-    decode_forwarded_in_steps,
-    is_large,
-)
+from odradek.processes.coordinator.forwarded import AwaitedRequest, ForwardedHost, ServedRequest, refused
 from odradek.processes.coordinator.groups.service import GroupService
 from odradek.processes.coordinator.internal_topics.coordinated_topic import TRANSACTION_LOAD_LANE, CoordinatedTopic
 from odradek.processes.coordinator.internal_topics.coordinator_log import AppendTurn, CoordinatorLog
@@ -64,12 +56,11 @@ from odradek.processes.coordinator.transactions.partition_verification import (
     RemoteCoordinator,
 )
 from odradek.processes.coordinator.transactions.slot_marks import SlotMarks
-from odradek.processes.metering import count_errors_at_once, count_errors_of_response, uncounted_errors
+from odradek.processes.metering import count_errors, uncounted_errors
 from odradek.processes.supervised_tasks import supervised
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schemas import describe_transactions, list_transactions
 from odradek.quotas.new_names import TRANSACTIONAL_IDS, configured
-from odradek.stepwise import Steps
+from odradek.stepwise import Steps, Stepwise
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Environment, Marker, Owner, Settings
 from odradek.transactions.environment import Place as TopicPartition
@@ -88,8 +79,6 @@ OWNERS_KEPT = 4096
 """The number of client addresses for which the result of `owners.number_of` is kept; to compute it takes some microseconds."""
 
 
-WITH_LONG_RESPONSES = frozenset({describe_transactions.API_KEY, list_transactions.API_KEY})
-"""Requests whose responses may be long although the requests are short."""
 VERIFICATION_KEY = "transaction.partition.verification.enable"
 
 
@@ -104,11 +93,6 @@ def settings_of(config: BrokerConfig) -> Settings:
         max_batch_bytes=config.integer("message.max.bytes"),
         may_be_deposed=config.clustered,
     )
-
-
-def _answer_in_steps(request: ServedRequest, row: ApiRow, version: int, correlation_id: int, response: Any) -> Steps:
-    count_errors_of_response((yield from uncounted_errors(row.key, response)), request.context)
-    request.answer((yield from frame_in_steps(row, version, correlation_id, response)))
 
 
 class LoadedTransactions:
@@ -168,6 +152,37 @@ class KnownPartitions:
         return known is not None and bool(known.exists(partition))
 
 
+class _TransactionsHost(ForwardedHost):
+    """See `Host`. :param service: whose view it uses."""
+
+    short_responses = True
+
+    def __init__(self, service: TransactionService, config: BrokerConfig, permits_of: PermitsOf) -> None:
+        super().__init__(config, permits_of, Place.TRANSACTIONS)
+        self._service = service
+        self._owner_of = lru_cache(OWNERS_KEPT)(owners.number_of)
+
+    def call(self, request: ServedRequest, row: ApiRow, version: int, permits: Permits) -> TransactionCall:
+        """See `Host`."""
+        context = request.context
+
+        def close(reason: str) -> None:
+            log.warning("closing the connection of %s: %s", context.client, reason, extra=context.log_fields)
+            request.answer(b"", 0, int(Status.FAILED))
+
+        return TransactionCall(
+            version,
+            context.client,
+            context.connection_id,
+            context.principal,
+            self._service.view,
+            close,
+            self._owner_of(context.peer),
+            context.client_id,
+            permits,
+        )
+
+
 class TransactionService:
     """The transactional ids of a coordinator process.
 
@@ -186,7 +201,6 @@ class TransactionService:
         permits_of: PermitsOf = unrestricted,
         security: PeerSecurity | None = None,
     ) -> None:
-        self._permits_of = permits_of
         self._config = config
         self._groups = groups
         self._topics = groups.topics
@@ -195,9 +209,8 @@ class TransactionService:
         self._flusher = flusher
         self._producer_ids = producer_ids
         self._timers = LoopTimers(self._loop)
-        self._limits = limits_of(config)
-        self._rows: dict[int, ApiRow] = {row.key: row for row in BY_KEY.values() if row.where is Where.TRANSACTIONS}
-        self._handlers = handlers_of(Where.TRANSACTIONS)
+        self._host = _TransactionsHost(self, config, permits_of)
+        self._pipeline = Pipeline(self._host)
         self._steps = RequestSteps(self._loop)
         self._reader = ThreadPoolExecutor(1, "transaction-load", enter_lane, (TRANSACTION_LOAD_LANE,))
         self._state = CoordinatedTopic(
@@ -249,7 +262,7 @@ class TransactionService:
         self._timer_handles: list[asyncio.TimerHandle] = []
         self.coordinator = self._make(1)
         self._meter = TransactionMeter(self.coordinator.counts)
-        self._view = self._make_view()
+        self.view = self._make_view()
 
     def _make(self, partitions: int) -> TransactionCoordinator:
         environment = Environment(
@@ -360,7 +373,7 @@ class TransactionService:
 
     def import_handlers(self) -> None:
         """Import the handlers of all APIs. Called when the process already serves, so that its start is not delayed."""
-        self._handlers.import_all()
+        self._host.handlers.import_all()
 
     def close(self) -> None:
         """Stop serving. The caller has written the queued appends, and with flush.messages also synced them; not those behind
@@ -387,7 +400,7 @@ class TransactionService:
             if count:  # its number of partitions must not change, because it determines the partition of each id
                 self.coordinator = self._make(count)
                 self._meter = TransactionMeter(self.coordinator.counts)
-                self._view = self._make_view()
+                self.view = self._make_view()
                 self._state.serve(LoadedTransactions(self.coordinator))
         self._settings.transaction_version = features.transaction_version(self._config)
         self._settings.max_batch_bytes = self._config.integer("message.max.bytes")
@@ -464,7 +477,7 @@ class TransactionService:
     def serves(self, request: Arrival) -> bool:
         """Whether this service executes a forwarded request."""
         if request.kind == Kind.KAFKA:
-            return request.api_key in self._rows
+            return request.api_key in self._host.rows
         return request.kind == Kind.ADD_PARTITIONS
 
     async def execute(self, request: Arrival) -> ForwardReply:
@@ -479,81 +492,37 @@ class TransactionService:
         if request.kind == Kind.ADD_PARTITIONS:
             self._answer_questions(request)
             return True
-        row = self._rows.get(request.api_key)
-        if row is None or request.kind != Kind.KAFKA:
+        if request.kind != Kind.KAFKA or request.api_key not in self._host.rows:
             return False
-        if is_large(request):
-            self._steps.begin(request, self._decode_and_begin(request))
-        else:
-            self._begin(request, decode_at_once(request, self._rows, self._limits, log))
+        self._begin(request, Stepwise(self._pipeline.steps(request), lambda: request.answered))
         return True
 
-    def _decode_and_begin(self, request: ServedRequest) -> Steps:
-        self._begin(request, (yield from decode_forwarded_in_steps(request, self._rows, self._limits, log)))
-
-    def _begin(self, request: ServedRequest, decoded: Forwarded | ForwardReply) -> None:
-        """Execute a decoded request."""
-        if isinstance(decoded, ForwardReply):
-            request.answer(b"", 0, int(decoded.status))
-            return
-        row, context = decoded.row, request.context
-        version, correlation_id = decoded.version, decoded.correlation_id
-
-        def answer(response: Any) -> None:
-            if row.key in WITH_LONG_RESPONSES or is_large(request):
-                self._steps.begin(request, _answer_in_steps(request, row, version, correlation_id, response))
-            else:
-                count_errors_at_once(row.key, response, context)
-                request.answer(frame_response(row, version, correlation_id, response))
-
-        def close(reason: str) -> None:
-            log.warning("closing the connection of %s: %s", context.client, reason, extra=context.log_fields)
-            request.answer(b"", 0, int(Status.FAILED))
-
-        call = TransactionCall(
-            version,
-            context.client,
-            context.connection_id,
-            context.principal,
-            self._view,
-            close,
-            self._owner_of(context.peer),
-            context.client_id,
-            partial(self._steps.begin, request),
-            self._permits_of(context.principal, context.peer, row.key),
-        )
-
-        verdict = judge(row.key, Asked(decoded.message, version, call.permits))
-        if verdict is None:
-            self._handlers[row.key](decoded.message, call, answer)
-        elif isinstance(verdict, Generator):
-            call.in_steps(self._judge_in_steps(verdict, decoded, call, answer))
+    def _begin(self, request: ServedRequest, job: Stepwise) -> None:
+        """Execute a step of a request now, and the others in later turns of the loop, or when it has what it waits for."""
+        if not job.step():
+            self._answer(request, job.result)
+        elif job.waits is not None:
+            job.waits.then(lambda: self._begin(request, job))
         else:
-            self._judged(verdict, decoded, call, answer)
+            self._steps.begin(request, self._in_turns(request, job))
 
-    def _judge_in_steps(
-        self, guard: VerdictInSteps, decoded: Forwarded, call: TransactionCall, answer: Callable[[Any], None]
-    ) -> Steps:
-        self._judged((yield from guard), decoded, call, answer)
+    def _in_turns(self, request: ServedRequest, job: Stepwise) -> Steps:
+        """The steps of a request until it waits for something."""
+        yield
+        while job.step():
+            if job.waits is not None:
+                job.waits.then(lambda: self._begin(request, job))
+                return
+            yield
+        self._answer(request, job.result)
 
-    def _judged(
-        self, verdict: Verdict, decoded: Forwarded, call: TransactionCall, answer: Callable[[Any], None]
-    ) -> None:
-        """Execute a request after its guard's verdict."""
-        if isinstance(verdict, Refused):
-            answer(verdict.response)
-            return
-        then = answer
-        if verdict is not None:
-            merge = verdict.merge
-
-            def merge_in_steps(response: Any) -> Steps:
-                answer((yield from merged(merge, response)))
-
-            def then(response: Any) -> None:
-                call.in_steps(merge_in_steps(response))
-
-        self._handlers[decoded.row.key](decoded.message, call, then)
+    def _answer(self, request: ServedRequest, executed: Outcome | NotServed | None) -> None:
+        if isinstance(executed, NotServed):
+            reply = refused(executed, request, log)
+            request.answer(b"", 0, int(reply.status))
+        elif executed is not None:
+            count_errors(uncounted_errors(executed), request.context)
+            request.answer(executed.data)
 
     def _answer_questions(self, request: ServedRequest) -> None:
         """Answer the questions of a worker, whose appends wait for them."""

@@ -1,0 +1,94 @@
+"""The declaration of an API: the only place for a fact about it. Each file of an API contains one, with the name `API`.
+
+`make tables` collects the declarations of all files in `served.py` and `docs/acls.md` (`reference.py`), so that no process
+imports an API that it never executes. Beside `API`, the file of an API contains:
+
+* `handle(request, call)`: executes the request and returns the response; see the call of its place, e.g. `CoordinatorCall`.
+  With another place in a cluster, `handle_in_cluster` does so there.
+* `guard(asked)`: decides what the client may do (`guarding.py`), unless the declaration says who else does.
+* `refuse(request, version, code, message)`: the response that refuses the whole request, if `API.refused` cannot express it.
+* `awaited(request, response)`: the topics that this broker must show before it sends the response; see `topics.topic_changes`.
+* `at_once(request, view)`: serves the encoded request without a task if it can; only for GROUPS.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from odradek.api.elements import Elements
+from odradek.protocol.schema import ApiSchema
+from odradek.security.needs import Rights
+
+
+class Place(Enum):
+    """Where a request is executed."""
+
+    NATIVE = "worker, native"
+    WORKER = "worker"
+    WORKER_THREAD = "worker, thread"  # a generator, which may read from the disk for long in each step
+    COORDINATOR = "coordinator"  # its store thread
+    CONTROLLER = "coordinator, controller"  # as COORDINATOR; a broker that is not the controller refuses it
+    REPLICAS = "coordinator, replicas"  # its replicas thread, in the order of arrival
+    GROUPS = "coordinator, groups"  # its loop
+    TRANSACTIONS = "coordinator, transactions"  # its loop, without a task for each request
+
+
+class Guarded(Enum):
+    """Who decides what a client may do."""
+
+    BY_GUARD = "guard"
+    NATIVE = "native code"
+    INSIDE = "handler"  # it decides what it shows, or the rights depend on more than the request
+    FREE = "nobody"  # every client may use it
+
+
+REBALANCE_S = 3600.0
+MAX_REPLICAS = 16
+"""The largest number of replicas of a partition (MAX_IN_SYNC of the shared table)."""
+
+
+class Api(NamedTuple):
+    """See the module.
+
+    :ivar versions: the first and the last served one, not those that the schema knows.
+    :ivar place: where it is executed; ``place_in_cluster``: where in a cluster, if not there.
+    :ivar elements: the largest number of elements in all arrays of a request together; above it, the connection is closed.
+    :ivar per_partition: this many more elements for each partition that the broker may have (odradek.max.partitions): 1 if a
+        request names topics, 2 if it names topics and partitions; more if it names replicas.
+    :ivar patience_s: how long a worker waits for the coordinator's response; a JoinGroup waits for other members.
+    :ivar refused: where the response has the error if the whole request is refused: in these elements, or (None) in itself. An
+        API with several forms of requests or responses has a mapping by the first version of each.
+    :ivar repeated: brokers send it again if the connection is closed: an error would say that nothing has happened.
+    :ivar charged_from: the first version whose changes are refused when the client exceeds its quota for changes of topics;
+        clients that send older ones are throttled. None: the quota does not apply.
+    :ivar pipelined_from: the first version whose requests may be forwarded before earlier ones of the same connection are
+        answered, because they are executed and answered in the order of arrival. None: none.
+    :ivar long_response: whether a short request may have a long response, which is then made in steps.
+    :ivar needs_published: whether a broker in a cluster cannot answer before the controller has published brokers and
+        partitions.
+    :ivar only_in_cluster: whether a broker with the embedded metadata store does not serve the API.
+    :ivar private: ApiVersions lists it only for Odradek's own clients, so that other clients receive no unknown API keys.
+    """
+
+    schema: ApiSchema
+    versions: tuple[int, int]
+    place: Place
+    rights: Rights
+    guarded: Guarded = Guarded.BY_GUARD
+    elements: int = 10_000
+    per_partition: int = 0
+    patience_s: float = 30.0
+    refused: Elements | Mapping[int, Elements | None] | None = None
+    repeated: bool = False
+    charged_from: int | None = None
+    pipelined_from: int | None = None
+    long_response: bool = False
+    needs_published: bool = False
+    place_in_cluster: Place | None = None
+    only_in_cluster: bool = False
+    private: bool = False
+
+    @property
+    def key(self) -> int:
+        """The API key."""
+        return self.schema.key

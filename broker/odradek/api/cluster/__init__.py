@@ -1,0 +1,1 @@
+"""Brokers, replicas and the cluster: one file for each API, and what several of them share."""

@@ -1,0 +1,1 @@
+"""Groups and their offsets: one file for each API, and what several of them share."""

@@ -1,0 +1,110 @@
+"""OffsetDelete (47): deletes committed offsets of a group. Executed by the coordinator, in its loop."""
+
+from typing import Any
+
+from odradek.api.api import Api, Place
+from odradek.api.groups.group_call import GroupCall, Pause, answered
+from odradek.api.guarding import (
+    Asked,
+    Merged,
+    Refused,
+    VerdictInSteps,
+    made_in_steps,
+    taken_out,
+)
+from odradek.groups.offsets import Place as TopicPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas import offset_delete
+from odradek.security.acl import Operation
+from odradek.security.needs import (
+    GROUP,
+    GROUP_DENIED,
+    TOPIC,
+    TOPIC_DENIED,
+    each,
+)
+
+Response = offset_delete.Response
+AT_ONCE = 200
+Outcome = tuple[ErrorCode, dict[TopicPartition, ErrorCode]]
+
+
+async def _delete(group_id: str, places: list[TopicPartition], call: GroupCall) -> Outcome:
+    def verb(then: Any) -> None:
+        call.view.groups.delete_offsets(group_id, places, lambda *outcome: then(outcome))
+
+    outcome: Outcome = await answered(verb)
+    return outcome
+
+
+API = Api(
+    offset_delete.SCHEMA,
+    versions=(0, 0),
+    place=Place.GROUPS,
+    rights=each(
+        (Operation.DELETE, GROUP), (Operation.READ, TOPIC), refused=f"{GROUP_DENIED}, {TOPIC_DENIED} for each partition"
+    ),
+    per_partition=2,
+)
+
+
+def guard(asked: Asked) -> VerdictInSteps:
+    """DELETE on the group, READ on the topics."""
+    request, permits = asked.request, asked.permits
+    if not permits.group(Operation.DELETE, request.group_id):
+        return Refused(offset_delete.Response(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    make = offset_delete.Response
+
+    def refuse(topic: Any) -> Any:
+        partitions = yield from made_in_steps(
+            topic.partitions,
+            lambda partition: make.OffsetDeleteResponsePartition(
+                partition_index=partition.partition_index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            ),
+        )
+        return make.OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)
+
+    refused = yield from taken_out(asked, Operation.READ, refuse)
+    if not refused:
+        return None
+    if not request.topics:
+        return Refused(make(topics=refused))
+
+    def merge(response: Any) -> Any:
+        if response.error_code == ErrorCode.NONE:
+            response.topics.extend(refused)
+        return response
+
+    return Merged(merge)
+
+
+async def handle(request: offset_delete.Request, call: GroupCall) -> Any:
+    """Delete the offsets, except those of topics to which a member subscribes. A large request is executed in parts."""
+    places: list[TopicPartition] = []
+    pause = Pause()
+    for topic in request.topics:
+        known = call.topic(topic.name)
+        places += [
+            (topic.name, partition.partition_index)
+            async for partition in pause.between(topic.partitions)
+            if known is not None and known.exists(partition.partition_index)
+        ]
+        await pause.after()
+    results: dict[TopicPartition, ErrorCode] = {}
+    for first in range(0, len(places), AT_ONCE) or (0,):
+        error, part = await _delete(request.group_id, places[first : first + AT_ONCE], call)
+        if error is not ErrorCode.NONE:
+            return Response(error_code=error)
+        results.update(part)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    response = Response()
+    for topic in request.topics:
+        partitions = []
+        async for partition in pause.between(topic.partitions):
+            code = results.get((topic.name, partition.partition_index), unknown)
+            partitions.append(
+                Response.OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=code)
+            )
+        response.topics.append(Response.OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        await pause.after()
+    return response

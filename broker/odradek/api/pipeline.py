@@ -1,0 +1,222 @@
+"""The way of a request, which is the same in all places: `Pipeline.steps`.
+
+    deadline, decode, limit of elements, rights, controller, guard, handler, merge, end, errors, frame
+
+A place (`odradek.api.api.Place`) contributes a `Host`: the call that handlers see, its view of topics, and what comes before
+and after a handler there. How the steps are scheduled is also its affair: after each step it may do other work, and if a step
+yields a `Later`, it continues when that is set (docs/decisions/0022-what-one-request-may-cost.md, 0045-one-request-one-way.md).
+"""
+
+import struct
+import time
+from collections.abc import Awaitable, Generator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from odradek.api.answer_errors import errors_in_steps, errors_of
+from odradek.api.api import Place
+from odradek.api.call import EncodedResponse
+from odradek.api.guarding import Asked, Refused, judge, merged
+from odradek.api.permits import Permits, PermitsOf
+from odradek.api.row import ApiRow
+from odradek.api.table import handlers_of, in_cluster, limits_of, served_rows
+from odradek.config.broker_config import BrokerConfig
+from odradek.protocol import LARGE_BYTES, ProtocolError, decode, decode_in_steps, encode, encode_in_steps
+from odradek.protocol.registry import by_key
+from odradek.protocol.schemas.header import decode_request_header, response_header_version
+from odradek.stepwise import Later, Steps
+
+_CORRELATION = struct.Struct(">i")
+_NO_TAGS = b"\0"
+
+
+class Received(Protocol):
+    """A request as it arrived: the encoded request, and the connection of its client."""
+
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def context(self) -> "Client": ...
+
+
+class Client(Protocol):
+    """The connection of a request's client, as far as all places need it."""
+
+    @property
+    def peer(self) -> str: ...
+    @property
+    def principal(self) -> str | None: ...
+
+
+class Outcome(NamedTuple):
+    """An executed request.
+
+    :ivar data: the encoded response with its header, without its length. :ivar errors: its error codes that are not 0, its own
+        first. :ivar of_request: whether the first of them is its own.
+    """
+
+    row: ApiRow
+    version: int
+    data: bytes
+    errors: Sequence[int]
+    of_request: bool
+
+
+class NotServed(NamedTuple):
+    """A request that is not executed: its connection is closed.
+
+    :ivar row: None: this place does not execute the API in this version. :ivar reason: None: nobody waits for the response.
+    """
+
+    row: ApiRow | None
+    reason: str | None
+
+
+class Awaited(Later):
+    """Waits for a coroutine. Only the places whose handlers are coroutines know it."""
+
+    __slots__ = ("coroutine",)
+
+    def __init__(self, coroutine: Awaitable[Any]) -> None:
+        super().__init__()
+        self.coroutine = coroutine
+
+
+class Host:
+    """What a place contributes to the pipeline.
+
+    :param places: those whose APIs it executes.
+    :ivar rows: these APIs by key. :ivar handlers: their handlers. :ivar limits: see `limits_of`.
+    :cvar short_responses: whether the response to a short request is short, unless its API says otherwise
+    (`Api.long_response`).
+    """
+
+    short_responses = False
+
+    def __init__(self, config: BrokerConfig, permits_of: PermitsOf, *places: Place) -> None:
+        clustered = in_cluster(config)
+        self.rows = {key: row for key, row in served_rows(clustered).items() if row.place in places}
+        self.handlers = handlers_of(*places, clustered=clustered)
+        self.limits = limits_of(config)
+        self.permits_of = permits_of
+
+    def deadline(self, request: Any) -> float | None:
+        """When the client stops waiting (monotonic); None: never."""
+        return None
+
+    def call(self, request: Any, row: ApiRow, version: int, permits: Permits) -> Any:
+        """The call that the handler gets."""
+        raise NotImplementedError
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of the topic with an id; None if there is none."""
+        return None
+
+    def topic_exists(self, name: str) -> bool:
+        """Whether there is a topic of that name."""
+        return False
+
+    def before(self, row: ApiRow, message: Any, version: int) -> Steps:
+        """A response instead of the handler's, because this broker cannot execute the request; None: it can."""
+        return None
+        yield
+
+    def handled(self, row: ApiRow, holder: list[Any], call: Any) -> Steps:
+        """The response of the handler. :param holder: has the request; a place whose handlers wait for long takes it out."""
+        response = self.handlers[row.key](holder[0], call)
+        return (yield from response) if isinstance(response, Generator) else response
+
+    def failed(self, error: Exception, row: ApiRow, message: Any, version: int) -> Steps:
+        """The response after an exception of `before`, the guard or the handler; raises the exception if there is none."""
+        raise error
+        yield
+
+    def end(self, request: Any, row: ApiRow, message: Any, call: Any, response: Any) -> Steps:
+        """The response that is sent, after what it waits for."""
+        return response
+        yield
+
+
+class Pipeline:
+    """Executes the requests of one place. :param host: see `Host`."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def steps(self, request: Received) -> Steps:
+        """Execute a request: its Outcome, or NotServed; None if the handler has closed the connection. Raises what
+        `Host.failed` raises."""
+        host = self._host
+        deadline = host.deadline(request)
+        if deadline is not None and deadline <= time.monotonic():
+            return NotServed(None, None)
+        row: ApiRow | None = None
+        try:
+            header, body = decode_request_header(request.payload)
+            row, version = host.rows.get(header.request_api_key), header.request_api_version
+            if row is None or not row.min_version <= version <= row.max_version:
+                return NotServed(
+                    None, f"it is one of version {version} of API {header.request_api_key}, which is not served here"
+                )
+            schema, limit = by_key(row.key).request, host.limits[row.key]
+            large = len(request.payload) > LARGE_BYTES
+            if large:
+                message = yield from decode_in_steps(schema, version, request.payload, body, limit)
+            else:
+                message, _ = decode(schema, version, request.payload, body, limit)
+        except ProtocolError as error:
+            return NotServed(row, str(error))
+        holder, correlation_id = [message], header.correlation_id
+        del message, header
+        permits = host.permits_of(request.context.principal, request.context.peer, row.key)
+        call = host.call(request, row, version, permits)
+        response = yield from self._response(row, version, holder, call, permits)
+        if response is None:
+            return None
+        response = yield from host.end(request, row, holder[0] if holder else None, call, response)
+        return (
+            yield from outcome_of(
+                row, version, correlation_id, response, large or row.long_response or not host.short_responses
+            )
+        )
+
+    def _response(self, row: ApiRow, version: int, holder: list[Any], call: Any, permits: Permits) -> Steps:
+        """The response of the handler, as the guard allows it; or the one that refuses the request."""
+        host = self._host
+        try:
+            response = yield from host.before(row, holder[0], version)
+            if response is not None:
+                return response
+            verdict = judge(row.key, Asked(holder[0], version, permits, host.topic_name, host.topic_exists))
+            if isinstance(verdict, Generator):
+                verdict = yield from verdict
+            if isinstance(verdict, Refused):
+                return verdict.response
+            response = yield from host.handled(row, holder, call)
+            if verdict is not None and response is not None:
+                response = yield from merged(verdict.merge, response)
+            return response
+        except Exception as error:
+            return (yield from host.failed(error, row, holder[0] if holder else None, version))
+
+
+def outcome_of(row: ApiRow, version: int, correlation_id: int, response: Any, long: bool) -> Steps:
+    """The outcome of a request, from its response. :param long: the response may be long, so it is encoded in steps."""
+    if isinstance(response, EncodedResponse):
+        return Outcome(row, version, _head(row, version, correlation_id) + response.body, (), False)
+    codes = (yield from errors_in_steps(row.key, response)) if long else errors_of(row.key, response)
+    of_request = bool(codes) and bool(getattr(response, "error_code", 0))
+    if long:
+        data = yield from encode_in_steps(_head(row, version, correlation_id), response, version)
+    else:
+        data = frame_response(row, version, correlation_id, response)
+    return Outcome(row, version, data, codes, of_request)
+
+
+def frame_response(row: ApiRow, version: int, correlation_id: int, response: Any) -> bytes:
+    """An encoded response with its header, without its length."""
+    return _head(row, version, correlation_id) + encode(response, version)
+
+
+def _head(row: ApiRow, version: int, correlation_id: int) -> bytes:
+    head = _CORRELATION.pack(correlation_id)
+    return head + _NO_TAGS if response_header_version(row.key, version) == 1 else head

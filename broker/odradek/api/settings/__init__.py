@@ -1,0 +1,1 @@
+"""Configurations and quotas: one file for each API, and what several of them share."""

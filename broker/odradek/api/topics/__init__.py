@@ -1,0 +1,1 @@
+"""Topics: one file for each API, and what several of them share."""
