@@ -33,7 +33,7 @@ OF_CLUSTER = ("kazoo", "odradek.controller.cluster", "odradek.processes.coordina
 def imported_by_processes(afterwards: str = "") -> set[str]:
     """The modules of a process after the supervisor's imports before its fork, and after a line of code."""
     mains = [row.main for row in PROCESSES if row.stage < LAST_STAGE]
-    code = "import sys; from odradek.processes.supervisor.supervisor import resolve; [*map(resolve, sys.argv[1:])]"
+    code = "import sys; from odradek.processes.supervisor.children import resolve; [*map(resolve, sys.argv[1:])]"
     command = [sys.executable, "-c", f"{code}\n{afterwards}\nprint(*sys.modules)", *mains]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     imported = set(done.stdout.split())
@@ -46,7 +46,10 @@ def test_the_start_of_a_broker_imports_no_slow_module_that_it_does_not_need() ->
 
 
 def test_a_single_broker_imports_nothing_of_a_cluster_for_its_requests() -> None:
-    all_handlers = "from odradek.api.table import Where, handlers_of; handlers_of(*Where).import_all()"
+    all_handlers = (
+        "from odradek.api.api import Place; from odradek.api.table import handlers_of;"
+        " handlers_of(*set(Place) - {Place.NATIVE}).import_all()"
+    )
     imported = imported_by_processes(all_handlers)
     assert "odradek.api.cluster.elect_leaders" in imported
     assert imported.isdisjoint(OF_CLUSTER)

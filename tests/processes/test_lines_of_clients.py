@@ -25,7 +25,7 @@ WITHOUT_A_CLIENT = {
     "api/transactions/write_txn_markers.py": "nobody else records who ended a transaction: no line may be left out",
     "controller/broker_settings.py": "changes of settings, which are stored; and settings that cannot be used",
     "groups/membership.py": "upgrades and downgrades of a group, which change its records",
-    "processes/marker_delivery.py": "the end of a transaction, in the background",
+    "processes/coordinator/transactions/marker_delivery.py": "the end of a transaction, in the background",
     "transactions/coordinator.py": "the expiry of transactions, in the background",
     "transactions/markers.py": "the end of transactions, in the background",
     "transactions/shards.py": "a partition that is loaded",

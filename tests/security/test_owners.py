@@ -99,7 +99,7 @@ SHOWN = {
 USERS_OF_HOSTS = {
     "api/groups/group_call.py": "shown, and `Client.host`",
     "api/groups/join_group.py": "client_host, as DescribeGroups shows it",
-    "processes/group_service.py": "GroupCall.host, as DescribeGroups shows it",
+    "processes/coordinator/groups/service.py": "GroupCall.host, as DescribeGroups shows it",
 }
 """Files that call `host_of`, and what for."""
 
