@@ -1,4 +1,4 @@
-"""Writes the table of what each API needs into ``docs/acls.md``: ``python -m odradek.api.access_reference FILE``, or
+"""Writes the table of what each API needs into ``docs/reference/acls.md``: ``python -m odradek.api.access_reference FILE``, or
 ``make tables``."""
 
 import sys
