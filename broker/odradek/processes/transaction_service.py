@@ -108,7 +108,7 @@ def _answer_in_steps(request: ServedRequest, row: ApiRow, version: int, correlat
 
 
 class LoadedTransactions:
-    """The transactional ids as the state of `__transaction_state`."""
+    """What a load of a partition of `__transaction_state` calls: it passes the records to the transaction coordinator."""
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
