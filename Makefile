@@ -85,11 +85,13 @@ build-dev: .build/installed-dev .build/native
 	@touch $@
 
 tables: build-dev ## write the files that are made from others: pages and tables of docs/, the dashboards, the stubs of _ext/, copies for Helm
-	@$(BIN)/python -m odradek.config.reference docs/configuration.md
-	@$(BIN)/python -m odradek.metrics.reference docs/metrics.md
-	@$(BIN)/python -m odradek.metrics.background_tasks docs/alerts.md
-	@$(BIN)/python -m odradek.api.reference broker/odradek/api/served.py docs/acls.md
-	@$(BIN)/python -m odradek.mirror.reference docs/mirror.md
+	@$(BIN)/python -m odradek.config.reference docs/reference/configuration.md
+	@$(BIN)/python -m odradek.metrics.reference docs/reference/metrics.md
+	@$(BIN)/python -m odradek.cli.reference docs/reference/commands.md
+	@$(BIN)/python -m odradek.metrics.background_tasks docs/reference/alerts.md
+	@$(BIN)/python -m odradek.api.reference broker/odradek/api/served.py docs/reference/acls.md
+	@$(BIN)/python -m odradek.protocol.reference
+	@$(BIN)/python -m odradek.mirror.reference docs/operate/mirror.md
 	@$(BIN)/python -m grafana
 	@$(BIN)/python tools/native_stubs.py
 	@$(BIN)/python tools/chart_files.py
@@ -107,14 +109,14 @@ demo: build ## real files through a temporary broker and back, every byte compar
 	@$(BIN)/odradek demo
 	@echo "next:     make run                                         a broker on port 9092"
 	@echo "          .venv/bin/odradek topic create orders            in another terminal; then produce and consume"
-	@echo "          .venv/bin/odradek --help, docs/cli.md            what else the command can do"
+	@echo "          .venv/bin/odradek --help, docs/operate/cli.md            what else the command can do"
 
 run: build ## a broker in the foreground on port 9092, data in .build/run
 	@mkdir -p .build/run
 	@exec $(BIN)/odradek start --set listeners=PLAINTEXT://:9092 \
 		--set advertised.listeners=PLAINTEXT://localhost:9092 --set log.dirs=$(CURDIR)/.build/run
 
-cluster: build ## ZooKeeper and three brokers with a topic, to try out a cluster; until Ctrl-C (needs Java; docs/cluster.md)
+cluster: build ## ZooKeeper and three brokers with a topic, to try out a cluster; until Ctrl-C (needs Java; docs/operate/cluster.md)
 	@$(BIN)/python -m tests.cluster.playground
 
 quick: build-dev ## the tests that start no broker and no other program: less than two minutes
@@ -156,7 +158,7 @@ wheel: build ## a wheel for other machines (manylinux), in dist/
 	@ls -t dist/odradek-*.whl | head -n 1
 
 # From the wheel in dist/, which is made again only if a source is newer. gzip, because it is quick; xz is for releases.
-deb: ## the Debian package, in dist/, for a trial or your own machines (OPTIONS="--compression xz"; docs/install.md)
+deb: ## the Debian package, in dist/, for a trial or your own machines (OPTIONS="--compression xz"; docs/operate/install.md)
 	@wheel=$$(ls -t dist/odradek-*-cp311-*.whl 2>.build/no-wheel | head -n 1 || true); \
 	test -n "$$wheel" && test -z "$$(find $(PACKED) -type f -newer "$$wheel" $(NOT_PACKED) -print -quit)" || $(MAKE) wheel
 	@$(BIN)/python -c 'import sys; sys.version_info[:2] == (3, 11) or sys.exit("make deb: .venv has Python %d.%d, and the package needs a wheel \
@@ -225,7 +227,7 @@ lint: build-dev ## ruff, mypy, cython-lint, the direction of imports, the stubs 
 	@$(BIN)/python tools/native_stubs.py --check
 	@$(BIN)/lint-imports --no-logo >.build/imports.log 2>&1 || { cat .build/imports.log >&2; exit 1; }
 
-install-systemd: ## the broker as a systemd service (as root; OPTIONS="--with-report --enable"; docs/systemd.md)
+install-systemd: ## the broker as a systemd service (as root; OPTIONS="--with-report --enable"; docs/operate/install.md)
 	@deploy/systemd/install $(OPTIONS)
 
 clean: ## remove what was compiled, and the data of `make run`

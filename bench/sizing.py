@@ -1,8 +1,8 @@
-"""Measures what docs/sizing.md says and the benchmark does not: `python -m bench.sizing`. Prints a table; takes a minute.
+"""Measures the figures of docs/operate/capacity.md that the benchmark does not measure: `python -m bench.sizing`.
 
-It starts brokers of this checkout only, with two workers. Memory is the proportional set size of all processes of the broker,
-CPU time that of all its processes, disk space the allocated blocks of its log directory. Other load on the machine falsifies
-the times.
+It prints a table within a minute, and starts brokers of this checkout only, with two workers. Memory is the proportional set
+size of all processes of the broker, CPU time that of all its processes, disk space the allocated blocks of its log directory.
+Other load on the machine falsifies the times.
 """
 
 import os

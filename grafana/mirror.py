@@ -128,7 +128,7 @@ LAG = Row(
             24,
             rows(
                 "Stopped partitions",
-                "Partitions that are not mirrored, with the reason. docs/mirror.md has a remedy for each reason.",
+                "Partitions that are not mirrored, with the reason. docs/operate/mirror.md has a remedy for each reason.",
                 "none",
                 {
                     "source": "Source",

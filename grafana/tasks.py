@@ -24,7 +24,7 @@ def alerts(of_mirror: bool) -> Panel:
     return rows(
         "Alerts of background tasks",
         "Alerts that are firing now and say that a background task fails, does not run or cannot do its work: the table "
-        "Background tasks of docs/alerts.md. The row none is always there.",
+        "Background tasks of docs/reference/alerts.md. The row none is always there.",
         "none",
         {"alertname": "Alert", "instance": "Instance"},
         Query(

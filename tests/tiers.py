@@ -40,7 +40,7 @@ LONG = {
     "tests/api/test_steps_of_threads.py::test_a_request_for_very_many_partitions_does_not_hold_the_store_thread": "traces the "
     "instructions of changes of a thousand partitions",
     "tests/cuts/test_worker_states.py": "all states of a request, all ends of its connection; also in `make test-cuts`",
-    "tests/documents/test_testing.py::test_the_recipes_pass": "the recipes of docs/testing.md, which start brokers",
+    "tests/documents/test_testing.py::test_the_recipes_pass": "the recipes of docs/develop/testing.md, which start brokers",
     "tests/documents/test_testing.py::test_the_report_of_a_failed_test_contains_the_logs_of_its_brokers": "starts brokers",
     "tests/faults/test_failing_calls.py": "lets each system call of a script fail in turn",
     "tests/grafana/test_rules.py::test_the_unit_tests_notice_a_rule_that_never_fires": "the unit tests of all rules, once more",
@@ -57,7 +57,7 @@ NIGHTLY: dict[str, str] = {
     "instructions of requests with thousands of elements; `make test` counts the elements that their steps read",
     "tests/api/test_compaction_against_kafka.py": "what compaction keeps, compared with Kafka",
     "tests/clients/test_kafka_tools_over_tls.py::test_console_and_performance_tools": "Kafka's tools over TLS",
-    "tests/documents/test_testing.py::test_the_recipe_of_a_cluster_passes": "the example of a cluster in docs/testing.md",
+    "tests/documents/test_testing.py::test_the_recipe_of_a_cluster_passes": "the example of a cluster in that page",
     "tests/faults/test_power_loss_of_cluster.py": "three brokers lose power; `make test` checks what a follower acknowledges",
     "tests/jobs/test_report_cluster.py": "the report by spark-submit, on a cluster of Spark",
     "tests/jobs/test_report_of_cluster.py": "the report of a real cluster; `make test` uses written spools",

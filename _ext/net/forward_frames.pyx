@@ -111,9 +111,9 @@ cdef int read_request(const uint8_t* frame, int64_t size, RequestHead* head) exc
     if head.kind >= KINDS:
         raise MalformedFrame(f"request frame of unknown kind {head.kind}")
     if head.context_bytes > size - REQUEST_BYTES:
-        raise MalformedFrame(f"request context of {head.context_bytes} bytes exceeds the frame of {size} bytes")
+        raise MalformedFrame(f"a request context of {head.context_bytes} bytes does not fit into its frame of {size} bytes")
     if head.context_bytes < LEAST_CONTEXT_BYTES:
-        raise MalformedFrame(f"request context of {head.context_bytes} bytes, at least {LEAST_CONTEXT_BYTES} are needed")
+        raise MalformedFrame(f"a request context has {head.context_bytes} bytes, but needs at least {LEAST_CONTEXT_BYTES}")
     head.context = frame + REQUEST_BYTES
     head.connection_id = load64(head.context)
     head.payload = head.context + head.context_bytes

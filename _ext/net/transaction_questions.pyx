@@ -72,7 +72,7 @@ cdef str read_text(Cursor* c):
 
 
 cdef uint32_t read_count(Cursor* c, int64_t least_bytes) except? 0xFFFFFFFF:
-    """Read a number of elements, of which each has at least this size."""
+    """Read a number of elements. :param least_bytes: the size that each element has at least."""
     cdef uint32_t count = read_uint32(c)
     if count * least_bytes > cursor_left(c):
         raise MalformedFrame(f"{count} elements of a question about a transaction do not fit in {cursor_left(c)} bytes")

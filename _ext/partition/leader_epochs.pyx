@@ -101,7 +101,7 @@ cdef int grow_epoch_file(Slot* slot, const char* lines, int old_bytes, int new_b
     the count, which readers of the slot's epochs ignore, and bytes behind the end of the file, which readers see only when the write is
     complete. It is in one page, so that a death cannot leave a part of it.
 
-    :param lines: `new_bytes` bytes of lines, of which the file has the first `old_bytes`. :param count: of the lines.
+    :param lines: the lines, `new_bytes` bytes; the file already has the first `old_bytes` of them. :param count: the number of lines.
     """
     cdef char[512] path
     cdef char[GROWING_FILE_BYTES] whole

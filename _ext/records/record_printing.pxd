@@ -21,8 +21,8 @@ cdef struct RecordView:
 
 cdef class RecordPrinter:
     cdef WriteBuffer out
-    cdef list texts                     # the text of each step; None for a field
-    cdef list fields                    # the number of each step's field; TEXT for a text
+    cdef list texts                     # for each step: its text, or None if it prints a field
+    cdef list fields                    # for each step of the template: the number of its field, or TEXT
     cdef object when                    # function: ms since 1970 to a text
     cdef bytes topic
     cdef bytes json_begin               # '{"topic": "t", "partition": 0, "offset": '

@@ -58,7 +58,7 @@ cdef MeterPage* page_at(int process) except NULL:
 
 
 cdef void copy_table(char* out, const char* table, uint64_t count, size_t size) noexcept nogil:
-    """Copy the published entries; of the others `since`, their first word, becomes 0."""
+    """Copy the published entries. Entries that are not published become zero bytes, so that their `since` is 0."""
     cdef uint64_t i
     for i in range(count):
         if load_acquire_64(<const uint64_t*>(table + i * size)):

@@ -1,9 +1,9 @@
 """Finds the last five batches of producers again when a log is opened: a snapshot has only the last one of each.
 
 Runs in the thread that opens the log; changes no file. A producer whose requests were in flight when the broker ended repeats up to
-five batches. All were written shortly before the end, so their headers are near the end of the log. The look back is bounded: by
-entries of the offset index, of which each stands for one batch or 4 KiB, whichever is larger; and to producers that wrote recently, so
-that the start of an idle partition reads nothing.
+five batches. All were written shortly before the end, so their headers are near the end of the log. The search has two
+bounds. It goes back a number of entries of the offset index, each of which stands for one batch or for 4 KiB, whichever is larger. It looks
+only for producers that wrote recently, so that the start of an idle partition reads nothing.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t

@@ -3,11 +3,11 @@
 Runs when a log is opened, in the thread that opens it, before any other process uses the partition. It may be killed between
 any two changes: nothing is cut before everything after it is removed, indexes are replaced by rename (or overwritten where one
 write replaces their whole content), and the next run finds the same first bad batch or none. The rules are Kafka's
-(LogSegment.recover, LogLoader.recoverLog). Unlike there, a batch whose offset does not increase is also bad, and so is one
-after a gap that compaction did not make: its offset has no CRC, or the records in between are lost because only the later
-segment was on the device. Compaction made a gap if the batch after it begins at or below the log's gap limit (gap_limit.pxd).
-Messages of format v0 and v1 are treated like batches, except that the first offset of a compressed one is not known here: its
-last offset must be above the previous ones.
+(LogSegment.recover, LogLoader.recoverLog). Two kinds of batches are bad here and not in Kafka: a batch whose offset does not
+increase, because the CRC does not cover the offset; and a batch after a gap that compaction did not make, because the records in
+the gap may be lost, if only the later segment was on the device. Compaction made a gap if the batch after it begins at or below
+the log's gap limit (gap_limit.pxd). Messages of format v0 and v1 are treated like batches, except that the first offset of a
+compressed one is not known here: its last offset must be above the previous ones.
 """
 
 from libc.errno cimport ENOMEM, errno
@@ -223,8 +223,8 @@ cdef int write_index(LogState* state, int directory, Segment* segment, int kind,
                      bint* changed) noexcept nogil:
     """Replace an index whose content differs. Create no index that would be empty, except the two that always exist.
 
-    At the broker's start, when no process reads the index yet, one with an unchanged length of at most a block is overwritten:
-    that needs no new inode, of which thousands of logs with a few records each would need one each. If a crash interrupts the
+    At the broker's start, when no process reads the index yet, an index of at most one block whose length does not change is
+    overwritten. That needs no new inode, which counts with thousands of small logs. If a crash interrupts the
     write, the next recovery finds a difference again, provided that it compares the index (`compared_again`). An index that
     cannot be read is written to a new place on the device.
     """

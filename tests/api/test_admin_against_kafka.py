@@ -2,7 +2,7 @@
 
 AlterReplicaLogDirs, AlterPartitionReassignments, ListPartitionReassignments, DescribeClientQuotas, AlterClientQuotas,
 DescribeUserScramCredentials, UpdateFeatures, DescribeTransactions, ListTransactions, the settings about which
-docs/from-kafka.md says how the two differ, and the requests of access rules. Left out is
+docs/operate/from-kafka.md says how the two differ, and the requests of access rules. Left out is
 what `test_against_kafka.comparable` leaves out.
 """
 
@@ -408,7 +408,7 @@ TOPIC, BROKER = 2, 4
         (TOPIC, "topic", "retention.ms", "-2", 40, 40),
         (TOPIC, "topic", "no.such.key", "x", 40, 40),
         (BROKER, "1", "log.retention.bytes", "-2", 0, 0),
-        # The differences, each with its reason in docs/from-kafka.md.
+        # The differences, each with its reason in docs/operate/from-kafka.md.
         (BROKER, "1", "no.such.key", "x", 42, 0),
         (BROKER, "", "no.such.key", "x", 42, 0),
         (BROKER, "1", "log.retention.ms", "-2", 42, 0),

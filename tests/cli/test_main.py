@@ -102,7 +102,7 @@ def test_an_unknown_key_is_reported_with_the_error_that_it_may_cause(tmp_path):
         warning, error = odradek(*arguments).stderr.splitlines()
         assert warning == (
             "odradek: warning: ignoring unknown key log.drs (--set); did you mean 'log.dirs'?"
-            " docs/configuration.md lists all keys"
+            " docs/reference/configuration.md lists all keys"
         )
         assert error.startswith("odradek: ") and words in error
 

@@ -1,4 +1,4 @@
-"""The example of docs/transactions.md gives each record exactly one result, although some of its transactions are aborted."""
+"""The example of docs/operate/transactions.md gives each record exactly one result, although some transactions are aborted."""
 
 from collections import Counter
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from odradek.testing import Broker
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "transactions.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "operate" / "transactions.md"
 RECORDS = 300
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("transaction-example")]
 

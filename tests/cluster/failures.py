@@ -279,7 +279,7 @@ def restart_zookeeper(cluster: FailingCluster, _: random.Random) -> None:
 
 def restore_zookeeper(cluster: FailingCluster, rng: random.Random) -> None:
     """ZooKeeper is replaced by a copy that is older than the last elections. All replicas are in sync at that moment, as
-    docs/cluster.md asks for: otherwise the copy may name in-sync replicas that do not have all records."""
+    docs/operate/cluster.md asks for: otherwise the copy may name in-sync replicas that do not have all records."""
     peers = cluster.peers
     data, copy = peers.zookeeper_data, peers.zookeeper_data.with_name("copy")
     peers.zookeeper.kill()

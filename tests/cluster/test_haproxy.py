@@ -1,4 +1,4 @@
-"""Two brokers behind haproxy, with the configurations of docs/load-balancers.md: a port for each broker, and a name for each.
+"""Two brokers behind haproxy, with the configurations of docs/operate/cluster.md: a port for each broker, and a name for each.
 
 The tests replace the names and ports of the document by addresses of this machine.
 """
@@ -28,7 +28,7 @@ from tests.zookeeper import chroot
 
 pytestmark = [pytest.mark.xdist_group("haproxy"), pytest.mark.timeout(900), pytest.mark.java]
 
-DOCUMENT = (toolchains.REPOSITORY / "docs/load-balancers.md").read_text()
+DOCUMENT = (toolchains.REPOSITORY / "docs/operate/cluster.md").read_text()
 PORTS_CONFIG, NAMES_CONFIG = re.findall(r"^```haproxy\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
 DEFAULTS = PORTS_CONFIG.partition("\n\n")[0]
 IDS = (1, 2)

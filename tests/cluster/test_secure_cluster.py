@@ -316,7 +316,7 @@ def test_both_ends_report_a_missing_right(tmp_path: Path) -> None:
 
 
 def test_a_cluster_changes_from_plaintext_to_sasl_ssl_broker_by_broker(tmp_path: Path) -> None:
-    """As docs/cluster.md describes: add the listener, use it, close the former one to brokers."""
+    """As docs/operate/cluster.md describes: add the listener, use it, close the former one to brokers."""
     connect = chroot()
     add_user(connect)
     secure = settings("SASL_SSL", write_stores(tmp_path / "stores"))

@@ -204,7 +204,9 @@ def test_the_warning_about_an_unknown_key_suggests_a_key_that_is_close(tmp_path,
     for config, where in ((load(None, [f"{unknown}=1"]), "--set"), (load(path), f"{path}:1")):
         (warning,) = config.unknown_key_warnings
         hint = "" if meant is None else f" did you mean '{meant}'?"
-        assert warning == f"ignoring unknown key {unknown} ({where});{hint} docs/configuration.md lists all keys"
+        assert (
+            warning == f"ignoring unknown key {unknown} ({where});{hint} docs/reference/configuration.md lists all keys"
+        )
 
 
 SECURED_FILE = """\
@@ -385,7 +387,7 @@ def test_an_unknown_key_that_is_a_topics_key_names_the_brokers_key():
     (warning,) = load(None, ["max.message.bytes=1"]).warnings
     assert warning == (
         "ignoring unknown key max.message.bytes (--set); it is a key of topics, whose default is the broker's"
-        " message.max.bytes; docs/configuration.md lists all keys"
+        " message.max.bytes; docs/reference/configuration.md lists all keys"
     )
 
 
@@ -393,5 +395,7 @@ def test_an_unknown_key_that_is_a_topics_key_names_the_brokers_key():
 def test_an_error_has_the_warnings_about_unknown_keys(refused):
     with pytest.raises(ConfigError) as raised:
         load(None, [*refused, "no.such=1"])
-    assert raised.value.warnings == ["ignoring unknown key no.such (--set); docs/configuration.md lists all keys"]
+    assert raised.value.warnings == [
+        "ignoring unknown key no.such (--set); docs/reference/configuration.md lists all keys"
+    ]
     assert len(raised.value.errors) == len(refused)

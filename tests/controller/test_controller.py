@@ -182,7 +182,7 @@ def test_settings_of_a_topic_without_effect_are_logged_when_they_are_changed(clu
 
     settings = [("preallocate", "true"), ("unclean.leader.election.enable", "false"), ("retention.ms", "77")]
     cluster.controller.create_topics([NewTopic("t", configs=settings)])
-    expected = "topic t: preallocate=true has no effect in this broker, see docs/configuration.md"
+    expected = "topic t: preallocate=true has no effect in this broker, see docs/reference/configuration.md"
     assert warnings() == [expected]
     caplog.clear()
     cluster.controller.create_partitions([NewPartitions("t", 2)])

@@ -53,7 +53,7 @@ def test_many_repairs_of_one_log_are_a_few_lines(logged: pytest.LogCaptureFixtur
     report.note("/d/t-0", "t", [event(number) for number in range(1000)], 100_000)
     assert warnings(logged) == [
         *(f"/d/t-0: repair {number}" for number in range(EVENTS_OF_A_LOG)),
-        f"/d/t-0: and {1000 - EVENTS_OF_A_LOG} more repairs, which are logged with level DEBUG",
+        f"/d/t-0: {1000 - EVENTS_OF_A_LOG} further repairs are logged with level DEBUG",
     ]
 
 

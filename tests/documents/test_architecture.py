@@ -1,4 +1,4 @@
-"""The page docs/architecture.md names every file of the processes, in the row of its folder."""
+"""The page docs/develop/architecture.md names every file of the processes, in the row of its folder."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "broker/odradek"
-PAGE = (ROOT / "docs/architecture.md").read_text()
+PAGE = (ROOT / "docs/develop/architecture.md").read_text()
 ROOMS = sorted({path.parent for path in (PACKAGE / "processes").rglob("*.py")})
 MOST_ENTRIES = 20
 

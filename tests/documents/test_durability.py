@@ -1,4 +1,4 @@
-"""docs/durability.md names, for each promise, a test with one broker and one with a cluster, in the tier that it says."""
+"""docs/operate/durability.md names for each promise a test with one broker and one with a cluster, in the tier that it says."""
 
 import re
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 from tests.tiers import NIGHTLY
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs/durability.md").read_text()
-TABLE = TEXT[TEXT.index("| promise | one broker | a cluster |") :]
+TEXT = (ROOT / "docs/operate/durability.md").read_text()
+TABLE = TEXT[TEXT.index("| promise | one broker | a cluster |") :].partition("\n\n")[0]
 ROWS = [line.strip("| ").split(" | ") for line in TABLE.splitlines()[2:] if line.startswith("| ")]
 PLACES = [place for _, *columns in ROWS for place in columns if place != "no other replica"]
 

@@ -1,6 +1,10 @@
-"""Every relative link in the documents leads to a file, and to a heading of it if it names one."""
+"""Every document that a file of the tree names exists, and so does the heading, if one is named.
+
+In documents these are the relative links; everywhere else all texts such as `docs/operate/tls.md#clients`.
+"""
 
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +21,7 @@ FENCE = re.compile(r"^ *(```|~~~).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]\[]*\]\(([^()\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
 CODE = re.compile(r"`[^`\n]*`")
+DECISION = re.compile(r"docs/decisions/(\d{4})(?!-)")
 
 
 def prose(path):
@@ -43,6 +48,47 @@ def links(path):
 
 def test_there_are_documents():
     assert len(DOCUMENTS) > 40
+
+
+def test_the_index_has_every_page():
+    index = ROOT / "docs/README.md"
+    linked = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+    pages = {path for path in DOCUMENTS if ROOT / "docs" in path.parents and path.parent.name != "decisions"}
+    assert pages - linked == {index}
+
+
+def named_in(text):
+    """The documents that a text names: path below the root of the tree, and anchor or an empty string."""
+    pages = re.findall(r"(?<![\w-])(docs/[\w./-]+\.md)(?:#([\w-]+))?", re.sub(r"https?://\S+", "", text))
+    decisions = [
+        next(iter(ROOT.glob(f"docs/decisions/{number}-*.md")), ROOT / number) for number in DECISION.findall(text)
+    ]
+    return [*pages, *((str(path.relative_to(ROOT)), "") for path in decisions)]
+
+
+def test_a_name_without_a_document_is_found():
+    assert named_in("see docs/decisions/0009, and /share/docs/no/page.md#part.") == [
+        ("docs/no/page.md", "part"),
+        ("docs/decisions/0009-compaction.md", ""),
+    ]
+    assert named_in("docs/decisions/0007: no such decision") == [("0007", "")]
+
+
+def test_every_document_that_the_tree_names_exists():
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+    )
+    files = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    missing = []
+    for path in files:
+        if path == Path(__file__) or not path.is_file() or path.is_symlink():
+            continue
+        for page, anchor in named_in(path.read_bytes().decode(errors="replace")):
+            target = ROOT / page
+            if not target.is_file() or (anchor and anchor not in anchors(target)):
+                missing.append(f"{path.relative_to(ROOT)}: {page}{anchor and '#'}{anchor}")
+    assert len(files) > 1000
+    assert missing == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

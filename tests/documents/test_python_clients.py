@@ -1,4 +1,4 @@
-"""docs/python-clients.md: each program is run by a test, and docs/ecosystem.md names the versions that the tests install."""
+"""Tests run each program of docs/develop/python-clients.md; docs/operate/ecosystem.md has the versions that tests install."""
 
 import re
 
@@ -29,7 +29,7 @@ def test_the_versions_of_all_packages_are_fixed_and_documented(recipe: Recipe) -
         assert found, f"{recipe.packages}.txt: {line}"
         versions[found[1]] = found[2]
     row = f"| {recipe.packages} | {versions[str(recipe.packages)]} |"
-    assert row in (REPOSITORY / "docs/ecosystem.md").read_text(), row
+    assert row in (REPOSITORY / "docs/operate/ecosystem.md").read_text(), row
 
 
 def test_each_file_of_requirements_belongs_to_a_program() -> None:

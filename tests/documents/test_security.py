@@ -1,4 +1,4 @@
-"""docs/security.md names, for each limit, a test that exists."""
+"""docs/operate/security.md names, for each limit, a test that exists."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def rows_of_limits():
     """The rows of the tables whose first column is "limit"."""
     rows, inside = [], False
-    for line in (ROOT / "docs/security.md").read_text().splitlines():
+    for line in (ROOT / "docs/operate/security.md").read_text().splitlines():
         inside = line.startswith("| limit |") or (inside and line.startswith("| "))
         if inside and not line.startswith(("| limit |", "| --- |")):
             rows.append(line)
@@ -39,11 +39,11 @@ def test_the_test_of_a_limit_exists(row):
 
 @pytest.mark.parametrize("row", ROWS)
 def test_the_keys_of_a_limit_are_documented(row):
-    reference = (ROOT / "docs/configuration.md").read_text()
+    reference = (ROOT / "docs/reference/configuration.md").read_text()
     for key in re.findall(r"`((?:[a-z]+\.){2,}[a-z]+)`", row):
         assert f"| `{key}` |" in reference, key
 
 
 def test_the_document_of_access_control_has_the_present_table():
-    text = (ROOT / "docs/acls.md").read_text()
+    text = (ROOT / "docs/reference/acls.md").read_text()
     assert with_table(text) == text

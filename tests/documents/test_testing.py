@@ -1,4 +1,4 @@
-"""The Python blocks of docs/testing.md are complete test files, which pass. A failing test has the logs of its brokers."""
+"""The Python blocks of docs/develop/testing.md are complete test files, which pass. A failing test shows its brokers' logs."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import pytest
 
 from tests.zookeeper import chroot
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/testing.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/develop/testing.md"
 RECIPES = {
     re.sub(r"\W", "_", title.lower()): code
     for title, code in re.findall(r"^## ([^\n]*)\n(?:(?!^## ).)*?^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)

@@ -1,1 +1,1 @@
-"""Systems around a broker, without changes to them: Kafka Connect, MirrorMaker 2, and others; docs/ecosystem.md lists them."""
+"""Systems around a broker, without changes to them, such as Kafka Connect; docs/operate/ecosystem.md lists them."""

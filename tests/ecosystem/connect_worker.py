@@ -33,7 +33,7 @@ SETTINGS: dict[str, str | int] = {
     "heartbeat.interval.ms": 500,
     "plugin.discovery": "service_load",
 }
-"""Of a worker: docs/ecosystem.md has the same with comments."""
+"""Of a worker: docs/operate/ecosystem.md has the same with comments."""
 PATIENCE_S = 120.0
 
 

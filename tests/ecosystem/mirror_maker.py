@@ -44,7 +44,7 @@ SETTINGS: dict[str, str | int] = {
     "emit.checkpoints.interval.seconds": 1,
     "emit.heartbeats.interval.seconds": 1,
 }
-"""docs/ecosystem.md has the same with comments."""
+"""docs/operate/ecosystem.md has the same with comments."""
 
 
 class MirrorMaker:

@@ -1,4 +1,4 @@
-"""The recipes of docs/python-clients.md: their programs, the packages that they run with, and what they must write.
+"""The recipes of docs/develop/python-clients.md: their programs, the packages that they run with, and what they must write.
 
 A recipe is a whole program: it reads orders from a topic, computes a field of each, and writes the results into another topic.
 Runs in the process of a test; each program runs in its own process, with the packages of `tests/ecosystem/python/NAME.txt`.
@@ -25,7 +25,7 @@ from tests.clients.killed_programs import running
 from tests.ecosystem.records import Reader
 from tests.waiting import until
 
-DOCUMENT = toolchains.REPOSITORY / "docs" / "python-clients.md"
+DOCUMENT = toolchains.REPOSITORY / "docs" / "develop" / "python-clients.md"
 REQUIREMENTS = Path(__file__).parent / "python"
 INPUT, OUTPUT, PARTITIONS = "orders", "results", 3
 CUSTOMERS = 7
@@ -82,12 +82,11 @@ RECIPES = (
 
 
 def programs() -> dict[str, list[str]]:
-    """The programs in the document, by the heading before them."""
+    """The programs in the chapter Programs of the document, by the heading before them."""
     found: dict[str, list[str]] = {}
     heading = ""
-    for title, program in re.findall(
-        r"^#+ ([^\n]+)$|^```python\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL
-    ):
+    chapter = DOCUMENT.read_text().partition("\n## Programs\n")[2].partition("\n## ")[0]
+    for title, program in re.findall(r"^#+ ([^\n]+)$|^```python\n(.*?)^```$", chapter, re.MULTILINE | re.DOTALL):
         heading = title or heading
         if program:
             found.setdefault(heading, []).append(program)

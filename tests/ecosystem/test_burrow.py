@@ -62,7 +62,7 @@ class-name = "inmemory"
 min-distance = 0
 intervals = 3
 """
-"""docs/ecosystem.md has the same with comments."""
+"""docs/operate/ecosystem.md has the same with comments."""
 
 
 @pytest.fixture

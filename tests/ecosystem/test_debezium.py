@@ -47,7 +47,7 @@ SETTINGS = {
     "offset.storage.replication.factor": "1",
     "offset.flush.interval.ms": "200",
 }
-"""docs/ecosystem.md has the same with comments."""
+"""docs/operate/ecosystem.md has the same with comments."""
 
 
 @pytest.fixture

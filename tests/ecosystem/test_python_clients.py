@@ -1,4 +1,4 @@
-"""Each recipe of docs/python-clients.md is killed once among its records: no result is missing, and none is wrong.
+"""Each recipe of docs/develop/python-clients.md is killed once among its records: no result is missing, and none is wrong.
 
 Those of the clients that the tests install anyway run in `make test`; those of frameworks, which are downloaded, each night.
 """

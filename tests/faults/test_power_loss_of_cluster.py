@@ -1,4 +1,4 @@
-"""All brokers of a cluster lose power at the same moment: what docs/durability.md promises holds with three replicas, too."""
+"""All brokers of a cluster lose power at once: what docs/operate/durability.md promises holds with three replicas, too."""
 
 import os
 import random

@@ -122,14 +122,14 @@ def test_an_alert_has_all_annotations_and_a_chapter(name):
 
 
 def _commands(text):
-    """The commands in a text of docs/alerts.md."""
+    """The commands in a text of docs/reference/alerts.md."""
     quoted = re.findall(r"`([^`]+)`", " ".join(text.split()))
     return [words for words in quoted if re.match(rf"({'|'.join(COMMANDS)})( |$)", words)]
 
 
 @pytest.mark.parametrize("name", ALERTS)
 def test_a_chapter_names_a_command_or_refers_to_one_that_does(name):
-    text = (ROOT / "docs/alerts.md").read_text()
+    text = (ROOT / "docs/reference/alerts.md").read_text()
     chapters = {part.splitlines()[0]: part for part in re.split(r"^### ", text, flags=re.M)[1:]}
     chapter = chapters[name]
     referred = [chapters[other] for other in ALERTS if other != name and other in chapter]
@@ -148,7 +148,7 @@ def test_a_chapter_names_a_command_or_refers_to_one_that_does(name):
 
 
 def test_there_is_no_chapter_without_an_alert():
-    assert set(re.findall(r"^### (\w+)$", (ROOT / "docs/alerts.md").read_text(), re.M)) == set(ALERTS)
+    assert set(re.findall(r"^### (\w+)$", (ROOT / "docs/reference/alerts.md").read_text(), re.M)) == set(ALERTS)
 
 
 @pytest.mark.parametrize("name", ALERTS)

@@ -3,7 +3,7 @@
 import os
 
 TAKEOVER_S = 10.0
-"""What docs/mirror.md promises."""
+"""What docs/operate/mirror.md promises."""
 
 
 def limit_s() -> float:

@@ -1,4 +1,4 @@
-"""docs/mirror.md has the keys of the code."""
+"""docs/operate/mirror.md has the keys of the code."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from odradek.mirror.keys import KEYS
 from odradek.mirror.reference import rewritten
 from odradek.mirror.settings import load
 
-PAGE = Path(__file__).parents[2] / "docs" / "mirror.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "mirror.md"
 
 
 def test_the_table_of_keys_is_that_of_the_code():

@@ -329,7 +329,7 @@ def test_a_topic_of_the_source_that_was_made_again_stops_until_its_copy_is_delet
         until(lambda: process.log.count("is not mirrored to") == 4, lambda: process.log)
         assert f"partition {name}-0 of the source is not mirrored to a.{name}-0 any more" in process.log
         assert copied(brokers, f"a.{name}") == expected(20)
-        with Cluster(brokers.b.bootstrap_servers) as target:  # the remedy of docs/mirror.md
+        with Cluster(brokers.b.bootstrap_servers) as target:  # the remedy of docs/operate/mirror.md
             assert topics.delete(target, [f"a.{name}"]) == {f"a.{name}": None}
         until(lambda: caught_up(file), lambda: process.log)
         assert copied(brokers, f"a.{name}") == [[100], [101], [102], [103]]

@@ -1,4 +1,4 @@
-"""A mirror into a cluster with TLS, logins and ACLs works with the rights of docs/mirror.md, and says which are missing."""
+"""A mirror into a cluster with TLS, logins and ACLs works with the rights of docs/operate/mirror.md, and names missing ones."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ SUPER = {
     "super.users": "User:ANONYMOUS",
     "group.initial.rebalance.delay.ms": 0,
 }
-PAGE = Path(__file__).parents[2] / "docs" / "mirror.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "mirror.md"
 
 
 def secured(directory: Path):

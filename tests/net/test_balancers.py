@@ -1,4 +1,4 @@
-"""Clients behind a TCP balancer, as docs/load-balancers.md describes: a relay stands for the balancer."""
+"""Clients behind a TCP balancer, as docs/operate/cluster.md describes: a relay stands for the balancer."""
 
 import socket
 from collections.abc import Iterator

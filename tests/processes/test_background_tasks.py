@@ -168,7 +168,7 @@ def test_what_a_row_names_exists(row):
 
 
 def test_the_committed_table_is_up_to_date(tmp_path):
-    page = ROOT / "docs/alerts.md"
+    page = ROOT / "docs/reference/alerts.md"
     copy = tmp_path / "alerts.md"
     copy.write_text(page.read_text())
     assert main([str(copy)]) == 0

@@ -21,7 +21,7 @@ LEVELS = {"FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"}
 
 
 def parsed(text: str) -> list[dict[str, object]]:
-    """All lines of a stream; fails if one is not a JSON object with the fields that docs/logs.md lists."""
+    """All lines of a stream; fails if one is not a JSON object with the fields that docs/operate/logs.md lists."""
     lines = [json.loads(line) for line in text.splitlines()]
     for line in lines:
         assert set(line) >= REQUIRED, line

@@ -134,7 +134,7 @@ def test_every_logger_has_a_name_of_the_table_and_every_name_is_used():
 
 
 def test_the_documentation_lists_the_loggers_and_the_fields():
-    text = (ROOT / "docs/logs.md").read_text()
+    text = (ROOT / "docs/operate/logs.md").read_text()
     for name, doc in LOGGERS.items():
         assert f"| `{name}` | {doc} |" in text
     for field in ("time", "level", "logger", "process", "pid", "message", "connection_id", "client_id", "client_address",
@@ -164,7 +164,7 @@ def test_levels_of_the_configuration_and_those_changed_since():
     ("setting", "words"),
     [
         ("log.level=LOUD", "one of FATAL, ERROR, WARN, INFO, DEBUG, TRACE"),
-        ("log.levels=odradek.no=INFO", "docs/logs.md"),
+        ("log.levels=odradek.no=INFO", "docs/operate/logs.md"),
         ("log.levels=odradek.groups=LOUD", "FATAL, ERROR"),
         ("log.format=xml", "text, json, journal"),
     ],

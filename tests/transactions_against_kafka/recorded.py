@@ -98,7 +98,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         ),
     ),
     "a batch with the sequence of a batch whose transaction has ended is refused: librdkafka uses such sequences again for "
-    "other records (docs/transactions.md)": (
+    "other records (docs/operate/transactions.md)": (
         Difference("repeated-batches-(3|11)-.*", (9,), "NONE base_offset=0", "INVALID_TXN_STATE base_offset=-1"),
         Difference("repeated-batches-11-.*", (5,), "TRANSACTION_ABORTABLE", "INVALID_TXN_STATE"),
         Difference("a-marker-[012]-current-ended", (7,), "TRANSACTION_ABORTABLE", "INVALID_TXN_STATE"),

@@ -106,7 +106,9 @@ def _ask(directory: str) -> dict[str, Any]:
         raise ValueError("it is busy with other backups")
     answer: dict[str, Any] = json.loads(b"".join(chunks))
     if answer.get("version") != VERSION:
-        raise ValueError(f"version {answer.get('version')}, but this program supports only version {VERSION}")
+        raise ValueError(
+            f"it answered with version {answer.get('version')}, but this program supports only version {VERSION}"
+        )
     return answer
 
 

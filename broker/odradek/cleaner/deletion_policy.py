@@ -1,5 +1,5 @@
 """The deletion policy: a Python class of the operator that deletes segments, in addition to retention by time and size
-(docs/policies.md).
+(docs/operate/policies.md).
 
 Runs in the cleaner, in a separate thread, which calls the class for one log after the other. The cleaner's main thread
 submits the logs and collects the answers, and never waits: a class that is slow, raises or hangs delays only its own

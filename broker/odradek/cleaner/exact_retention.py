@@ -1,7 +1,7 @@
 """Finds the log start offset for odradek.retention.exact: the first record within retention.ms, which may be inside a segment.
 
-Runs in the cleaner's retention passes, without a lock: the caller checks the slot's generation afterwards. docs/policies.md
-defines the rule, `_ext/storage/young_records.pyx` contains the search.
+Runs in the cleaner's retention passes, without a lock: the caller checks the slot's generation afterwards.
+docs/operate/durability.md defines the rule, `_ext/storage/young_records.pyx` contains the search.
 """
 
 import os

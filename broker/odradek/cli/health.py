@@ -76,7 +76,8 @@ class _Outage:
     def sort(
         self, judge: Callable[[View, list[Partition]], Iterator[Finding]], partitions: Iterable[Partition]
     ) -> Iterator[Finding]:
-        """The findings of `judge` on the partitions that have another cause; adds those on the rest to `consequences`."""
+        """Yield the findings of `judge` on the partitions that have another cause. Add the findings on the other partitions to
+        `consequences`."""
         of_cause: dict[bool, list[Partition]] = {True: [], False: []}
         for part in partitions:
             of_cause[self._explains(part)].append(part)

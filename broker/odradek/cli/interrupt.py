@@ -210,7 +210,8 @@ class Interruption:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Within the context, the first signal is raised too, and so is a deferred one: for calls that may block forever."""
+        """Within the context, the first signal is raised at once; one that was deferred is raised at the beginning. This is for
+        calls that may block for ever."""
         self._at_once = True
         try:
             self.check()

@@ -24,7 +24,7 @@ ENVIRONMENT = {
 FILES = {
     "/etc/odradek/server.properties": "Configuration of the broker, if it was installed as a service. The keys are Kafka's.",
     "/var/lib/odradek/data": "Log directory of the installed service (log.dirs).",
-    "/opt/odradek/share/docs": "Documentation: configuration.md describes every key, alerts.md every alert.",
+    "/opt/odradek/share/docs": "Documentation. README.md lists the pages; reference/ has every key, metric, alert and command.",
     "DIR/odradek.pid": "Process id and listeners of the broker that runs on the log directory DIR.",
 }
 

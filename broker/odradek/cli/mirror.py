@@ -37,7 +37,7 @@ LAZY = {
 def mirror() -> None:
     """Mirror topics from any Kafka-compatible cluster to another.
 
-    FILE has the keys of MirrorMaker 2's properties file; docs/mirror.md describes them.
+    FILE has the keys of MirrorMaker 2's properties file; docs/operate/mirror.md describes them.
     """
 
 

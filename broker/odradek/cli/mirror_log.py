@@ -1,4 +1,4 @@
-"""Sets up the log of `odradek mirror run`, in the formats of the broker's log (docs/logs.md). Called once, in the
+"""Sets up the log of `odradek mirror run`, in the formats of the broker's log (docs/operate/logs.md). Called once, in the
 main thread.
 """
 

@@ -1,4 +1,4 @@
-"""How long a Fetch response may take to arrive: as long as it goes on arriving, over a line of any speed.
+"""The deadline of a Fetch response, which moves on as long as bytes of the response arrive, however slow the line is.
 
 With one time limit for a whole response, a batch that needs longer would be requested again for ever. Used in one thread.
 """

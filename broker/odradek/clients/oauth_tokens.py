@@ -57,6 +57,7 @@ def library_callback(credentials: TokenCredentials) -> Callable[[str], tuple[str
 
 
 def end_of(token: str) -> float:
-    """The Unix time in seconds at which a token ends, as it says, unchecked; in a minute if that cannot be read."""
+    """The Unix time in seconds at which a token says that it ends; the signature is not checked. A minute from now if the
+    token does not say it."""
     ends = stated_end(token)
     return time.time() + UNKNOWN_LIFETIME_S if ends is None else ends

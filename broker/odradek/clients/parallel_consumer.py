@@ -91,7 +91,7 @@ class ParallelConsumer:
     :param buffer_bytes: a partition with this many bytes waiting or in flight, including the overhead of each record, is
         paused; the last record may exceed the limit.
     :param memory_bytes: memory limit for the records of all partitions, including those that the client library reads ahead;
-        the library's limits are set accordingly unless `config` has them (see docs/parallel-consumer.md).
+        the library's limits are set accordingly unless `config` has them (see docs/develop/python-clients.md).
     :param max_uncommitted: the largest number of records that a partition may be ahead of its oldest unprocessed record.
     :param retries: number of retries of a failed record, with growing pauses from 0.1 s up to `longest_backoff_s`; no worker
         waits meanwhile.

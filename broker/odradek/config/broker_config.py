@@ -38,7 +38,7 @@ from odradek.spelling import did_you_mean
 
 DEFAULT_NODE_ID = 1
 KEY_CUTOFF = 0.8  # for hints: many keys differ by one word, so a less similar key is seldom the one meant
-KEY_LIST = "docs/configuration.md lists all keys"
+KEY_LIST = "docs/reference/configuration.md lists all keys"
 GROUP_PROTOCOLS = "group.coordinator.rebalance.protocols"
 PROTOCOLS_IN_CLUSTER = ("classic",)
 """The default in a cluster: a Kafka 3.9 broker that becomes a coordinator ignores the records of KIP-848 groups."""

@@ -102,8 +102,9 @@ def file_changes(config: BrokerConfig, fresh: BrokerConfig) -> tuple[dict[str, s
     """What to use of a changed configuration file: (`of_file` of `BrokerConfig.changed`; names of the changed keys that need a
     restart, which keep what they have now).
 
-    Keys that belong together are used as a whole or not at all. For example, log.retention.ms can change at run time, and
-    log.retention.hours, which counts without it, cannot: half of the change could mean a time that no file ever contained.
+    Keys that belong together are used as a whole or not at all. For example, log.retention.ms can change at run time, but
+    log.retention.hours, which is in force if log.retention.ms is not set, cannot. If a file removes the first key and changes
+    the second one, the first change alone would put a retention in force that no file ever contained.
 
     :param fresh: the configuration of the file as it is now.
     """

@@ -1,4 +1,4 @@
-"""The loggers of the broker: their stable names and their levels. See docs/logs.md.
+"""The loggers of the broker: their stable names and their levels. See docs/operate/logs.md.
 
 Every module logs under a name of this table, independent of the module's name. Levels have Kafka's names. A logger without a
 level has the level of its parent: the parent of `odradek.cleaner` is `odradek`, whose parent is `root`. Levels come from the

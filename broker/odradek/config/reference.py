@@ -1,4 +1,4 @@
-"""Generates ``docs/configuration.md`` from the table: ``python -m odradek.config.reference [FILE]``, or ``make tables``.
+"""Generates ``docs/reference/configuration.md`` from the table: ``python -m odradek.config.reference FILE`` (``make tables``).
 
 Developers run it, and the test that checks that the committed file is up to date. No process of the broker imports it.
 """
@@ -41,7 +41,7 @@ The column *changes*: **read-only**: a change requires a restart. **per-broker**
 broker. **cluster-wide**: it can be changed at run time for one broker or for all. The values are Kafka's, with two
 exceptions: `listeners`, `listener.security.protocol.map` and `num.network.threads` require a restart here, and secrets
 cannot be changed at run time, because the metadata store does not keep them. `odradek config set` changes a key at run
-time, and so does a reload after a change of the file ([systemd.md](systemd.md#reload)).
+time, and so does a reload after a change of the file ([install.md](../operate/install.md#reload)).
 """
 _COMPUTED = {
     "num.network.threads": "CPU cores",

@@ -34,7 +34,7 @@ def assign_replicas(
     Racks are used only if every broker has one.
     """
     if not 1 <= replication_factor <= len(brokers):
-        raise ValueError(f"replication factor {replication_factor} with {len(brokers)} brokers")
+        raise ValueError(f"the replication factor {replication_factor} is not possible with {len(brokers)} brokers")
     racked = all(broker.rack is not None for broker in brokers)
     ring = _alternate_racks(brokers) if racked else sorted(brokers)
     if replication_factor == 1:  # a broker alone: a topic with 60,000 partitions must not take long

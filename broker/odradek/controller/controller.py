@@ -595,7 +595,9 @@ def _warn_about_settings(topic: Topic, before: Mapping[str, str]) -> None:
     """Log warnings about changed settings without effect. :param before: the settings before the change."""
     changed = {name: value for name, value in topic.config.items() if before.get(name) != value}
     for name, value in without_effect(changed).items():
-        log.warning("topic %s: %s=%s has no effect in this broker, see docs/configuration.md", topic.name, name, value)
+        log.warning(
+            "topic %s: %s=%s has no effect in this broker, see docs/reference/configuration.md", topic.name, name, value
+        )
     replicas = min(map(len, topic.assignment.partitions.values()), default=1)
     if int(changed.get("min.insync.replicas", 1)) > replicas:
         log.warning(

@@ -37,9 +37,7 @@ class OpeningReport:
             self._unnamed[topic] += 1
             self._unnamed_bytes += lost_bytes
         elif len(serious) > EVENTS_OF_A_LOG:
-            log.warning(
-                "%s: and %d more repairs, which are logged with level DEBUG", path, len(serious) - EVENTS_OF_A_LOG
-            )
+            log.warning("%s: %d further repairs are logged with level DEBUG", path, len(serious) - EVENTS_OF_A_LOG)
 
     def finish(self) -> None:
         """Log one line about the logs that were not named, if there are any. The next batch begins."""

@@ -33,7 +33,10 @@ Kind = type[GetData] | type[GetChildren]
 
 
 class MultiRead(NamedTuple):
-    """A multiRead: the data, or the children, of nodes. ``kind``: GetData or GetChildren. ``paths``: with the chroot."""
+    """A request of ZooKeeper's type multiRead, which reads the data, or the children, of several nodes at once.
+
+    :ivar kind: GetData or GetChildren. :ivar paths: the nodes, with the chroot.
+    """
 
     kind: Kind
     paths: Sequence[str]

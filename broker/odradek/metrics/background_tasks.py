@@ -1,6 +1,6 @@
 """The table of background tasks: the work that is promised without a request, when it stops, and what shows that.
 
-docs/alerts.md contains the table (`python -m odradek.metrics.background_tasks docs/alerts.md`, or `make tables`), and `odradek
+docs/reference/alerts.md contains the table (`python -m odradek.metrics.background_tasks FILE`, or `make tables`), and `odradek
 doctor` takes its texts from here. A test checks that every pass, thread, supervised task, process and unit has a row, and that
 what a row names exists. No process of the broker imports this module.
 

@@ -1,4 +1,4 @@
-"""Writes ``docs/metrics.md`` from the table of metrics: ``python -m odradek.metrics.reference [FILE]``, or ``make tables``.
+"""Writes ``docs/reference/metrics.md`` from its tables: ``python -m odradek.metrics.reference FILE`` (``make tables``).
 
 Run by developers and by the test that checks the committed file; no process of the broker imports this module.
 """
@@ -18,9 +18,10 @@ The reporter process serves the metrics at `http://<metrics.listener>/metrics` (
 the request selects Prometheus' text format or OpenMetrics; the response is compressed if the request accepts gzip. A query
 `?name[]=NAME`, which may be repeated, selects series by their names. The process also serves `/healthz` (200 while the reporter
 process works), `/readyz` (200 while the broker and its coordinator serve, else 503 with the reason), `/usage` (the data of
-`odradek usage`, as JSON) and `/spool` (the files of the usage spool, for the report of a cluster: docs/usage-report.md). After
-its start, a broker of a cluster is not ready before it is registered and all its replicas are in sync (except those whose
-partitions have no leader); a later loss of ZooKeeper or of in-sync replicas does not make it unready.
+`odradek usage`, as JSON) and `/spool` (the files of the usage spool, for the
+[report of a cluster](../operate/usage-report.md#a-cluster)). After its start, a broker of a cluster is not ready before it is
+registered and all its replicas are in sync (except those whose partitions have no leader); a later loss of ZooKeeper or of
+in-sync replicas does not make it unready.
 
 The names come from kafka_exporter, from Strimzi's JMX exporter rules for Kafka's own metrics, from Prometheus' standard process
 metrics, and from Odradek (`odradek_`). A metric of type untyped is a gauge whose name ends in `_count` or `_sum`.

@@ -2,7 +2,7 @@
 effect.
 
 Constants. Names, meanings and most defaults are those of MirrorMaker 2 of Kafka 4.3; keys that begin with `odradek.`
-are of this project. docs/mirror.md has the same table, and a test compares both.
+are of this project. docs/operate/mirror.md has the same table, and a test compares both.
 """
 
 import re

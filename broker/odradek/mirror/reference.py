@@ -1,4 +1,4 @@
-"""Makes the table of keys in docs/mirror.md: ``python -m odradek.mirror.reference docs/mirror.md``, or ``make tables``.
+"""Makes the table of keys in docs/operate/mirror.md: ``python -m odradek.mirror.reference FILE``, or ``make tables``.
 
 Run by developers and by the test that checks the committed page. Only the table, which ends the
 page, is replaced.

@@ -295,7 +295,7 @@ class _Reader:
         else:
             known = [*KEYS, *STRUCTURE, *SECURITY_KEYS, *(f"{alias}.{SERVERS}" for alias in aliases)]
         hint = did_you_mean(key, known)
-        return f"is not a key of the mirror; {hint or 'docs/mirror.md lists all keys'}"
+        return f"is not a key of the mirror; {hint or 'docs/operate/mirror.md lists all keys'}"
 
     def _given(self, prefix: str) -> bool:
         return any(name.startswith(prefix) for name in self._entries)

@@ -97,14 +97,14 @@ def _read_texts(frame: bytes, position: int, count: int) -> tuple[list[str | Non
     texts: list[str | None] = []
     for _ in range(count):
         if position + 2 > len(frame):
-            raise MalformedFrame("text beyond the frame's end")
+            raise MalformedFrame("a text ends after the end of its frame")
         (length,) = _TEXT.unpack_from(frame, position)
         position += 2
         if length == _NO_TEXT:
             texts.append(None)
             continue
         if position + length > len(frame):
-            raise MalformedFrame("text beyond the frame's end")
+            raise MalformedFrame("a text ends after the end of its frame")
         texts.append(frame[position : position + length].decode("utf-8", "replace"))
         position += length
     return texts, position
@@ -123,11 +123,11 @@ def decode_context(data: bytes) -> ForwardContext:
 
 def _decode(data: bytes) -> ForwardContext:
     if len(data) < _CONTEXT.size:
-        raise MalformedFrame(f"request context of {len(data)} bytes")
+        raise MalformedFrame(f"a request context has {len(data)} bytes, but needs at least {_CONTEXT.size}")
     connection_id, listener, by_token = _CONTEXT.unpack_from(data)
     (peer, client_id, principal, name, version), position = _read_texts(data, _CONTEXT.size, 5)
     if position != len(data):
-        raise MalformedFrame(f"request context of {len(data)} bytes, expected {position}")
+        raise MalformedFrame(f"a request context has {len(data)} bytes, but its texts end at byte {position}")
     return ForwardContext(connection_id, listener, peer or "", client_id, principal or "", name, version, by_token)
 
 
@@ -158,7 +158,7 @@ def decode_auto_created(payload: bytes) -> list[tuple[str, int, str | None]]:
     outcomes, position = [], 0
     while position < len(payload):
         if position + 2 > len(payload):
-            raise MalformedFrame("error code beyond the frame's end")
+            raise MalformedFrame("an error code ends after the end of its frame")
         (code,) = struct.unpack_from(">h", payload, position)
         (name, message), position = _read_texts(payload, position + 2, 2)
         outcomes.append((name or "", code, message))
@@ -196,7 +196,7 @@ def decode_credential_question(payload: bytes) -> tuple[str, str, bool]:
     """Mechanism, user (or id of a token) and whether it is a token. Raises MalformedFrame."""
     (mechanism, user, token), position = _read_texts(payload, 0, 3)
     if position != len(payload) or not mechanism or not user:
-        raise MalformedFrame("a question for a credential without a mechanism or user")
+        raise MalformedFrame("a question for a credential names no mechanism or no user")
     return mechanism, user, token is not None
 
 
@@ -211,7 +211,7 @@ def encode_keys_question(listener: str, version: int) -> bytes:
 def decode_keys_question(payload: bytes) -> tuple[str, int]:
     """Listener and version of KEYS. Raises MalformedFrame."""
     if len(payload) <= _KEYS.size:
-        raise MalformedFrame("a question for keys without a listener")
+        raise MalformedFrame("a question for keys names no listener")
     return payload[_KEYS.size :].decode("utf-8", "replace"), _KEYS.unpack_from(payload)[0]
 
 
@@ -238,7 +238,7 @@ def decode_credential(payload: bytes) -> CredentialReply:
     except struct.error:
         position = -1
     if position != len(payload):
-        raise MalformedFrame("an answer with a credential of the wrong length")
+        raise MalformedFrame("an answer to a question for a credential has the wrong length")
     salt, stored_key, server_key, owner = parts
     credential = ScramCredential(salt, stored_key, server_key, iterations, known, owner.decode(), expires_ms)
     return CredentialReply(version, credential, answered_s)

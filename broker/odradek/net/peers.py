@@ -407,7 +407,7 @@ class Peer:
         if stream is not self._stream:
             return
         if len(frame) < 4 or _INT32.unpack_from(frame)[0] != self._correlation_id:
-            raise ProtocolError("a response with another correlation id")
+            raise ProtocolError("a response has the correlation id of another request")
         if self._asking_versions:
             self._receive_versions(frame)
         elif self._current is not None:
@@ -421,7 +421,7 @@ class Peer:
                 return
             request.then(response)
         else:
-            raise ProtocolError("a response without a request")
+            raise ProtocolError("a response arrived without a request")
         self._proceed()
 
     def _is_denied(self, request: _Request, response: Any) -> bool:
@@ -608,7 +608,7 @@ class _Stream(asyncio.Protocol):
         elif self._frame is not None and not self._frame.done():
             self._frame.set_result(frame)
         else:
-            raise ProtocolError("a response without a request")
+            raise ProtocolError("a response arrived without a request")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(error or ConnectionError("the other broker closed the connection"))

@@ -270,7 +270,7 @@ def report_strays(context: ProcessContext, image: ClusterImage, directories: dic
     strays: Counter[str] = Counter()
     for (name, partition), index in directories.items():
         if name == CLUSTER_METADATA:
-            continue  # of Kafka's KRaft controller; kept so that Kafka can open the data again (docs/adopt.md)
+            continue  # of Kafka's KRaft controller; kept so that Kafka can open the data again (docs/operate/from-kafka.md)
         topic = image.topics.get(name)
         if topic is None or partition not in topic.assignment.partitions:
             strays[str(context.log_dirs[index] / partition_directory_name(name, partition))] += 1

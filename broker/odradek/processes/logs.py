@@ -4,7 +4,7 @@ Every process of the broker has one handler. The supervisor creates it before th
 systemd reads the stream, lines begin with the journal's priority, and the journal adds the time; with `log.format=journal`,
 messages then go to the journal with named fields (`journal.py`). `odradek.shm.log_levels` sets the levels. A log call about a
 client passes those that it knows of `extra={"connection_id": ..., "client_id": ..., "client_address": ...}`; they become
-fields of JSON and of the journal. docs/logs.md describes the messages for their readers.
+fields of JSON and of the journal. docs/operate/logs.md describes the messages for their readers.
 """
 
 import json

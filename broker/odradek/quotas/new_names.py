@@ -1,8 +1,8 @@
 """Limits of the names that clients make up and that the coordinator remembers for days: groups and transactional ids.
 
-Used in the coordinator's loop. A name is counted for its owner, the client whose request created it (`security/owners.py`), as
-long as it exists and this process runs: a successor counts the names that it loads from the log only in the sum. Loading is
-never refused.
+Used in the coordinator's loop. A name is counted for its owner, the client whose request created it
+(`security/owners.py`), until the name is removed or this process ends. The log does not contain the owners, so a successor of
+this process counts the names that it loads in the total only. Loading is never refused.
 
 Above the limit of all names, an owner that has created only `few` may still create names, until there are twice as many
 names as the limit: some clients that use the limit up do not keep all others from their first groups.

@@ -153,6 +153,6 @@ class Audit:
             for host, share in hosts.items():
                 if share.counted:
                     log.info(
-                        "%d more denials of %s from host = %s in the last minute, after %d lines",
+                        "%d more denials of %s from host = %s in the last minute were not logged, after %d lines",
                         share.counted, printable(principal), host, share.lines,
                     )  # fmt: skip

@@ -293,7 +293,7 @@ def server_context(material: ListenerMaterial) -> ssl.SSLContext:
 
 
 def trust(context: ssl.SSLContext, certificates: str) -> None:
-    """Trust these certificates (PEM), also those that are not of a root: so does Java."""
+    """Trust these certificates (PEM), also those that are not roots, as Java does."""
     context.load_verify_locations(cadata=certificates)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 

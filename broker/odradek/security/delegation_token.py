@@ -54,7 +54,7 @@ def password_of(digest: bytes) -> str:
 
 
 def new_id() -> str:
-    """A random id, in the form of Kafka's: 22 characters, of which the first one is no hyphen, because ids are arguments."""
+    """A random id in Kafka's form: 22 characters. The first one is not a hyphen, because ids are arguments of commands."""
     while True:
         token_id = base64.urlsafe_b64encode(secrets.token_bytes(_ID_BYTES)).decode().rstrip("=")
         if not token_id.startswith("-"):

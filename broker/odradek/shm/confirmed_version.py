@@ -54,7 +54,7 @@ class ConfirmedVersion:
     def _enter(self, index: int, version: int) -> None:
         """Set the calling process's place in the process table, and the version that it starts with. Raises ValueError."""
         if not 0 <= index < PROCESSES:
-            raise ValueError(f"process {index} of {PROCESSES}")
+            raise ValueError(f"the number {index} of the process is not from 0 to {PROCESSES - 1}")
         self._index = index
         self._words[1 + index] = version
 

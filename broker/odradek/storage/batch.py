@@ -87,7 +87,7 @@ class RecordBatch:
             record, at = _read_record(data, at, self)
             content.append(record)
         if at != len(data):
-            raise CorruptBatchError(f"{len(data) - at} bytes after the last record")
+            raise CorruptBatchError(f"the batch has {len(data) - at} bytes after its last record")
         return content
 
     def __bytes__(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Logs that the broker has set aside as `*-stray`, because their topic was deleted and created again (docs/cluster.md).
+"""Logs that the broker has set aside as `*-stray`, because their topic was deleted and created again (docs/operate/cluster.md).
 
 The broker neither reads nor deletes them, so the metrics count them and `odradek doctor` names them. Stateless.
 """

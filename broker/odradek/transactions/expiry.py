@@ -63,8 +63,8 @@ class Expiry:
         )
 
     def _write(self, shard: Shard, names: deque[str]) -> None:
-        """Append the tombstones of the first of these ids; when they are acknowledged, those of the rest. Ids that have
-        been used since they were collected are not removed."""
+        """Append the tombstones of the first ids in `names`. When they are acknowledged, append those of the next ids. An id
+        that has been used since it was collected is not removed."""
         if shard.closed:
             return
         batch: dict[str, bytes] = {}

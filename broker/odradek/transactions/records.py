@@ -54,7 +54,7 @@ def id_of(key: bytes) -> str:
     if key[:2] != _KIND:
         if len(key) < 2:
             raise ProtocolError("a key that is shorter than its version field")
-        raise UnknownRecord(f"a record of kind {_SHORT.unpack_from(key)[0]}")
+        raise UnknownRecord(f"a record has the unknown kind {_SHORT.unpack_from(key)[0]}")
     if len(key) < _KEY_HEAD.size or _SHORT.unpack_from(key, 2)[0] != len(key) - _KEY_HEAD.size:
         raise ProtocolError("a key whose length differs from its length field")
     try:
@@ -95,11 +95,11 @@ def check(value: bytes) -> None:
         raise ProtocolError("a value that is shorter than its version field")
     if value[0] or value[1] > _NEWEST:
         version = _SHORT.unpack_from(value)[0]
-        raise UnknownRecord(f"a value of version {version}; versions 0 to {_NEWEST} are supported")
+        raise UnknownRecord(f"a value has version {version}; versions 0 to {_NEWEST} are supported")
     if len(value) < _SMALLEST:
-        raise ProtocolError(f"a value of {len(value)} bytes")
+        raise ProtocolError(f"a value has {len(value)} bytes, but needs at least {_SMALLEST}")
     if value[_STATUS_AT] >= _STATES:
-        raise UnknownRecord(f"a value with the state {value[_STATUS_AT]}")
+        raise UnknownRecord(f"a value has the unknown state {value[_STATUS_AT]}")
 
 
 def busy_ids(values: dict[str, bytes]) -> list[str]:
@@ -229,13 +229,13 @@ def _places_1(value: bytes) -> tuple[tuple[Place, ...], int]:
 
 def _text(value: bytes, at: int, length: int) -> str:
     if length < 0 or at + length > len(value):
-        raise ProtocolError(f"a text of {length} bytes, {len(value) - at} bytes before the end of the value")
+        raise ProtocolError(f"a text has {length} bytes, but the value has only {len(value) - at} more")
     return value[at : at + length].decode()
 
 
 def _partitions(value: bytes, at: int, count: int) -> tuple[int, ...]:
     if count < 0 or at + count * _INT.size > len(value):
-        raise ProtocolError(f"an array of {count} partitions, {len(value) - at} bytes before the end of the value")
+        raise ProtocolError(f"an array has {count} partitions, but the value has only {len(value) - at} more bytes")
     return struct.unpack_from(f">{count}i", value, at)
 
 
@@ -253,7 +253,7 @@ def _read_uvarint(value: bytes, at: int) -> tuple[int, int]:
             return number, at
         shift += 7
         if shift > 28:
-            raise ProtocolError("a length of more than five bytes")
+            raise ProtocolError("a length has more than five bytes")
 
 
 def why_unreadable(record: Record) -> str:

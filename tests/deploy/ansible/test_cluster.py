@@ -38,7 +38,7 @@ OTHER_PORT = 9192
 SECRETS = ('broker "secret', 'broker \\"secret', "admin secret", "BEGIN PRIVATE KEY")
 PROMETHEUS = "--prometheus http://10.77.0.5:9090 --step 15 --match 'job=\"odradek\"'"
 (PLAY,) = re.findall(
-    r"```yaml\n(- hosts: brokers\[0\]\n.*?)```", (REPOSITORY / "docs/ansible.md").read_text(), re.DOTALL
+    r"```yaml\n(- hosts: brokers\[0\]\n.*?)```", (REPOSITORY / "docs/operate/ansible.md").read_text(), re.DOTALL
 )
 """The play that adds the report."""
 FAULT = """

@@ -42,7 +42,7 @@ def test_ansible_lint_finds_nothing(ansible: Ansible) -> None:
     assert not list(COLLECTION.glob(".ansible-lint*"))
 
 
-@pytest.mark.parametrize("inventory", ["single", "cluster", "docs/ansible.md"])
+@pytest.mark.parametrize("inventory", ["single", "cluster", "docs/operate/ansible.md"])
 def test_all_playbooks_can_be_read_with_the_example_inventories(ansible: Ansible, inventory: str) -> None:
     """Without a warning: a group that is missing looks like a mistake."""
     first, *others = (f"odradek.broker.{name}" for name in PLAYBOOKS)

@@ -214,7 +214,7 @@ def test_what_may_not_change_is_refused(release: Release, server: ApiServer) -> 
     ):
         options = [word for argument in arguments for word in ("--set", argument)]
         assert f"odradek: {sentence}" in release.refused("cluster", *options)
-    # The volumes are enlarged as docs/helm.md says: claims first, then the StatefulSet is replaced.
+    # The volumes are enlarged as docs/operate/helm.md says: claims first, then the StatefulSet is replaced.
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",

@@ -39,7 +39,7 @@ SENTENCES: dict[str, tuple[str, dict[str, Any], str]] = {
     "an unknown key": (
         "cluster",
         {"config": {"log.retention.msec": 1}},
-        "config sets log.retention.msec, which is not a key of a broker: docs/configuration.md lists all keys",
+        "config sets log.retention.msec, which is not a key of a broker: docs/reference/configuration.md lists all keys",
     ),
     "an unknown key of a listener": (
         "cluster",

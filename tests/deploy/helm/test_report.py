@@ -77,7 +77,7 @@ def test_the_job_of_the_report_gives_the_figures_of_what_was_sent(tmp_path: Path
         out = words.index("--out") + 1
         words[out] = str(tmp_path / "from-prometheus")
         ran(pods, words, container)
-        # without a Prometheus, as docs/helm.md says
+        # without a Prometheus, as docs/operate/helm.md says
         spools = [option for address in addresses for option in ("--spool", f"http://{address}")]
         of_spools = [*words[:3], *spools, "--out", str(tmp_path / "from-spools"), *OPTIONS[2:]]
         ran(pods, of_spools, container, ODRADEK_METRICS_LOGIN=":".join(LOGIN))

@@ -1,4 +1,4 @@
-"""Changed passwords of PLAIN users: what docs/sasl.md says about them, and of configuration providers."""
+"""Changed passwords of PLAIN users: what docs/operate/sasl.md says about them, and of configuration providers."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ TITLE = "The broker as a whole: its identity, processes, topics and policies."
 
 LOGGER_LEVEL = Pattern(
     rf"({'|'.join(map(re.escape, LOGGERS))})=(?i:{'|'.join(LEVELS)})",
-    f"a list of LOGGER=LEVEL, with the loggers of docs/logs.md and the levels {', '.join(LEVELS)}",
+    f"a list of LOGGER=LEVEL, with the loggers of docs/operate/logs.md and the levels {', '.join(LEVELS)}",
 )
 
 # fmt: off
@@ -65,11 +65,11 @@ KEYS = (
         "own key."),
     ConfigKey("log.levels", LIST, (), LOGGER_LEVEL, MEDIUM, CLUSTER_WIDE, NOW,
         "Levels of single loggers, comma-separated, such as odradek.cleaner=DEBUG. A logger without an entry has the "
-        "level of its parent. docs/logs.md lists the loggers. Odradek's own key."),
+        "level of its parent. docs/operate/logs.md lists the loggers. Odradek's own key."),
     ConfigKey("log.format", STRING, "text", OneOf(("text", "json", "journal")), MEDIUM, READ_ONLY, NOW,
         "The format of log messages on the standard error stream: text, or json with one object per line. With journal, a "
         "broker that systemd runs sends its messages to the journal with named fields; otherwise it is like text. "
-        "docs/logs.md lists the fields. Odradek's own key."),
+        "docs/operate/logs.md lists the fields. Odradek's own key."),
     ConfigKey("odradek.max.partitions", INT, 65536, Range(64, 1_048_576), LOW, READ_ONLY, NOW,
         "The maximum number of partitions that this broker can hold. Unused slots take no memory. Odradek's own key."),
     ConfigKey("odradek.stop.timeout.ms", INT, 30000, Range(1), LOW, READ_ONLY, NOW,
@@ -125,9 +125,9 @@ KEYS = (
     ConfigKey("controller.socket.timeout.ms", INT, 30000, Range(1), MEDIUM, READ_ONLY, NOW,
         "The time in ms that the controller waits for a response of a broker."),
     ConfigKey("create.topic.policy.class.name", CLASS, None, None, LOW, READ_ONLY, NOW,
-        "A Python class, as package.module:Class, that can refuse new topics. See docs/policies.md."),
+        "A Python class, as package.module:Class, that can refuse new topics. See docs/operate/policies.md."),
     ConfigKey("alter.config.policy.class.name", CLASS, None, None, LOW, READ_ONLY, NOW,
-        "A Python class, as package.module:Class, that can refuse configuration changes. See docs/policies.md."),
+        "A Python class, as package.module:Class, that can refuse configuration changes. See docs/operate/policies.md."),
     ConfigKey("config.providers", LIST, (), None, LOW, CLUSTER_WIDE, NOW,
         "Names of providers that replace ${NAME:PATH:KEY} in values of the configuration file when the broker starts. "
         "config.providers.NAME.class is the class of each: Kafka's FileConfigProvider, DirectoryConfigProvider or "
@@ -153,7 +153,7 @@ KEYS = (
         "The maximum size in bytes of client metrics in one PushTelemetry request (KIP-714)."),
     ConfigKey("metadata.store", STRING, None, OneOf(("embedded", "zookeeper")), HIGH, READ_ONLY, NOW,
         "Where the broker keeps the metadata of the cluster. embedded: in the first log directory. zookeeper: in "
-        "ZooKeeper, see docs/cluster.md. Default: zookeeper if zookeeper.connect is set, else embedded. "
+        "ZooKeeper, see docs/operate/cluster.md. Default: zookeeper if zookeeper.connect is set, else embedded. "
         "Without this key, the broker also refuses to start with process.roles=broker, because the controllers of such "
         "a cluster keep its metadata. Odradek's own key."),
 )

@@ -104,7 +104,7 @@ KEYS = (
         "false: a record can be read as long as its segment exists. Odradek's own key."),
     ConfigKey("odradek.segment.deletion.policy.class.name", CLASS, None, None, LOW, READ_ONLY, NOW,
         "A Python class, as package.module:Class, that chooses segments to delete in addition to retention by time and "
-        "size. See docs/policies.md. Odradek's own key."),
+        "size. See docs/operate/policies.md. Odradek's own key."),
     ConfigKey("log.retention.check.interval.ms", LONG, 300_000, Range(1), MEDIUM, READ_ONLY, NOW,
         "The time in ms between two checks for segments that retention deletes."),
     ConfigKey("log.initial.task.delay.ms", LONG, 30000, Range(0), LOW, READ_ONLY, NOW,

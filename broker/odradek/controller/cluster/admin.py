@@ -320,7 +320,7 @@ def live_brokers(context: ControllerContext) -> list[Broker]:
 
 
 def image_of(context: ControllerContext, names: Sequence[str]) -> ClusterImage:
-    """What plans need of the topics: the named ones as a whole, of the others the names."""
+    """What plans need to know: the state of the named topics, and the names of all others."""
     image = ClusterImage(deleting=set(context.deleting))
     image.by_folded_name = {folded(name): name for name in context.topics}
     for name in names:

@@ -40,7 +40,7 @@ def deletions_requested(context: ControllerContext, enabled: bool) -> Steps[None
     if enabled:
         new = [name for name in names if name in context.topics and name not in context.deleting]
         if new:
-            log.info("deletion of topics requested: %s", ", ".join(new[:20]))
+            log.info("deleting topics, as clients requested: %s", ", ".join(new[:20]))
             yield from begin(context, new)
 
 

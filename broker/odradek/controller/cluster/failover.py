@@ -55,7 +55,7 @@ def begin(context: ControllerContext, unclean: UncleanElections, deletion_enable
     yield Send(batch.take())  # brokers must know each other before they receive their replicas
     yield from _start_machines(context, restarted, unclean)
     log.info(
-        "controller epoch %d: %d brokers, %d topics, %d partitions",
+        "leading the cluster in controller epoch %d, with %d brokers, %d topics, %d partitions",
         context.epoch, len(context.brokers), len(context.topics), sum(1 for _ in context.partitions()),
     )  # fmt: skip
     yield from reassignment.resume(context, reassignment.in_progress(context))

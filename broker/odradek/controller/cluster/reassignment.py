@@ -158,9 +158,10 @@ def begin(context: ControllerContext, changes: Mapping[Partition, Assignment]) -
 
 
 def _begin_next(context: ControllerContext, begun: deque[tuple[Partition, Assignment]]) -> Steps[None]:
-    """Begin the first phase of reassignments; the last of them in later steps.
+    """Begin the first phase of the first reassignments in `begun`; later steps begin that of the others.
 
-    :param begun: passed over if its assignment was changed: another request or its completion did that, and does the rest.
+    :param begun: a reassignment is left out if the assignment of its partition has changed: another request, or the
+        completion of the reassignment, has changed it and does what is left to do.
     """
     resumed: list[Partition] = []
     while begun and len(resumed) < PARTITIONS_A_STEP:

@@ -122,7 +122,7 @@ def begin_partitions(context: ControllerContext, partitions: Iterable[Partition]
     topic of that name that was not deleted in order, keeps its state.
     """
     new = [partition for partition in partitions if partition.status is PartitionStatus.NON_EXISTENT]
-    log.info("%d new partitions", len(new))
+    log.info("creating %d new partitions", len(new))
     replica_states.to_new(_replicas(new), RequestBatch(context))
     by_topic: dict[Topic, list[Partition]] = {}
     for partition in new:

@@ -77,7 +77,7 @@ def read_prices(path: Path) -> Prices:
         match = re.search(r"at line (\d+)", str(error))
         line = match[1] if match else str(max(1, len(text.splitlines())))
         reason = re.sub(r" \(at .*\)$", "", str(error))
-        raise ReportError(f"{path}:{line}: not TOML: {reason}") from None
+        raise ReportError(f"{path}:{line}: this is not TOML: {reason}") from None
     for key in document:
         if key not in ("per_gb", "currency"):
             raise ReportError(f"{path}:{_line_of(text, key)}: unknown key {key!r}: expected currency and [per_gb]")

@@ -3,8 +3,8 @@
 One Spark task for each metric and each day, or less if the step is small (`partitions`). A task also requests the hour
 before its time, for the initial values of counters, and `odradek_boot_time_seconds`, the time at which they began at zero.
 A counter's sample v after sample u counts v - u, but v if the broker was restarted meanwhile, or if the series was absent
-while its broker was scraped (it began at zero then: docs/metrics.md), or if v < u. A sample without an earlier one counts
-nothing, and is reported as a gap.
+while its broker was scraped (it began at zero then: docs/reference/metrics.md), or if v < u. A sample without an earlier one
+counts nothing, and is reported as a gap.
 
 The step from one sample to the next belongs to the hour in which it ends; a step that ends on the hour belongs to the hour
 before.

@@ -116,7 +116,7 @@ def compose(
         subtitle += f"; the first data are of {_moment(began)}"
     footer = (
         "Odradek. A GB is 10\N{SUPERSCRIPT NINE} bytes, times are UTC, the end of the period is exclusive. "
-        "Grey in a chart: there are no data of that time. How to read this page: docs/usage-report.md."
+        "Grey in a chart: there are no data of that time. How to read this page: docs/operate/usage-report.md."
     )
     page = Page(TITLE, subtitle, tuple(sentences), _tiles(figures, disks), sections, footer)
     tables = {table.name: table for section in sections for table in section.tables}

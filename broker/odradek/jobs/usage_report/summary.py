@@ -1,6 +1,7 @@
 """The summary of the report: JSON for alerts, lines of text for the terminal.
 
-Runs in the driver of the report's job; writes no files. The keys of the JSON are stable; `docs/usage-report.md` lists them.
+Runs in the driver of the report's job; writes no files.
+`docs/operate/usage-report.md` lists the keys of the JSON, which are stable.
 """
 
 from __future__ import annotations

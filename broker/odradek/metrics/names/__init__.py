@@ -1,4 +1,4 @@
-"""The table of all metrics: name, type, labels and HELP text. `/metrics`, docs/metrics.md and their tests derive from it.
+"""The table of all metrics: name, type, labels and HELP text. `/metrics`, docs/reference/metrics.md and tests derive from it.
 
 Constants, imported by any process. The names come from kafka_exporter, from Strimzi's JMX exporter rules for Kafka's own
 metrics, from Prometheus' standard process metrics, and from Odradek (`odradek_`). Gauges whose names end in _count or _sum

@@ -113,8 +113,8 @@ TRANSACTIONS = (
         GAUGE,
         "",
         {
-            "odradek_transactions_completing": "Number of transactions that this broker coordinates whose outcome is "
-            "decided, but whose markers in the partitions or whose last record in __transaction_state are missing.",
+            "odradek_transactions_completing": "Number of transactions of this coordinator that are decided, but not complete: "
+            "markers in partitions, or the last record in __transaction_state, are missing.",
             "odradek_oldest_completing_transaction_seconds": "Time in seconds since the outcome of a transaction was "
             "decided, for the oldest transaction that is not complete; 0 without one.",
             "odradek_transaction_partitions_loading": "Number of partitions of __transaction_state that this broker "

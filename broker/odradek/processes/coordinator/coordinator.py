@@ -233,8 +233,8 @@ class Coordinator:
         await asyncio.wrap_future(self._thread.submit_last(self._store_service.close, STOP_LIMIT_S))
 
     async def _in_steps(self, steps: Steps, request: Arrival | None = None) -> Any:
-        """Execute the steps of a generator in the store thread, other work between them. Returns what the generator returns. If
-        the client disconnects, the generator is closed, as soon as it has not to go on.
+        """Execute the steps of a generator in the store thread, and other work between them. Returns what the generator
+        returns. If the client disconnects, the generator is closed as soon as it may be (`_abandon`).
 
         :param request: its client owns the steps, and it receives their time; None: a request of a group.
         """

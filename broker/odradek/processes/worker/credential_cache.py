@@ -4,11 +4,11 @@ A worker owns one `CredentialCache` and uses it only in its loop. A credential i
 in `odradek.shm.credentials_version` moves) or `MOST_KEPT` others were used since. Made-up credentials are kept apart, so that
 logins with invented names displace nothing.
 
-An answer from memory would be faster than one of the coordinator, and so show which users have logged in before. Therefore it
-is held for as long as one of the last questions took, chosen at random: from the end of the loop's turn, in which questions
-are sent, until the coordinator answered. The rest of the time, in which the loop does other work, is the same in both cases.
-So that these times are those of the present load, a question is sent beside an answer from memory if none was sent for
-`QUESTIONS_APART_S`; the login does not wait for it.
+An answer from memory would be faster than an answer of the coordinator, and would show which users have logged in before.
+Therefore the worker delays each answer from memory by the time that the coordinator needed for one of the last questions, which
+is chosen at random. This time begins at the end of the loop's turn, in which questions are sent, and ends when the coordinator
+has answered. The rest of a login takes as long in both cases. The times must be those of the present load: if no question was
+sent for `QUESTIONS_APART_S`, the worker sends one beside an answer from memory, and the login does not wait for it.
 
 Credentials of delegation tokens are not kept: the coordinator has them in memory, and a renewed token expires later.
 """

@@ -257,11 +257,11 @@ def read_record(value: bytes) -> tuple[Kind, int, Any]:
     version, position = _varint(value, position)
     kind = KINDS.get(number)
     if kind is None:
-        raise UnknownMetadataRecord(f"a record of kind {number}, version {version}")
+        raise UnknownMetadataRecord(f"a record has the unknown kind {number}, version {version}")
     if kind.schema is None:
         return kind, version, None
     if version > kind.newest:
-        raise UnknownMetadataRecord(f"a {kind.name} of version {version}; versions 0 to {kind.newest} are supported")
+        raise UnknownMetadataRecord(f"a {kind.name} has version {version}; versions 0 to {kind.newest} are supported")
     return kind, version, decode(kind.schema, version, value, position)[0]
 
 
@@ -275,4 +275,4 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * number)
         if byte < 0x80:
             return value, position
-    raise ProtocolError(f"no unsigned varint before position {position}")
+    raise ProtocolError(f"the bytes before position {position} are not an unsigned varint")

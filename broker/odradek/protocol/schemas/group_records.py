@@ -211,7 +211,7 @@ def read_record(key: bytes, value: bytes | None) -> tuple[Kind, Any, Any]:
     (number,) = _PREFIX.unpack_from(key)
     kind = KINDS.get(number)
     if kind is None:
-        raise UnknownRecord(f"a record of kind {number}")
+        raise UnknownRecord(f"a record has the unknown kind {number}")
     read_key, _ = decode(kind.key, 0, key, _PREFIX.size)
     if value is None:
         return kind, read_key, None

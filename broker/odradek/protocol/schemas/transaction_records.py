@@ -62,7 +62,7 @@ def read_record(key: bytes, value: bytes | None) -> tuple[Any, Any]:
         raise ProtocolError("a key or value that is shorter than its version field")
     (kind,) = _PREFIX.unpack_from(key)
     if kind != 0:
-        raise UnknownRecord(f"a record of kind {kind}")
+        raise UnknownRecord(f"a record has the unknown kind {kind}")
     read_key, _ = decode(Key, 0, key, _PREFIX.size)
     if value is None:
         return read_key, None

@@ -104,8 +104,8 @@ class OAuthBearer:
         return self._check(self._first, may_ask=False)
 
     def answered(self, credential: ScramCredential) -> Step:
-        """Never called: OAUTHBEARER asks for no credential."""
-        raise AssertionError("OAUTHBEARER asks for no credential")
+        """Not used: only SCRAM asks the coordinator for a credential."""
+        raise AssertionError("OAUTHBEARER has no credential to wait for")
 
     def _check(self, first: ClientFirst, may_ask: bool) -> Step:
         try:

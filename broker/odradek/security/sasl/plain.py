@@ -65,12 +65,12 @@ class Plain:
         return Proven(b"", user)
 
     def answered(self, credential: ScramCredential) -> Step:
-        """Never called: PLAIN asks no question."""
-        raise AssertionError("PLAIN asks for no credential")
+        """Not used: only SCRAM asks the coordinator for a credential."""
+        raise AssertionError("PLAIN has no credential to wait for")
 
     def resumed(self) -> Step:
-        """Never called: PLAIN asks for no keys."""
-        raise AssertionError("PLAIN asks for no keys")
+        """Not used: only OAUTHBEARER waits for keys of an identity provider."""
+        raise AssertionError("PLAIN has no keys to wait for")
 
 
 def _refused(text: str, user: str = "", detail: str = "") -> Refused:

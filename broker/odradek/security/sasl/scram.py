@@ -146,8 +146,8 @@ class Scram:
         return Challenge(self._server_first.encode())
 
     def resumed(self) -> Step:
-        """Never called: SCRAM asks for no keys."""
-        raise AssertionError("SCRAM asks for no keys")
+        """Not used: only OAUTHBEARER waits for keys of an identity provider."""
+        raise AssertionError("SCRAM has no keys to wait for")
 
     def _last(self, last: ClientFinal, credential: ScramCredential) -> Step:
         mechanism, first = self._mechanism, self._first

@@ -102,7 +102,7 @@ def check_trust(grant: Grant) -> None:
 
 
 def stated_end(token: str) -> float | None:
-    """The Unix time in seconds at which a token ends, as it says, unchecked; None if that cannot be read."""
+    """The Unix time in seconds at which a token says that it ends; the signature is not checked. None if it does not say it."""
     payload = token.split(".")[1] if token.count(".") == 2 else ""
     try:
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

@@ -110,7 +110,7 @@ metrics.listener.password.file: metrics.passwordSecret
 {{- $plain = regexReplaceAll "^(scram-sha-256|scram-sha-512|plain|oauthbearer)\\." $plain "" -}}
 {{- end -}}
 {{- if not (has $plain $known) -}}
-{{- include "odradek.fail" (printf "config sets %s, which is not a key of a broker: docs/configuration.md lists all keys" $name) -}}
+{{- include "odradek.fail" (printf "config sets %s, which is not a key of a broker: docs/reference/configuration.md lists all keys" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (include "odradek.metricsTls" .) (not (include "odradek.usesTls" .)) -}}
@@ -355,7 +355,7 @@ metrics.listener.password.file: metrics.passwordSecret
 {{- include "odradek.fail" (printf "storage.size is %s, but the volumes of the brokers have %s, and a volume cannot shrink: set storage.size=%s" $.Values.storage.size $former $former) -}}
 {{- end -}}
 {{- if gt $size $formerSize -}}
-{{- include "odradek.fail" (printf "storage.size is %s, but the StatefulSet %s has %s, which Kubernetes does not let change: enlarge the volumes as docs/helm.md#enlarge-the-volumes describes, then upgrade" $.Values.storage.size $fullname $former) -}}
+{{- include "odradek.fail" (printf "storage.size is %s, but the StatefulSet %s has %s, which Kubernetes does not let change: enlarge the volumes as docs/operate/helm.md#enlarge-the-volumes describes, then upgrade" $.Values.storage.size $fullname $former) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -392,7 +392,7 @@ a majority go: it may have the last changes alone. 0 servers: the ensemble was s
 {{- with lookup "apps/v1" "StatefulSet" .Release.Namespace (printf "%s-zookeeper" (.Release.Name | trunc 40 | trimSuffix "-")) -}}
 {{- $before := int .spec.replicas -}}{{- $after := int $.Values.zookeeper.replicas -}}
 {{- if and $before (gt (sub $after $before) (div $after 2)) -}}
-{{- include "odradek.fail" (printf "zookeeper.replicas is %d, but the ensemble has %d: the new servers would be a majority without data, and all topics would be lost; set zookeeper.replicas=%d, or see docs/helm.md#upgrades" $after $before $before) -}}
+{{- include "odradek.fail" (printf "zookeeper.replicas is %d, but the ensemble has %d: the new servers would be a majority without data, and all topics would be lost; set zookeeper.replicas=%d, or see docs/operate/helm.md#upgrades" $after $before $before) -}}
 {{- end -}}
 {{- if gt (sub $before $after) (div $before 2) -}}
 {{- include "odradek.fail" (printf "zookeeper.replicas is %d, but the ensemble has %d: a majority of its servers would go, perhaps with the last changes; set zookeeper.replicas=%d, or reduce it by two at a time, to 3 at least" $after $before $before) -}}

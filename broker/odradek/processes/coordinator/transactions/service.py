@@ -96,7 +96,7 @@ def settings_of(config: BrokerConfig) -> Settings:
 
 
 class LoadedTransactions:
-    """The transactional ids as the state of `__transaction_state`."""
+    """What a load of a partition of `__transaction_state` calls: it passes the records to the transaction coordinator."""
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
