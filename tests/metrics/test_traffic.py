@@ -30,7 +30,7 @@ OF_LISTENERS = {
     )
 } | {"odradek_failing_broker_logins"}
 """Metrics of listeners with OAUTHBEARER or TLS, or of secure listeners between brokers: tests/processes/test_oauth_logins.py,
-tests/tls/test_broker_with_tls.py, tests/cli/test_doctor_security.py, tests/cluster/test_secure_cluster.py."""
+tests/tls/test_broker_with_tls.py, tests/cli/health/test_doctor_security.py, tests/cluster/test_secure_cluster.py."""
 WHO = {"principal": "User:ANONYMOUS"}
 
 
