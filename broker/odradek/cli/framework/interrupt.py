@@ -5,6 +5,8 @@ exception propagates, `interrupt_note` adds notes on what was done so far. The c
 contains the notes, and with the exit status 128 + the number of the signal. A loop that must not be interrupted at any line
 enters an `Interruption`, which defers the first signal until the loop checks for it.
 
+click's own handling does not suffice: it knows SIGINT alone, ends with "Aborted!" and exit status 1, and cannot defer a signal.
+
 A terminal that does not read its output blocks each write. Therefore a signal also discards the output that the terminal
 has not read (`discard_blocked_output`), so that the command can write its last line and exit.
 """

@@ -3,20 +3,22 @@
 Runs in the process of the command.
 """
 
-import http.client
 import json
 import ssl
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from http.client import RemoteDisconnected
 from ipaddress import ip_address
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import urlencode
 
+from odradek.http_request import HttpError, MalformedError, SlowError, request
 from odradek.metrics.usage import PATH
 
 METRICS = "ODRADEK_METRICS"
 METRICS_PATH = "/metrics"
 DEFAULT_ADDRESS = "127.0.0.1:9404"
-_MAX_RESPONSE_BYTES = 1 << 28
+_LARGEST_BYTES = 1 << 28
 _HOW_TO_SELECT = "select a broker with --metrics HOST:PORT, or with --data-dir DIR for a broker of this machine"
 
 
@@ -87,56 +89,43 @@ class Source:
         return body.decode("utf-8", "replace")
 
     def _get(self, path: str) -> tuple[int, bytes]:
-        connection = self._connection()
-        headers = {} if self._security.authorization is None else {"Authorization": self._security.authorization}
-        try:
-            connection.request("GET", path, headers=headers)
-            response = connection.getresponse()
-            return response.status, response.read(_MAX_RESPONSE_BYTES)
-        except TimeoutError:
-            raise UsageError(
-                f"{self.address} did not respond within {self._timeout:g} s; --timeout sets the time"
-            ) from None
-        except ConnectionRefusedError:
-            raise UsageError(
-                f"nothing listens on {self.address}: start a broker with metrics.listener, or {_HOW_TO_SELECT}"
-            ) from None
-        except ssl.SSLCertVerificationError as error:
-            raise UsageError(
-                f"the certificate of {self.address} is not accepted: {error.verify_message.rstrip('.')}; name a file with"
-                " --command-config that contains ssl.truststore.location"
-            ) from None
-        except ssl.SSLError as error:
-            reason = (error.reason or str(error)).lower().replace("_", " ")
-            raise UsageError(f"the TLS handshake with {self.address} failed: {reason}") from None
-        except http.client.RemoteDisconnected:
-            hint = "" if self._tls else f"if it has TLS, use https://{self.address}; else "
-            raise UsageError(
-                f"{self.address} closed the connection without a response; {hint}{_HOW_TO_SELECT}"
-            ) from None
-        except OSError as error:
-            raise UsageError(f"{self.address} cannot be reached: {error.strerror or error}; {_HOW_TO_SELECT}") from None
-        except http.client.HTTPException as error:
-            reason = f"the response is not HTTP: {type(error).__name__}; for one with TLS use https://{self.address}"
-            raise UsageError(
-                f"{self.address} is not the metrics.listener of an Odradek broker ({reason}); {_HOW_TO_SELECT}"
-            ) from None
-        finally:
-            connection.close()
-
-    def _connection(self) -> http.client.HTTPConnection:
         from odradek.clients.errors import ClientError
 
-        if not self._tls:
-            return http.client.HTTPConnection(self.host, self.port, timeout=self._timeout)
+        url = f"{'https' if self._tls else 'http'}://{self.address}{path}"
+        headers = {} if self._security.authorization is None else {"Authorization": self._security.authorization}
         try:
-            context = self._security.context()
+            response = request(
+                url, limit_s=self._timeout, largest=_LARGEST_BYTES, context=self._security.context, headers=headers
+            )
         except ClientError as error:
             raise UsageError(str(error)) from None
-        return http.client.HTTPSConnection(self.host, self.port, timeout=self._timeout, context=context)
+        except HttpError as error:
+            self._fail(error)
+        return response.status, response.body
+
+    def _fail(self, error: HttpError) -> NoReturn:
+        """Raise UsageError, with what may be wrong."""
+        reason, cause = str(error), error.__cause__
+        if isinstance(error, SlowError):
+            raise UsageError(f"{reason}; --timeout sets the time") from None
+        if isinstance(error, MalformedError) and cause is not None:
+            reason = (
+                f"{self.address} is not the metrics.listener of an Odradek broker (the response is not HTTP: "
+                f"{type(cause).__name__}; for one with TLS use https://{self.address})"
+            )
+        elif isinstance(cause, ConnectionRefusedError):
+            reason = f"nothing listens on {self.address}: start a broker with metrics.listener, or {_HOW_TO_SELECT}"
+            raise UsageError(reason) from None
+        elif isinstance(cause, ssl.SSLCertVerificationError):
+            raise UsageError(
+                f"{reason}; name a file with --command-config that contains ssl.truststore.location"
+            ) from None
+        elif isinstance(cause, RemoteDisconnected) and not self._tls:
+            reason += f"; if it has TLS, use https://{self.address}"
+        raise UsageError(f"{reason}; {_HOW_TO_SELECT}") from None
 
     def _unexpected_response(self, status: int, path: str) -> UsageError:
-        if status == http.HTTPStatus.UNAUTHORIZED:
+        if status == HTTPStatus.UNAUTHORIZED:
             return UsageError(
                 f"{self.address} requires a password or token: name a file with --command-config that contains"
                 " metrics.listener.password.file or metrics.listener.token.file"

@@ -1,6 +1,5 @@
 """``odradek mirror status``: workers, positions and lags of the flows of a mirror's file."""
 
-import http.client
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from odradek.cli.framework.failure import complain, fail, warn
 from odradek.cli.framework.options import JSON_OPTION
 from odradek.cli.framework.output import GroupedNumber, count, echo_json, print_table
 from odradek.cli.mirror.mirror import flow_options, load_flows
+from odradek.http_request import HttpError, request
 
 if TYPE_CHECKING:
     from odradek.mirror.status import FlowStatus, PartitionRow
@@ -21,7 +21,7 @@ TOPIC_TITLES = ["topic", "copy", "partitions", "lag", "stopped"]
 PARTITION_TITLES = ["topic", "partition", "copy", "lane", "position", "end", "lag", "stopped"]
 WORKER_TITLES = ["worker", "host", "lanes"]
 _LARGEST_PAGE = 1 << 26
-_TIMEOUT_S = 10.0
+_LIMIT_S = 10.0
 
 
 @click.command(cls=HelpfulCommand)
@@ -78,21 +78,17 @@ def _pages(addresses: Iterable[str]) -> list[str]:
     """The metrics of workers; ends the command if one cannot be read."""
     pages = []
     for address in addresses:
-        connection = http.client.HTTPConnection(address.removeprefix("http://").partition("/")[0], timeout=_TIMEOUT_S)
+        url = f"http://{address.removeprefix('http://').partition('/')[0]}/metrics"
         try:
-            connection.request("GET", "/metrics")
-            response = connection.getresponse()
-            body = response.read(_LARGEST_PAGE)
-        except (OSError, http.client.HTTPException) as error:
+            response = request(url, limit_s=_LIMIT_S, largest=_LARGEST_PAGE)
+        except HttpError as error:
             fail(
                 f"cannot read the metrics of {address}: {error}; --metrics needs the "
                 "odradek.mirror.metrics.listener of a running worker"
             )
-        finally:
-            connection.close()
-        if response.status != http.client.OK:
+        if response.status != 200:
             fail(f"cannot read the metrics of {address}: HTTP status {response.status}")
-        pages.append(body.decode("utf-8", "replace"))
+        pages.append(response.body.decode("utf-8", "replace"))
     return pages
 
 

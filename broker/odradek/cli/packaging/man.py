@@ -4,8 +4,10 @@ odradek(1), and a page for each command of the first level, odradek-topic(1), wh
 package is built; the command itself never imports this module. `man_texts` holds what the tree does not contain. The date of
 the pages is that of SOURCE_DATE_EPOCH, so that a package can be built twice with equal bytes.
 
-Own code instead of click-man 0.6, which reads only commands that are imported already (`LazyGroup` imports on use), writes one
-page per leaf, and escapes neither backslashes nor a leading dot.
+Own code instead of click-man 0.6: it reads only commands that are imported already (`LazyGroup` imports on use), writes a page
+for each of 90 commands, has neither examples nor exit codes, variables and files, and escapes neither backslashes nor a leading
+dot. Instead of pandoc or docutils: these pages are also written where `deploy/systemd/install` runs, which would then need it,
+and text for them must be escaped as roff must be.
 """
 
 import os
