@@ -30,7 +30,7 @@ SANITIZED_TESTS := tests/protocol tests/net tests/storage tests/shm tests/replic
 	tests/groups/test_native_membership.py tests/processes/coordinator/internal_topics/test_log_replay.py tests/transactions/test_records.py \
 	tests/faults/test_bytes_before_login.py tests/processes/worker/test_logins.py tests/security/test_exchange.py tests/security/test_plain.py \
 	tests/security/test_scram.py tests/tls tests/mirror/test_moved_batches.py tests/mirror/test_hostile_batches.py \
-	tests/cli/test_fetched_records.py tests/cli/test_hostile_records.py tests/cli/test_record_printing.py
+	tests/cli/records/test_fetched_records.py tests/cli/records/test_hostile_records.py tests/cli/records/test_record_printing.py
 CUT_TESTS := tests/cuts tests/net/test_connection_life.py tests/net/test_connection_responses.py \
 	tests/net/test_tls_connections.py tests/net/test_tls_fragments.py tests/net/test_tls_hostile.py \
 	tests/net/test_connection_model.py tests/net/test_forwarded_requests.py \
@@ -87,7 +87,7 @@ build-dev: .build/installed-dev .build/native
 tables: build-dev ## write the files that are made from others: pages and tables of docs/, the dashboards, the stubs of _ext/, copies for Helm
 	@$(BIN)/python -m odradek.config.reference docs/reference/configuration.md
 	@$(BIN)/python -m odradek.metrics.reference docs/reference/metrics.md
-	@$(BIN)/python -m odradek.cli.reference docs/reference/commands.md
+	@$(BIN)/python -m odradek.cli.packaging.reference docs/reference/commands.md
 	@$(BIN)/python -m odradek.metrics.background_tasks docs/reference/alerts.md
 	@$(BIN)/python -m odradek.api.reference broker/odradek/api/served.py docs/reference/acls.md
 	@$(BIN)/python -m odradek.protocol.reference

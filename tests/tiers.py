@@ -67,7 +67,7 @@ NIGHTLY: dict[str, str] = {
     "tests/quotas/test_against_kafka.py": "throttle times of Kafka and of this broker",
     "tests/quotas/test_measured_rates.py": "rates of clients over half a minute, also of Kafka's performance tools",
     "tests/tls/test_half_open_handshakes.py": "thousands of half-open TLS handshakes",
-    "tests/cli/test_transactions.py": "the commands of transactions with this broker and with Apache Kafka",
+    "tests/cli/transaction/test_transactions.py": "the commands of transactions with this broker and with Apache Kafka",
     "tests/mirror/test_mirror_with_kafka.py": "workers of a mirror between Kafka and this broker, in both directions",
     "tests/mirror/test_switch_against_kafka.py": "groups that are switched between Kafka and this broker, and back",
     "tests/mirror/test_lane_against_kafka.py::test_many_batches_of_one_record_do_not_block_kafka": "20,000 small batches",

@@ -1,7 +1,7 @@
 """Formats records, by a template or as lines of JSON, into one growing buffer.
 
 Runs in the process of the command, in one thread. The JSON equals, byte for byte, the output of `json.dumps(record,
-ensure_ascii=False)` for the objects that `odradek.cli.record_json` describes; that is the reference in the tests.
+ensure_ascii=False)` for the objects that `odradek.cli.records.record_json` describes; that is the reference in the tests.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize

@@ -1,6 +1,6 @@
 """Man pages and completion scripts, which the packaged program itself writes.
 
-The modules are `odradek.cli.man` and `odradek.cli.completion_files`.
+The modules are `odradek.cli.packaging.man` and `odradek.cli.packaging.completion_files`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ def man_pages(packages: Path) -> dict[str, str]:
 
     :param packages: the site-packages of the environment in the package; this Python must be able to import them.
     """
-    return written_by("odradek.cli.man", packages)
+    return written_by("odradek.cli.packaging.man", packages)
 
 
 def completion_files(packages: Path) -> dict[str, str]:
     """The completion script of each shell by its path below the root, for example ``usr/share/fish/...``."""
-    return {f"usr/share/{name}": text for name, text in written_by("odradek.cli.completion_files", packages).items()}
+    return {
+        f"usr/share/{name}": text
+        for name, text in written_by("odradek.cli.packaging.completion_files", packages).items()
+    }
 
 
 def written_by(module: str, packages: Path) -> dict[str, str]:

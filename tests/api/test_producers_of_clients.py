@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.health_local import judge_status
+from odradek.cli.health.local import judge_status
 from odradek.protocol.schemas import add_partitions_to_txn, find_coordinator, init_producer_id, produce
 from odradek.storage.batch import TRANSACTIONAL, Record, build_batch
 from odradek.testing import Broker

@@ -11,8 +11,9 @@ import time
 
 import pytest
 
-from odradek.cli import certificate, local_broker
+from odradek.cli.inspection import local_broker
 from odradek.cli.main import main
+from odradek.cli.security import certificate
 from odradek.config.listeners import Listener
 from odradek.config.pid_file import STATUS_SOCKET, read_pid_file, start_ticks, write_pid_file
 
@@ -75,7 +76,7 @@ def test_commands_import_nothing_that_makes_them_slow(arguments):
     environment = os.environ | {"ODRADEK_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment)
     loaded = done.stderr.splitlines()[-1].split()
-    assert "odradek.cli.lazy" in loaded
+    assert "odradek.cli.framework.lazy" in loaded
     heavy = ("confluent_kafka", "kafka", "asyncio", "uvloop", "kazoo", "numpy", "rich", "sqlite3", "odradek.processes")
     heavy += ("subprocess", "tempfile", "odradek.testing.broker_process")
     assert not [name for name in loaded if name.startswith(heavy)]
@@ -188,7 +189,8 @@ def test_only_one_option_may_select_the_broker(tmp_path):
 STAND_IN = """
 import fcntl, os, signal, sys
 from odradek.config.pid_file import write_pid_file
-from odradek.cli import certificate, local_broker
+from odradek.cli.inspection import local_broker
+from odradek.cli.security import certificate
 from odradek.cli.main import main
 from odradek.config.listeners import Listener
 os.chdir(sys.argv[1])

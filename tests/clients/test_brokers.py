@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.cli.health import brokers_that_are_down
+from odradek.cli.health.cluster import brokers_that_are_down
 from odradek.clients import brokers
 from odradek.clients.cluster import Address, Cluster, Partition, TopicInfo, View
 from odradek.clients.errors import UnreachableError

@@ -121,7 +121,7 @@ def test_responses_without_a_token_are_refused(monkeypatch, body, words):
 
 
 def oauth_tokens_response(body):
-    from odradek.security.http_request import Response
+    from odradek.http_request import Response
 
     return Response(200, body)
 

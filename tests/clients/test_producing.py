@@ -8,12 +8,12 @@ import pytest
 
 from odradek._ext.records.batch_builder import BatchBuilder
 from odradek._ext.records.line_batches import RecordBatches
-from odradek.cli import sending
-from odradek.cli.direct_reading import DirectConsumer, record_reader
-from odradek.cli.interrupt import Interruption
-from odradek.cli.reading import Ends, Selection, Start, assignment, matching
-from odradek.cli.record_format import printer
-from odradek.cli.sending import InputSender
+from odradek.cli.framework.interrupt import Interruption
+from odradek.cli.records import sending
+from odradek.cli.records.direct_reading import DirectConsumer, record_reader
+from odradek.cli.records.reading import Ends, Selection, Start, assignment, matching
+from odradek.cli.records.record_format import printer
+from odradek.cli.records.sending import InputSender
 from odradek.clients import fetching, partition_leaders, producing, topics
 from odradek.clients.cluster import Address, Cluster, Partition, TopicInfo, View
 from odradek.clients.errors import ClientError, UnreachableError

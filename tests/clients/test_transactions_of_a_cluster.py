@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.cli import health_transactions
-from odradek.cli.health_transactions import judge_decided, judge_hanging, judge_late, lasting
+from odradek.cli.health import transactions as health_transactions
+from odradek.cli.health.transactions import judge_decided, judge_hanging, judge_late, lasting
 from odradek.clients import marker_waits, transactions
 from odradek.clients.cluster import Partition, TopicInfo, View
 from odradek.clients.marker_waits import LOG, MarkerWait, waits_of

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from odradek.cli.stopped_users import users_in_zookeeper
+from odradek.cli.security.stopped_users import users_in_zookeeper
 from odradek.metadata.zookeeper_connection import ZookeeperOptions
 from odradek.security.sasl.scram_credential import BY_NAME
 from odradek.testing.broker_process import Broker

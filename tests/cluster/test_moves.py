@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from odradek.testing.broker_process import Broker
 from tests.cli.command import Command
-from tests.cli.test_interrupt import assert_stopped, start
+from tests.cli.framework.test_interrupt import assert_stopped, start
 from tests.cluster import our_brokers
 from tests.faults.checker import faults, read_partitions
 from tests.faults.load import Load

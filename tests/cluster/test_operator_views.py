@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from odradek.cli.health_local import examine_broker
-from odradek.cli.local_broker import find, status_of
+from odradek.cli.health.local import examine_broker
+from odradek.cli.inspection.local_broker import find, status_of
 from odradek.metadata import znodes
 from odradek.metadata.zookeeper import ZookeeperStore
 from odradek.metadata.zookeeper_connection import ZookeeperOptions

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from odradek.cli.health_security import judge_security
+from odradek.cli.health.security import judge_security
 from odradek.testing.broker_process import Broker
 from tests import certificates
 from tests.cli.command import Command

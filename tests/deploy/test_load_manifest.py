@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from odradek.cli.load import load, run_load
+from odradek.cli.jobs.load import load, run_load
 from odradek.cli.main import main
 from tests import toolchains
 

@@ -11,7 +11,7 @@ import jinja2
 import pytest
 import yaml
 
-from odradek.cli.report import usage
+from odradek.cli.jobs.report import usage
 from odradek.jobs.usage_report.__main__ import parser
 from tests import toolchains
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from odradek.cli import man, reference
+from odradek.cli.packaging import reference
+from odradek.cli.packaging import man
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/commands.md").read_text()
 

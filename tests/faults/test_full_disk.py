@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
-from odradek.cli.output import size
+from odradek.cli.framework.output import size
 from odradek.storage.file_names import RESERVE
 from odradek.testing import Broker
 from tests.cli.command import Command

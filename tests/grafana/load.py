@@ -16,7 +16,7 @@ import threading
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
-from tests.cli.transaction_talk import TransactionTalk
+from tests.cli.transaction.transaction_talk import TransactionTalk
 from tests.sasl import BAD, SaslWire
 
 TOPICS = {"orders": 3, "audit": 1, "tight": {"partitions": "1", "max.message.bytes": "1000"}}

@@ -8,7 +8,7 @@ import click
 import pytest
 import yaml
 
-from odradek.cli import man
+from odradek.cli.packaging import man
 from tests.grafana.boards import ROOT
 
 COMMANDS = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cli import load_source
+from odradek.cli.jobs import load_source
 from odradek.clients.errors import ClientError
 from odradek.jobs.load import commit_log, job, offsets
 from odradek.jobs.load.commit_log import VersionDirectory, versions

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cli.load import output_of
+from odradek.cli.jobs.load import output_of
 from odradek.jobs.load import commit_log, job, offsets, publishing
 from odradek.jobs.load.commit_log import Head, VersionDirectory, put_if_absent
 from odradek.jobs.load.errors import LoadError, LostRaceError
@@ -367,7 +367,7 @@ def test_progress_is_printed_while_the_messages_of_spark_go_to_its_log(tmp_path:
 import os, sys, threading
 from pathlib import Path
 from types import SimpleNamespace
-from odradek.cli.load import printer
+from odradek.cli.jobs.load import printer
 from odradek.jobs.load import job
 from odradek.jobs.usage_report import session
 said = threading.Event()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli import demo
+from odradek.cli.machine import demo
 from odradek.clients.errors import INSTALL_LIBRARY
 from odradek.jobs.usage_report.errors import INSTALL
 

@@ -15,9 +15,10 @@ import odradek
 from odradek.cleaner import upkeep
 from odradek.cleaner.deleted_logs import DeletedLogs
 from odradek.cleaner.retention import Retention
-from odradek.cli.health_local import judge_status
-from odradek.cli.health_metrics import judge_metrics
-from odradek.cli.health_tasks import LASTS_MS, failed_units, judge_strays, judge_tasks
+from odradek.cli.health.local import judge_status
+from odradek.cli.health.metrics import judge_metrics
+from odradek.cli.health.tasks import LASTS_MS, failed_units, judge_strays, judge_tasks
+from odradek.cli.main import LAZY
 from odradek.config.broker_config import resolve
 from odradek.metrics.background_tasks import BY_NAME, GENERAL, TASKS, main
 from odradek.metrics.names import METRICS
@@ -51,7 +52,7 @@ THREADS = {
     ("processes/worker/job_thread.py", "jobs of requests"): "a request that gets no response tells its client",
     ("processes/coordinator/security/token_credentials.py", "tokens"): "a login that gets no response tells its client",
     ("metrics/http.py", "http"): "a scrape fails: OdradekBrokerDown",
-    ("cli/health_cluster.py", "connections"): "of a command",
+    ("cli/health/membership.py", "connections"): "of a command",
     ("clients/cluster.py", "connections"): "of a command",
     ("clients/parallel_consumer.py", "workers"): "of an application",
     ("jobs/load/merge.py", "files"): "loads: the load fails",
@@ -154,7 +155,7 @@ def test_what_a_row_names_exists(row):
     assert any(re.sub("_(total|runs)$", "", signs.metric) in ALERTS[name] for name in named)
     if signs.finding.startswith("odradek "):
         group, _, command = signs.finding.removeprefix("odradek ").partition(" ")
-        module, _, name = f"odradek.cli.{group}:{group}".partition(":")
+        module, _, name = LAZY[group][0].partition(":")
         commands = getattr(importlib.import_module(module), name)
         assert commands.get_command(None, command) is not None
     else:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner, Result
 
+from odradek.cli.health.quotas import judge_quotas
+from odradek.cli.inspection.throttled_clients import throttled_clients
 from odradek.cli.main import main
-from odradek.cli.quota_metrics import judge_quotas, throttled_clients
 from odradek.testing import Broker
 
 METRICS = """

@@ -14,8 +14,9 @@ from odradek._ext.storage.log_dirs import note_error
 from odradek._ext.testing import slot_probe
 from odradek.cleaner import disk_space
 from odradek.cleaner.disk_space import DiskSpace, Marks, judge
-from odradek.cli import health_local, status_table
-from odradek.cli.output import size
+from odradek.cli.framework.output import size
+from odradek.cli.health import local as health_local
+from odradek.cli.machine import status_table
 from odradek.config import broker_config
 from odradek.config.errors import ConfigError
 from odradek.processes.supervisor.status import _log_dir

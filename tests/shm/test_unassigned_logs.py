@@ -12,7 +12,7 @@ from odradek.cleaner import upkeep
 from odradek.cleaner.deleted_logs import DeletedLogs
 from odradek.cleaner.retention import Retention
 from odradek.cleaner.unassigned_logs import UNKNOWN, UnassignedLogs
-from odradek.cli.health_tasks import judge_tasks
+from odradek.cli.health.tasks import judge_tasks
 from odradek.config.broker_config import resolve
 from odradek.processes.supervisor.status import task_row
 from odradek.shm.published_tasks import Area, PublishedTasks, TaskReport

@@ -1,7 +1,7 @@
 """The declaration of an API: the only place for a fact about it. Each file of an API contains one, with the name `API`.
 
-`make tables` collects the declarations of all files in `served.py` and `docs/reference/acls.md` (`reference.py`), so that no process
-imports an API that it never executes. Beside `API`, the file of an API contains:
+`make tables` collects the declarations of all files in `served.py` and `docs/reference/acls.md` (`reference.py`), so that no
+process imports an API that it never executes. Beside `API`, the file of an API contains:
 
 * `handle(request, call)`: executes the request and returns the response; see the call of its place, e.g. `CoordinatorCall`.
   With another place in a cluster, `handle_in_cluster` does so there.

@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 
 import click
 
-from odradek.cli.command import GeneralOption
-from odradek.cli.echo import echo
-from odradek.cli.failure import fail, reason_of
-from odradek.cli.lazy import LazyGroup
-from odradek.cli.options import complete_paths
+from odradek import __version__
+from odradek.cli.framework.command import GeneralOption
+from odradek.cli.framework.echo import echo
+from odradek.cli.framework.failure import fail, reason_of
+from odradek.cli.framework.lazy import LazyGroup
+from odradek.cli.framework.options import complete_paths
 from odradek.cli.start_errors import StartCommand, fail_start, log_uncaught
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -39,68 +40,64 @@ SET_OPTION = click.option(
 
 
 def show_version(context: click.Context, _: click.Parameter, requested: bool) -> None:
-    """``--version``: print the versions of the installed distribution and of Python, and exit."""
+    """``--version``: print the versions of Odradek and of Python, and exit."""
     if not requested:
         return
     from platform import python_version
 
-    echo(f"odradek {program_version()}, Python {python_version()}")
+    echo(f"odradek {__version__}, Python {python_version()}")
     context.exit()
 
 
-def program_version() -> str:
-    """The version of the installed distribution, or "(not installed)"."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("odradek")
-    except PackageNotFoundError:
-        return "(not installed)"
-
-
 LAZY = {
-    "cluster": ("odradek.cli.cluster:cluster", "Show the cluster and its brokers, and wait until it is ready."),
-    "topic": ("odradek.cli.topic:topic", "Create, list, describe, alter, truncate and delete topics."),
-    "partition": ("odradek.cli.partition:partition", "Explain, move and elect leaders of partitions."),
-    "group": ("odradek.cli.group:group", "List, describe, explain, reset and delete consumer groups."),
-    "user": ("odradek.cli.user:user", "List, describe, add and remove users who log in with SCRAM."),
-    "token": ("odradek.cli.token:token", "Create, renew, expire and describe delegation tokens."),
+    "cluster": ("odradek.cli.cluster.cluster:cluster", "Show the cluster and its brokers, and wait until it is ready."),
+    "topic": ("odradek.cli.topic.topic:topic", "Create, list, describe, alter, truncate and delete topics."),
+    "partition": ("odradek.cli.partition.partition:partition", "Explain, move and elect leaders of partitions."),
+    "group": ("odradek.cli.group.group:group", "List, describe, explain, reset and delete consumer groups."),
+    "user": ("odradek.cli.security.user:user", "List, describe, add and remove users who log in with SCRAM."),
+    "token": ("odradek.cli.security.token:token", "Create, renew, expire and describe delegation tokens."),
     "transaction": (
-        "odradek.cli.transaction:transaction",
+        "odradek.cli.transaction.transaction:transaction",
         "List, describe and abort transactions, and find hanging ones.",
     ),
-    "produce": ("odradek.cli.produce:produce", "Send records to a topic, from lines of text or JSON."),
-    "consume": ("odradek.cli.consume:consume", "Read records from topics."),
-    "config": ("odradek.cli.config:config", "Get, set and explain the configuration of topics, brokers and groups."),
+    "produce": ("odradek.cli.records.produce:produce", "Send records to a topic, from lines of text or JSON."),
+    "consume": ("odradek.cli.records.consume:consume", "Read records from topics."),
+    "config": (
+        "odradek.cli.config.config:config",
+        "Get, set and explain the configuration of topics, brokers and groups.",
+    ),
     "quota": (
-        "odradek.cli.quota:quota",
+        "odradek.cli.security.quota:quota",
         "Limit what users, client ids and addresses may use, and show who is throttled.",
     ),
-    "acl": ("odradek.cli.acl:acl", "List, add, remove and explain access control lists."),
-    "mirror": ("odradek.cli.mirror:mirror", "Mirror topics from a cluster to another, without recompression."),
-    "backup": ("odradek.cli.backup:backup", "Back up and restore the metadata and logs of a broker."),
+    "acl": ("odradek.cli.security.acl:acl", "List, add, remove and explain access control lists."),
+    "mirror": ("odradek.cli.mirror.mirror:mirror", "Mirror topics from a cluster to another, without recompression."),
+    "backup": ("odradek.cli.machine.backup:backup", "Back up and restore the metadata and logs of a broker."),
     "offsets": (
-        "odradek.cli.offsets:offsets",
+        "odradek.cli.group.offsets:offsets",
         "Copy committed offsets between the metadata tree and __consumer_offsets.",
     ),
     "report": (
-        "odradek.cli.report:report",
+        "odradek.cli.jobs.report:report",
         "Create reports about whole days: usage, costs, and when disks will be full.",
     ),
-    "load": ("odradek.cli.load:load", "Load topics into Parquet files or Delta tables with Spark, each record once."),
+    "load": (
+        "odradek.cli.jobs.load:load",
+        "Load topics into Parquet files or Delta tables with Spark, each record once.",
+    ),
     "usage": (
-        "odradek.cli.usage:usage",
+        "odradek.cli.usage.usage:usage",
         "Show the bytes, records and requests that a broker served, by client, principal, topic and API.",
     ),
     "certificate": (
-        "odradek.cli.certificate:certificate",
+        "odradek.cli.security.certificate:certificate",
         "Show the certificates of a listener, a key store or a trust store.",
     ),
     "completion": (
-        "odradek.cli.completion:completion",
+        "odradek.cli.machine.completion:completion",
         "Print the script that makes a shell complete the command.",
     ),
-    "doctor": ("odradek.cli.doctor:doctor", "Check a broker or cluster for problems, and recommend remedies."),
+    "doctor": ("odradek.cli.health.doctor:doctor", "Check a broker or cluster for problems, and recommend remedies."),
 }
 
 SECTIONS = {
@@ -193,7 +190,7 @@ def stop(
 
     Select the broker by --pid, by --data-dir, or by the configuration that it was started with.
     """
-    from odradek.cli.local_broker import FindError, find, stop_broker
+    from odradek.cli.inspection.local_broker import FindError, find, stop_broker
     from odradek.config import ConfigError
 
     try:
@@ -215,7 +212,7 @@ def status(
     Select the broker by --pid, by --data-dir, or by the configuration that it was started with. Exit code 3 if it is not
     running.
     """
-    from odradek.cli.local_broker import FindError, NotRunningError, find, status_of
+    from odradek.cli.inspection.local_broker import FindError, NotRunningError, find, status_of
     from odradek.config import ConfigError
 
     try:
@@ -226,11 +223,11 @@ def status(
     except (ConfigError, FindError) as error:
         fail(error)
     if as_json:
-        from odradek.cli.output import echo_json
+        from odradek.cli.framework.output import echo_json
 
         echo_json(report)
     else:
-        from odradek.cli.status_table import print_status
+        from odradek.cli.machine.status_table import print_status
 
         print_status(report)
 
@@ -251,7 +248,7 @@ def demo(megabytes: int, partitions: int) -> None:
 
     The files are the sources and documents of the installed Python; each line is one record.
     """
-    from odradek.cli.demo import DemoError, run_demo
+    from odradek.cli.machine.demo import DemoError, run_demo
 
     try:
         run_demo(megabytes * 1_000_000, partitions)
@@ -283,7 +280,7 @@ def log_verify(directories: tuple[str, ...], as_json: bool, processes: int, deep
 
     Exit code 1 if an error is found. If a broker is running on a directory, data that it has not yet flushed is not checked.
     """
-    from odradek.cli.log_verify import VerifyError, run_verify
+    from odradek.cli.machine.log_verify import VerifyError, run_verify
     from odradek.storage.verify import NotALogDirectoryError
 
     try:
@@ -324,7 +321,7 @@ def log_dump(
 
     Exit code 1 if part of a file cannot be read.
     """
-    from odradek.cli.log_dump import run_dump
+    from odradek.cli.machine.log_dump import run_dump
     from odradek.storage.dump import UnknownFileError
 
     try:
@@ -386,7 +383,7 @@ def adopt(config_file: str | None, overrides: tuple[str, ...], directories: tupl
     Name all log directories of that broker, as arguments or as log.dirs of the configuration. Kafka's files are not changed,
     so that Kafka can be started on the directories again.
     """
-    from odradek.cli.adopt import AdoptError, run_adopt
+    from odradek.cli.machine.adopt import AdoptError, run_adopt
     from odradek.config import ConfigError
 
     try:

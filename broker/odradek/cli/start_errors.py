@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 import click
 
-from odradek.cli.command import HelpfulCommand
-from odradek.cli.failure import fail
-from odradek.cli.lazy import WRONG_USAGE, usage_error_text
+from odradek.cli.framework.command import HelpfulCommand
+from odradek.cli.framework.failure import fail
+from odradek.cli.framework.lazy import WRONG_USAGE, usage_error_text
 
 FORMAT = "log.format"
 

@@ -202,6 +202,24 @@ def _describe_classic(cluster: Cluster, group_id: str, node_id: int) -> GroupDes
     )
 
 
+def known_groups(cluster: Cluster) -> list[str]:
+    """The ids of the groups that coordinators know. Raises ClientError."""
+    return [group.group_id for group in list_groups(cluster)]
+
+
+def described_or_none(cluster: Cluster, group_id: str, in_tree: bool) -> GroupDescription | None:
+    """Describe a group; None if its coordinator does not know it. Raises RefusedError if it does not exist, ClientError.
+
+    :param in_tree: it may exist in the metadata tree alone.
+    """
+    try:
+        return describe(cluster, group_id)
+    except RefusedError as error:
+        if not in_tree or error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return None
+
+
 def no_group(group_id: str, known: Callable[[], Iterable[str]] = tuple) -> RefusedError:
     """The error for a group that does not exist. :param known: see `hint_on`."""
     hint = hint_on(group_id, known, "`odradek group list` shows all groups")

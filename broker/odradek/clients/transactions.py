@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from re import escape
+from shlex import quote
 from typing import Any, NamedTuple
 
 from odradek.clients import configs, topics
@@ -95,6 +96,14 @@ class OpenTransaction(PartitionProducer):
     @property
     def place(self) -> Place:
         return self.topic, self.partition
+
+    @property
+    def abort_command(self) -> str:
+        """The command that ends this transaction if it is hanging."""
+        return (
+            f"odradek transaction abort --topic {quote(self.topic)} --partition {self.partition}"
+            f" --start-offset {self.start_offset}"
+        )
 
 
 class HangingTransaction(NamedTuple):

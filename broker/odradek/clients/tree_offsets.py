@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.errors import RefusedError, UnsupportedError, code_of
+from odradek.clients.errors import ClientError, RefusedError, UnsupportedError, code_of
 from odradek.protocol.errors import ErrorCode
 
 Place = tuple[str, int]
@@ -38,6 +38,14 @@ def of_groups(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[Plac
                 for part in topic.partitions
             }
     return offsets
+
+
+def may_have_offsets(cluster: Cluster, group_id: str) -> bool:
+    """Whether the metadata tree has offsets of the group; True also if that cannot be found out."""
+    try:
+        return bool(of_groups(cluster, [group_id]).get(group_id))
+    except ClientError:
+        return True
 
 
 def _list(cluster: Cluster, group_ids: Sequence[str] | None) -> Any:

@@ -3,6 +3,8 @@
 from typing import NamedTuple
 
 PRESENT_MS = 10 * 60_000
+EXPIRES_SOON_DAYS = 14
+"""Days before the end of a certificate from which commands warn of it."""
 
 
 class StoreFault(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cli.load import run_load
+from odradek.cli.jobs.load import run_load
 from tests.deploy.helm import chart
 
 

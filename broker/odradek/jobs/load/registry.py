@@ -5,17 +5,13 @@ Runs in the driver, and in Spark's Python workers, which get a `Registry` with t
 
 import json
 import ssl
-import time
-from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from http.client import HTTPException, HTTPMessage
-from typing import IO, Any
-from urllib.error import HTTPError
+from typing import Any
 from urllib.parse import quote, urlsplit
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
+from odradek.http_request import HttpError, RedirectError, Response, TooLargeError, basic_login, request
 from odradek.jobs.load.errors import LoadError
 
 #: The settings of a registry's client, with the names of Confluent's clients for Python.
@@ -26,9 +22,8 @@ SETTINGS = (
     "ssl.key.location",
     "ssl.key.password",
 )
-_TIMEOUT_S = 30
-_ANSWER_S = 60
-_LONGEST = 16 << 20
+_LIMIT_S = 60
+_LARGEST = 16 << 20
 _LONGEST_MESSAGE = 200
 _MOST_REFERENCES = 200
 #: Error codes of the API: no such subject, no such version, no such schema.
@@ -37,6 +32,10 @@ _NOT_FOUND = frozenset((40401, 40402, 40403))
 
 class NotInRegistryError(Exception):
     """The registry answered that it does not have what was asked for."""
+
+
+class _NoPageError(LoadError):
+    """The server has no such page."""
 
 
 class UnusableSchemaError(LoadError):
@@ -67,9 +66,8 @@ class Registry:
             self._get("/schemas/types")
         except NotInRegistryError:
             return
-        except LoadError as error:
-            if not (isinstance(error.__cause__, HTTPError) and error.__cause__.code == 404):
-                raise
+        except _NoPageError:
+            return
 
     def schema(self, number: int) -> RegisteredSchema:
         """The schema with an id. Raises NotInRegistryError, UnusableSchemaError, LoadError."""
@@ -114,23 +112,26 @@ class Registry:
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         login = dict(self.settings).get("basic.auth.user.info")
         if login is not None:
-            headers["Authorization"] = "Basic " + b64encode(login.encode()).decode()
+            headers |= basic_login(login)
         where = f"the schema registry {self.url}"
         try:
-            with _opener(self).open(Request(self.url + path, headers=headers), timeout=_TIMEOUT_S) as answer:
-                body = _body(answer)
-        except HTTPError as error:
-            document = _said(error)
-            if error.code == 404 and document.get("error_code") in _NOT_FOUND:
-                raise NotInRegistryError(f"{where} has no {path}") from None
-            said = f": {_plain(document['message'])}" if document.get("message") else ""
-            raise LoadError(f"{where} answered {error.code} {_plain(error.reason)} to GET {path}{said}") from error
-        except _TooLongError as error:
-            raise LoadError(f"{where}: the response to GET {path} {error}") from None
-        except (OSError, HTTPException) as error:
-            reason = getattr(error, "reason", None) or error
-            raise LoadError(f"{where} did not respond to GET {path}: {_plain(reason)}") from None
-        document = _parsed(body)
+            response = request(
+                self.url + path, limit_s=_LIMIT_S, largest=_LARGEST, context=lambda: _context(self), headers=headers
+            )
+        except RedirectError as error:
+            response = Response(error.status, b"", error.reason)
+        except TooLargeError:
+            raise LoadError(f"{where}: the response to GET {path} has more than {_LARGEST >> 20} MiB") from None
+        except HttpError as error:
+            raise LoadError(f"{where} did not respond to GET {path}: {error}") from None
+        document = _parsed(response.body)
+        if response.status != 200:
+            said = document if isinstance(document, dict) else {}
+            if response.status == 404 and said.get("error_code") in _NOT_FOUND:
+                raise NotInRegistryError(f"{where} has no {path}")
+            message = f": {_plain(said['message'])}" if said.get("message") else ""
+            kind = _NoPageError if response.status == 404 else LoadError
+            raise kind(f"{where} answered {response.status} {_plain(response.reason)} to GET {path}{message}")
         if document is None or (path != "/schemas/types" and not (isinstance(document, dict) and "schema" in document)):
             raise LoadError(f"{where}: the response to GET {path} is not that of a schema registry")
         return document
@@ -156,21 +157,12 @@ def registry_of(url: str, settings: Mapping[str, str]) -> Registry:
     if ":" not in settings.get("basic.auth.user.info", ":"):
         raise LoadError("--registry-config: basic.auth.user.info is not of the form USER:PASSWORD")
     registry = Registry(url.rstrip("/"), tuple(sorted(settings.items())))
-    _opener(registry)
+    _context(registry)
     return registry
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """Follows no redirection, which would take the login to another address."""
-
-    def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> Request | None:
-        return None
-
-
 @lru_cache(maxsize=4)
-def _opener(registry: Registry) -> OpenerDirector:
+def _context(registry: Registry) -> ssl.SSLContext:
     settings = dict(registry.settings)
     files = {name: settings.get(f"ssl.{name}.location") for name in ("ca", "certificate", "key")}
     try:
@@ -180,36 +172,7 @@ def _opener(registry: Registry) -> OpenerDirector:
     except (OSError, ssl.SSLError) as error:
         named = ", ".join(f"ssl.{name}.location={path}" for name, path in files.items() if path is not None)
         raise LoadError(f"--registry-config: {named}: {error}") from None
-    return build_opener(HTTPSHandler(context=context), _NoRedirects())
-
-
-class _TooLongError(Exception):
-    """An answer has too many bytes, or takes too long."""
-
-
-def _body(answer: Any) -> bytes:
-    """The body of an answer. Raises _TooLongError, OSError, HTTPException."""
-    deadline = time.monotonic() + _ANSWER_S
-    parts: list[bytes] = []
-    size = 0
-    while part := answer.read1(1 << 16):
-        parts.append(part)
-        size += len(part)
-        if size > _LONGEST:
-            raise _TooLongError(f"has more than {_LONGEST >> 20} MiB")
-        if time.monotonic() > deadline:
-            raise _TooLongError(f"has not ended after {_ANSWER_S} s")
-    return b"".join(parts)
-
-
-def _said(error: HTTPError) -> dict[str, Any]:
-    """The message in the body of an error response; empty if it cannot be read: the status is reported in any case."""
-    try:
-        with error:
-            document = _parsed(_body(error))
-    except (_TooLongError, OSError, HTTPException):
-        return {}
-    return document if isinstance(document, dict) else {}
+    return context
 
 
 def _plain(text: object) -> str:

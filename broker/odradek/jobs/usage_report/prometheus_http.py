@@ -6,18 +6,13 @@ per series, its limit of samples) or for this client, is requested in pieces: by
 label, then by time again. A response with warnings is partial, and fails.
 """
 
-import base64
 import json
 import time
-import urllib.error
-import urllib.request
-import zlib
 from collections.abc import Callable, Iterator
-from functools import lru_cache
-from http.client import HTTPException, HTTPMessage
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
+from odradek.http_request import HttpError, RedirectError, Response, TooLargeError, basic_login, request
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.times import HOUR_MS, iso
 
@@ -29,21 +24,6 @@ _POINT_BYTES = 30
 _STALE_MS = 5 * 60_000  # Prometheus returns the last sample of a series as the current one for this time
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 _TOO_LARGE = ("too many samples", "exceeded maximum resolution", "maximum query", "response too large", "limit")
-
-
-class _NoRedirection(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection, which would take the login to another address."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> urllib.request.Request | None:
-        return None
-
-
-@lru_cache(maxsize=1)
-def opener() -> urllib.request.OpenerDirector:
-    """Opens requests directly: the environment names no proxy for them, which would see the login."""
-    return urllib.request.build_opener(_NoRedirection, urllib.request.ProxyHandler({}))
 
 
 Labels = dict[str, str]
@@ -96,10 +76,9 @@ class Prometheus:
         self.about = f"Prometheus {self.url}"
         self.step_ms = step_s * 1000
         self._match, self._timeout_s, self._most_bytes, self._sleep = match, timeout_s, most_bytes, sleep
-        self._headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
+        self._headers: dict[str, str] = {}
         if parts.username is not None:
-            secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            self._headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
+            self._headers |= basic_login(f"{unquote(parts.username)}:{unquote(parts.password or '')}")
 
     def samples(self, query: Query, start_ms: int, end_ms: int) -> Iterator[tuple[Labels, Samples]]:
         """Yield all series at the multiples of the step from `start_ms` to `end_ms`, both inclusive.
@@ -214,64 +193,53 @@ class Prometheus:
 
         :raises _TooLarge: the response must be requested in pieces
         """
-        body = None if form is None else urlencode(form).encode()
+        body = None
+        headers = self._headers
+        if form is not None:
+            body = urlencode(form).encode()
+            headers = headers | {"Content-Type": "application/x-www-form-urlencoded"}
         for pause in (*_PAUSES_S, None):
-            request = urllib.request.Request(self.url + path, body, self._headers)
             try:
-                with opener().open(request, timeout=self._timeout_s) as response:
-                    return self._data(self._content(response, most_bytes))
-            except urllib.error.HTTPError as error:
-                with error:
-                    text = _message(self._head(error))
-                if error.code == 413 or (error.code in (400, 422) and any(mark in text.lower() for mark in _TOO_LARGE)):
-                    raise _TooLarge(text or "the response is too large") from None
-                problem = f"returned HTTP {error.code}{': ' + text if text else ''}"
-                if 300 <= error.code < 400:
-                    raise ReportError(f"{self.about} {problem}: it redirects; give the address that it names") from None
-                if error.code != 429 and error.code < 500:
-                    raise ReportError(f"{self.about} {problem}") from None
-            except urllib.error.URLError as error:
-                reason = error.reason
-                problem = f"cannot be reached: {getattr(reason, 'strerror', None) or reason}"
-            except TimeoutError:
-                problem = f"did not respond within {self._timeout_s:g} s"
-            except (HTTPException, OSError, zlib.error) as error:
-                problem = f"sent an incomplete response: {error}"
+                response = request(
+                    self.url + path,
+                    limit_s=self._timeout_s,
+                    largest=most_bytes,
+                    body=body,
+                    headers=headers,
+                    compressed=True,
+                )
+            except TooLargeError:
+                raise _TooLarge(f"the response has more than {most_bytes} bytes") from None
+            except RedirectError as error:
+                raise ReportError(
+                    f"{self.about} returned HTTP {error.status}: it redirects; give the address that it names"
+                ) from None
+            except HttpError as error:
+                problem = error.predicate
+            else:
+                if response.status == 200:
+                    return self._data(response.body)
+                problem = self._refusal(response)
             if pause is None:
                 raise ReportError(f"{self.about} {problem}; tried {len(_PAUSES_S) + 1} times")
             self._sleep(pause)
         raise AssertionError("unreachable")
 
-    def _content(self, response: Any, most_bytes: int) -> bytes:
-        """Return the whole body, decompressed.
+    def _refusal(self, response: Response) -> str:
+        """What a response with an error says, if it is temporary.
 
-        :raises _TooLarge: the body is longer than `most_bytes`
+        :raises _TooLarge: the response would be too large
+        :raises ReportError: the error is not temporary
         """
-        packed = response.headers.get("Content-Encoding", "").lower() == "gzip"
-        opened = zlib.decompressobj(wbits=31) if packed else None
-        parts, size, received = [], 0, 0
-        while block := response.read(1 << 18):
-            received += len(block)
-            if opened is not None:
-                block = opened.decompress(block)
-            parts.append(block)
-            size += len(block)
-            if size > most_bytes:
-                raise _TooLarge(f"the response has more than {most_bytes} bytes")
-        promised = response.headers.get("Content-Length")
-        if (opened is not None and not opened.eof) or (promised is not None and received < int(promised)):
-            raise HTTPException("it is truncated")
-        return b"".join(parts)
-
-    def _head(self, response: Any) -> bytes:
-        """Return the beginning of an error's body, for its message."""
-        try:
-            content: bytes = response.read(1 << 16)
-            if response.headers.get("Content-Encoding", "").lower() == "gzip":
-                content = zlib.decompressobj(wbits=31).decompress(content)
-        except (HTTPException, OSError, zlib.error):
-            return b""
-        return content
+        text = _message(response.body)
+        if response.status == 413 or (
+            response.status in (400, 422) and any(mark in text.lower() for mark in _TOO_LARGE)
+        ):
+            raise _TooLarge(text or "the response is too large")
+        problem = f"returned HTTP {response.status}{': ' + text if text else ''}"
+        if response.status != 429 and response.status < 500:
+            raise ReportError(f"{self.about} {problem}")
+        return problem
 
     def _data(self, content: bytes) -> Any:
         try:

@@ -5,30 +5,26 @@ be reached, or that has no file of the period, is reported as a gap: without it,
 a broker's directory was moved or copied, a file may be in several places; it counts once.
 """
 
-import base64
 import json
 import os
 import re
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 from odradek.clock import now_ms
+from odradek.http_request import HttpError, basic_login, request
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.gaps import Gap, Span, overlaps
 from odradek.jobs.usage_report.options import SPOOL_LOGIN, is_url
-from odradek.jobs.usage_report.prometheus_http import opener
 from odradek.jobs.usage_report.spool import SpoolFile, file_of, find, needed, sorted_files
 from odradek.jobs.usage_report.times import iso
 
 PAGE = "/spool"
 PAUSES_S = (1.0, 3.0)
-_TIMEOUT_S = 60.0
+_LIMIT_S = 60.0
 _MOST_BYTES = 64 << 20  # of a response
 #: Two spools of one broker may overlap by this much: its clock was set back when it was restarted with another directory.
 _OVERLAP_MS = 60_000
@@ -190,29 +186,21 @@ def get(place: str, path: str) -> bytes | None:
     if login := os.environ.get(SPOOL_LOGIN):
         if ":" not in login.strip():
             raise ReportError(f"{SPOOL_LOGIN}: expected USER:PASSWORD")
-        headers["Authorization"] = "Basic " + base64.b64encode(login.strip().encode()).decode()
+        headers = basic_login(login.strip())
     problem = ""
     for pause_s in (*PAUSES_S, None):
         try:
-            request = urllib.request.Request(place.rstrip("/") + path, headers=headers)
-            with opener().open(request, timeout=_TIMEOUT_S) as response:
-                body: bytes = response.read(_MOST_BYTES)
-                if len(body) != int(response.headers.get("Content-Length") or -1):
-                    raise HTTPException("it is truncated")
-                return body
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code == 404:
+            response = request(place.rstrip("/") + path, limit_s=_LIMIT_S, largest=_MOST_BYTES, headers=headers)
+        except HttpError as error:
+            problem = error.predicate
+        else:
+            if response.status == 200:
+                return response.body
+            if response.status == 404:
                 return None
-            if error.code == 401:
-                raise _Unreachable(f"requires a password: set {SPOOL_LOGIN}=USER:PASSWORD in the environment") from None
-            problem = f"returned HTTP {error.code} to {path}"
-        except urllib.error.URLError as error:
-            problem = f"cannot be reached: {getattr(error.reason, 'strerror', None) or error.reason}"
-        except TimeoutError:
-            problem = f"did not respond within {_TIMEOUT_S:g} s"
-        except (HTTPException, OSError) as error:
-            problem = f"sent an incomplete response: {error}"
+            if response.status == 401:
+                raise _Unreachable(f"requires a password: set {SPOOL_LOGIN}=USER:PASSWORD in the environment")
+            problem = f"returned HTTP {response.status} to {path}"
         if pause_s is not None:
             time.sleep(pause_s)
     raise _Unreachable(problem)

@@ -166,7 +166,7 @@ def _check_logins(config: BrokerConfig) -> None:
 def _prepare_tokens(listener: str, settings: OAuthSettings) -> None:
     """Import, before the first fork, what checks tokens; check the trust store for the keys. Raises ConfigError."""
     import odradek.security.sasl.token_verifier  # noqa: F401 - so that the processes share its pages
-    from odradek.security.http_request import tls_context
+    from odradek.security.provider_trust import tls_context
 
     url = settings.source.url
     if url.startswith("https:"):

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote_plus, urlencode
 
 from odradek.config.errors import ConfigError
-from odradek.security.http_request import HttpError, request, tls_context
+from odradek.http_request import HttpError, request
+from odradek.security.provider_trust import tls_context
 from odradek.security.sasl.client import LoginError
 from odradek.security.sasl.token_settings import Grant
 

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
+from odradek.http_request import HttpError
 from odradek.processes.coordinator.security import jwks_reader
 from odradek.processes.coordinator.security.jwks_reader import WANTED_APART_S, JwksReader, download, parse
-from odradek.security.http_request import HttpError
 from odradek.security.sasl.oauth_settings import KeySource
 from odradek.shm.published_jwks import PublishedJwks
 from tests.identity_provider import default_jwks, jwks, private_key, public_jwk

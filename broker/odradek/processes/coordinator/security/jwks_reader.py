@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 from odradek import clock
 from odradek.config.errors import ConfigError
 from odradek.config.regular_file import read_regular
+from odradek.http_request import HttpError, request
 from odradek.net.forward_frames import ForwardReply, Status, decode_keys_question
-from odradek.security.http_request import HttpError, request, tls_context
+from odradek.security.provider_trust import tls_context
 from odradek.security.sasl.oauth_settings import KeySource, path_of
 from odradek.shm.published_jwks import Provider, PublishedJwks
 

@@ -1,0 +1,1 @@
+"""What every command is built of: groups, options, output, errors and signals."""

@@ -1,0 +1,1 @@
+"""`odradek group` and `odradek offsets`."""

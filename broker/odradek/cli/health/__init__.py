@@ -1,0 +1,1 @@
+"""`odradek doctor` and its checks."""

@@ -1,0 +1,1 @@
+"""What several groups of commands read from a broker: its files on this machine, its metrics and its usage."""

@@ -1,0 +1,1 @@
+"""Commands that run jobs in Spark: `odradek load` and `odradek report`."""

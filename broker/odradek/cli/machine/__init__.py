@@ -1,0 +1,1 @@
+"""Commands about the brokers and directories of this machine, and shell completion."""

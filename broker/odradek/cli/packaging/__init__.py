@@ -1,0 +1,1 @@
+"""Programs that write man pages and completion scripts when a package is built."""

@@ -1,0 +1,1 @@
+"""`odradek acl`, `certificate`, `quota`, `token` and `user`."""
