@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 
 from odradek.metadata.znodes import UNDECODABLE, CorruptNode
 from odradek.security.acl import Acl, Operation, PatternType, Permission, ResourceType, problem_of
+from odradek.security.resource_types import RESOURCE_TYPES
 
 log = logging.getLogger("odradek.metadata")
 
@@ -28,14 +29,7 @@ ROOTS = (LITERAL, PREFIXED, LITERAL_CHANGES, EXTENDED_CHANGES)
 """Nodes that a broker with an authorizer creates, if they are missing, when it starts."""
 
 _UNUSABLE = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
-_TYPES = {
-    ResourceType.TOPIC: "Topic",
-    ResourceType.GROUP: "Group",
-    ResourceType.CLUSTER: "Cluster",
-    ResourceType.TRANSACTIONAL_ID: "TransactionalId",
-    ResourceType.DELEGATION_TOKEN: "DelegationToken",
-    ResourceType.USER: "User",
-}
+_TYPES = {row.type: row.node for row in RESOURCE_TYPES.values()}
 _TYPE_OF = {name: kind for kind, name in _TYPES.items()}
 _PATTERNS = {PatternType.LITERAL: "literal", PatternType.PREFIXED: "prefixed"}
 

@@ -8,15 +8,8 @@ one less.
 from typing import NamedTuple
 
 from odradek.security.acl import Operation, ResourceType
+from odradek.security.resource_types import RESOURCE_TYPES
 
-_RESOURCES = {
-    ResourceType.TOPIC: "topic",
-    ResourceType.GROUP: "group",
-    ResourceType.CLUSTER: "cluster",
-    ResourceType.TRANSACTIONAL_ID: "transactional id",
-    ResourceType.DELEGATION_TOKEN: "delegation token",
-    ResourceType.USER: "user",
-}
 TOPIC, GROUP, CLUSTER, TXN = (
     ResourceType.TOPIC,
     ResourceType.GROUP,
@@ -43,7 +36,7 @@ class Need(NamedTuple):
     resource_type: ResourceType
 
     def __str__(self) -> str:
-        return f"{self.operation.name} on {_RESOURCES[self.resource_type]}"
+        return f"{self.operation.name} on {RESOURCE_TYPES[self.resource_type].words}"
 
 
 class Required(NamedTuple):
@@ -65,9 +58,9 @@ def _one(operation: Operation, resource_type: ResourceType, refused: str, note: 
     return Required(((Need(operation, resource_type),),), refused, note)
 
 
-TOKEN_DENIED = "DELEGATION_TOKEN_AUTHORIZATION_FAILED"
-TOPIC_DENIED, GROUP_DENIED = "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"
-CLUSTER_DENIED, ID_DENIED = "CLUSTER_AUTHORIZATION_FAILED", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, ID_DENIED, TOKEN_DENIED = (
+    row.denied_as.name for row in RESOURCE_TYPES.values() if row.denied_as is not None
+)
 OF_PARTITIONS = f"{TOPIC_DENIED} for each partition of the topic"
 OF_BROKERS = _one(ACTION, CLUSTER, CLUSTER_DENIED, "sent by brokers")
 MEMBER = _one(READ, GROUP, GROUP_DENIED)
