@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.clients.backoff import Backoff
+from odradek.backoff import Waits
 from odradek.clients.errors import ClientError, RefusedError
 from odradek.clients.topics import EARLIEST, LATEST, ListedOffset, list_offsets
 from odradek.config import properties, providers
@@ -92,7 +92,7 @@ def patiently(look: Callable[[], ClusterState]) -> Callable[[], ClusterState]:
     """A function that calls `look` again for up to `PATIENCE_S` seconds, so that a restart of a broker does not end a load."""
 
     def repeated() -> ClusterState:
-        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, PATIENCE_S)
+        backoff = Waits(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, PATIENCE_S)
         while True:
             try:
                 return look()

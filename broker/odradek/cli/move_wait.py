@@ -6,10 +6,10 @@ Runs in the process of the command. A controller that is restarted, or fails, do
 import time
 from collections.abc import Collection, Sequence
 
+from odradek.backoff import Waits
 from odradek.cli.failure import warn
 from odradek.cli.output import progress
 from odradek.clients import moves
-from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import UnreachableError
 from odradek.clients.move_plan import Move, Place, ids_text
@@ -26,7 +26,7 @@ def wait_for_end(cluster: Cluster, places: Collection[Place], timeout_s: float |
 
     :param timeout_s: None: without a limit. Raises ClientError if the cluster does not respond for `UNREACHABLE_S`.
     """
-    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, timeout_s)
+    backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, timeout_s)
     answered = time.monotonic()
     left, warned = len(places), False
     with progress("moving", len(places), "partitions") as advance:
@@ -63,7 +63,7 @@ def mismatched(cluster: Cluster, planned: Sequence[Move]) -> list[str]:
 
     Waits for brokers whose metadata is out of date. Raises ClientError.
     """
-    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
+    backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
     while True:
         view = cluster.metadata()
         found = {

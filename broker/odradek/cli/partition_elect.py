@@ -2,12 +2,12 @@
 
 from collections.abc import Collection, Mapping
 
+from odradek.backoff import Waits
 from odradek.cli.echo import echo
 from odradek.cli.finding import abbreviate
 from odradek.cli.options import confirm
 from odradek.cli.output import cell, count, echo_json, print_table
 from odradek.clients import elections
-from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster, Partition
 from odradek.clients.elections import PREFERRED, UNCLEAN
 from odradek.clients.errors import no_topic
@@ -55,7 +55,7 @@ def _question(partitions: list[Partition]) -> str:
 
 def _settled(cluster: Cluster, elected: list[Partition], unclean: bool) -> Mapping[Place, int]:
     """The leaders, as soon as the metadata shows those that were elected."""
-    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
+    backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
     while True:
         leaders = elections.leaders(cluster.metadata())
         late = [

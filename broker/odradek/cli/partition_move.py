@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from odradek.backoff import Waits
 from odradek.cli.echo import echo
 from odradek.cli.failure import warn
 from odradek.cli.finding import abbreviate
@@ -17,7 +18,6 @@ from odradek.cli.move_wait import FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S, mism
 from odradek.cli.options import confirm
 from odradek.cli.output import cell, count, echo_json, print_table, progress, size
 from odradek.clients import elections, move_plan, moves, replication_throttles, topics
-from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster, View
 from odradek.clients.errors import ClientError, no_topic
 from odradek.clients.move_plan import Assigned, Move, Place, ids_text
@@ -258,7 +258,7 @@ def _has_no_logs(cluster: Cluster, view: View, options: Options) -> bool:
 
     A broker that does not run, or does not say, is not waited for.
     """
-    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
+    backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
     while True:
         found = moves.stored(cluster, options.off & view.brokers.keys())
         left = {

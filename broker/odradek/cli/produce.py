@@ -193,7 +193,7 @@ def _topic(cluster: "Cluster", name: str, create: bool) -> "TopicInfo":
 
     :param create: create the topic if it does not exist.
     """
-    from odradek.clients.backoff import Backoff
+    from odradek.backoff import Waits
     from odradek.clients.errors import RefusedError
 
     if name not in cluster.metadata([name]).topics:
@@ -202,7 +202,7 @@ def _topic(cluster: "Cluster", name: str, create: bool) -> "TopicInfo":
             mark = "" if missing.reason.endswith("?") else ";"
             raise RefusedError(missing.code, f"{missing.reason}{mark} --create creates '{name}'")
         _create(cluster, name)
-    backoff = Backoff(RETRY_INTERVAL_S, RETRY_INTERVAL_S, min(cluster.timeout_s, LONGEST_WAIT_FOR_TOPIC_S))
+    backoff = Waits(RETRY_INTERVAL_S, RETRY_INTERVAL_S, min(cluster.timeout_s, LONGEST_WAIT_FOR_TOPIC_S))
     while True:
         info = cluster.metadata([name]).topics.get(name)
         if info is not None and any(part.leader >= 0 for part in info.partitions):

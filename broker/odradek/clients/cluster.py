@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
-from odradek.clients.backoff import Backoff
+from odradek.backoff import Waits
 from odradek.clients.errors import (
     ClientError,
     HandshakeError,
@@ -262,7 +262,7 @@ class Cluster:
         """
         results: dict[int, Result | ClientError] = {}
         waiting: Collection[int] = node_ids
-        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
+        backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
         while True:
             answers = self.of_each(waiting, work)
             results |= answers
@@ -363,7 +363,7 @@ class Cluster:
 
         A KRaft cluster names a broker at random, also one that has just failed. Raises UnreachableError.
         """
-        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
+        backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
         while True:
             node_id = self.view().controller_id
             try:
@@ -439,7 +439,7 @@ class Cluster:
 
     def _until(self, attempt: Callable[[], Any], errors: Callable[[Any], Iterable[int]]) -> Any:
         """Call `attempt` until its response has no retriable error; after the timeout return the last response."""
-        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
+        backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
         while True:
             response = attempt()
             if not RETRIABLE.intersection(errors(response)) or not backoff.wait():

@@ -14,13 +14,13 @@ thread.
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from odradek.backoff import Backoff
 from odradek.clients.consumer_memory import OFFSET_BYTES, share_out, size_of
 from odradek.clients.offset_manager import OffsetManager
 from odradek.clients.work_queues import Hand, Order, Place, Work, WorkQueues, drained
@@ -37,7 +37,7 @@ BRIEF_S = 0.001
 """A worker takes as many records at once as it processes in about this time, and reports what it has processed after it."""
 PAUSE_AFTER_S = 0.05
 """A partition is paused if its buffer stays full for this time. The library drops what it has read ahead of a paused one."""
-FIRST_BACKOFF_S = 0.1
+FIRST_BACKOFF_S, BACKOFF_JITTER = 0.1, 0.5
 RESUME_AT = 0.5
 """A paused partition is resumed when its load falls to this."""
 RESUME_ALL_AT = 0.75
@@ -145,7 +145,7 @@ class ParallelConsumer:
         self._buffers_bytes = share.buffers
         self._max_uncommitted = max_uncommitted
         self._retries = retries
-        self._longest_backoff_s = longest_backoff_s
+        self._backoff = Backoff(FIRST_BACKOFF_S, longest_backoff_s, jitter=BACKOFF_JITTER)
         self._dead_letter = dead_letter
         self._commit_interval_s = commit_interval_s
         if drain_s is None:
@@ -505,8 +505,7 @@ class ParallelConsumer:
         work.failures += 1
         if not isinstance(failure, Exception) or work.failures > self._retries:
             return self._dead_letter_or_fail(work, failure)
-        backoff_s = min(self._longest_backoff_s, FIRST_BACKOFF_S * 2.0 ** min(work.failures - 1, 60))
-        if not self._queues.retry(work, backoff_s * random.uniform(0.5, 1.0)):
+        if not self._queues.retry(work, self._backoff.after(work.failures)):
             return False  # the partition is being revoked, or the consumer stops: the next owner processes the record
         self._count("retried")
         return None

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from odradek.clients.backoff import Backoff
+from odradek.backoff import Waits
 from odradek.clients.cluster import GROUP, TRANSACTION, Cluster
 from odradek.clients.errors import ClientError, RefusedError, code_of, describe_code
 from odradek.clients.groups import FIRST_STABLE, FIRST_WITH_GROUPS, NEWEST_BY_NAME
@@ -346,7 +346,7 @@ class Commits:
         Requests whose errors pass soon are sent again until the timeout. :param meanwhile: called before the responses are
         awaited.
         """
-        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self._options.request_timeout_s)
+        backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, self._options.request_timeout_s)
         while True:
             connection = self._coordinator(kind)
             for api, request, newest in requests:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from odradek.backoff import Waits
 from odradek.clients import configs, groups
-from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, RefusedError, UnsupportedError
 from odradek.clients.groups import CommittedOffset
@@ -317,7 +317,7 @@ class Switch:
 
     def _wait_for(self, attempt: Callable[[], Result | str]) -> Result:
         """Call `attempt` until it returns something else than a sentence about what it waits for. Raises SwitchError."""
-        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self._timeout_s)
+        backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, self._timeout_s)
         while True:
             result = attempt()
             if not isinstance(result, str):

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from odradek.backoff import Backoff
 from odradek.coordination.environment import Timer, Timers
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.environment import Counts, Environment, Marker, Place, Settings
@@ -255,7 +256,7 @@ class Completions:
     def _backoff_ms(self, completion: Completion) -> int:
         completion.attempt += 1
         settings = self._settings
-        return min(settings.marker_backoff_ms << min(completion.attempt - 1, 16), settings.marker_backoff_max_ms)
+        return int(Backoff(settings.marker_backoff_ms, settings.marker_backoff_max_ms).after(completion.attempt))
 
     def _given_up(self, completion: Completion) -> bool:
         """Whether the shard is loaded again, or led by another broker: the coordinator that loads it completes the

@@ -18,6 +18,7 @@ from http.client import HTTPException, HTTPMessage
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
+from odradek.backoff import Backoff
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.times import HOUR_MS, iso
 
@@ -27,7 +28,8 @@ MOST_POINTS = 11_000
 MOST_BYTES = 16 << 20
 _POINT_BYTES = 30
 _STALE_MS = 5 * 60_000  # Prometheus returns the last sample of a series as the current one for this time
-_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
+_BACKOFF = Backoff(first=0.5, longest=4.0)
+_ATTEMPTS = 5
 _TOO_LARGE = ("too many samples", "exceeded maximum resolution", "maximum query", "response too large", "limit")
 
 
@@ -215,7 +217,7 @@ class Prometheus:
         :raises _TooLarge: the response must be requested in pieces
         """
         body = None if form is None else urlencode(form).encode()
-        for pause in (*_PAUSES_S, None):
+        for attempt in range(1, _ATTEMPTS + 1):
             request = urllib.request.Request(self.url + path, body, self._headers)
             try:
                 with opener().open(request, timeout=self._timeout_s) as response:
@@ -237,9 +239,9 @@ class Prometheus:
                 problem = f"did not respond within {self._timeout_s:g} s"
             except (HTTPException, OSError, zlib.error) as error:
                 problem = f"sent an incomplete response: {error}"
-            if pause is None:
-                raise ReportError(f"{self.about} {problem}; tried {len(_PAUSES_S) + 1} times")
-            self._sleep(pause)
+            if attempt == _ATTEMPTS:
+                raise ReportError(f"{self.about} {problem}; tried {_ATTEMPTS} times")
+            self._sleep(_BACKOFF.after(attempt))
         raise AssertionError("unreachable")
 
     def _content(self, response: Any, most_bytes: int) -> bytes:
