@@ -31,7 +31,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = resource.getpagesize()
 _CLOSED = "closed_"
 _PARKED = {
-    "other": "parked_requests",
+    "other": "parked_other",
     "Fetch": "parked_fetches",
     "Produce": "parked_produces",
     "forward": "parked_forwards",
