@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Collection
 
+from odradek import codecs
 from odradek.clients.cluster import Cluster
 from odradek.mirror.commits import NO_PRODUCER, Commits
 from odradek.mirror.lane import Lane
@@ -22,7 +23,6 @@ from odradek.mirror.leaders import look_up
 from odradek.mirror.routes import LaneOptions, Place, Route
 from odradek.mirror.target import Outgoing, TargetWriter
 from odradek.storage.batch import Record, build_batch
-from odradek.storage.compression import CODEC_NAMES
 from odradek.testing import Broker
 from odradek.testing.process_tree import descendants
 
@@ -160,7 +160,7 @@ def measure(batch_bytes: int, codec: int, partitions: int, total: int) -> dict[s
     brokers = (fetch + produce) / moved
     return {
         "batch_bytes": len(batch),
-        "codec": CODEC_NAMES[codec],
+        "codec": codecs.NAMES[codec],
         "partitions": partitions,
         "gb": round(moved, 3),
         "lane_cpu_s_per_gb": round(lane, 3),
@@ -181,13 +181,13 @@ def main(arguments: Collection[str] | None = None) -> None:
     parser.add_argument(
         "--batch-kib", type=int, nargs="+", default=[16, 128, 900], help="bytes of records in a batch, in KiB"
     )
-    parser.add_argument("--codec", nargs="+", choices=CODEC_NAMES, default=["none", "lz4"])
+    parser.add_argument("--codec", nargs="+", choices=codecs.NAMES, default=["none", "lz4"])
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--mib", type=int, default=512, help="how much is copied in each run, in MiB")
     options = parser.parse_args(arguments)
     for codec in options.codec:
         for size in options.batch_kib:
-            result = measure(size << 10, CODEC_NAMES.index(codec), options.partitions, options.mib << 20)
+            result = measure(size << 10, codecs.NAMES.index(codec), options.partitions, options.mib << 20)
             print(json.dumps(result), flush=True)
 
 

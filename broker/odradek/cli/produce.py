@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from odradek import codecs
 from odradek.cli.command import HelpfulCommand
 from odradek.cli.echo import echo
 from odradek.cli.failure import fail, warn
@@ -84,7 +85,7 @@ RECORD_OPTIONS = (
     click.option(
         "-z",
         "--compression",
-        type=click.Choice(("none", "gzip", "snappy", "lz4", "zstd")),
+        type=click.Choice(codecs.NAMES),
         default="none",
         show_default=True,
         help="Compression codec of the batches.",
@@ -256,13 +257,13 @@ def _send(
     from odradek.cli.output import count, input_progress
     from odradek.cli.sending import LONGEST_AFTER_SIGNAL_S, InputSender
     from odradek.clients.errors import ClientError
-    from odradek.clients.producing import FIRST_WITH_ZSTD, OLDEST, Sender
-    from odradek.storage.compression import CODEC_NAMES, NONE, ZSTD, compress
+    from odradek.clients.producing import OLDEST, Sender
+    from odradek.storage.compression import compress
 
-    codec = CODEC_NAMES.index(options.compression)
+    codec = codecs.NAMES.index(options.compression)
     batches = RecordBatches(
         len(info.partitions),
-        _largest_batch(cluster, info.name, compressed=codec != NONE),
+        _largest_batch(cluster, info.name, compressed=codec != codecs.NONE),
         open_partitions=[part.number for part in info.partitions if part.leader >= 0],
         fixed=options.partition,
         key=options.key,
@@ -278,7 +279,7 @@ def _send(
         timeout,
         seal=lambda builder, *producer: builder.finish(codec, compress, *producer),
         warn=warn,
-        oldest=FIRST_WITH_ZSTD if codec == ZSTD else OLDEST,
+        oldest=max(OLDEST, codecs.CODECS[codec].first_produce),
     )
 
     def so_far() -> str:

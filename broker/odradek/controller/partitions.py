@@ -18,6 +18,7 @@ import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slots as slots
 from odradek._ext.shm.layout import BegunEpoch, DiskState, SlotState, ThrottledSide
 from odradek.clock import now_ms
+from odradek.codecs import COMPRESSION_TYPES
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.config.key import Value
@@ -40,10 +41,7 @@ BeginEpoch = Callable[[str, int, int, int], None]
 """(topic, partition, slot, leader epoch): stores the epoch and writes it to the slot. Called before clients are served from a
 log that needs a new leader epoch."""
 
-AS_SENT = 255
 NO_CHECKPOINTS = Checkpoints({}, {}, {})
-CODECS = {"producer": AS_SENT, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""``compression.type`` to the number of the codec in a record batch."""
 
 _NUMBERS = {
     "segment_bytes": "segment.bytes",
@@ -130,7 +128,7 @@ def topic_settings(effective: Mapping[str, Value], broker_id: int) -> SlotSettin
     settings["log_append_time"] = int(effective["message.timestamp.type"] == "LogAppendTime")
     settings["compact"] = int("compact" in policies)
     settings["delete_"] = int("delete" in policies)
-    settings["compression"] = CODECS[str(effective["compression.type"])]
+    settings["compression"] = COMPRESSION_TYPES[str(effective["compression.type"])]
     settings["min_cleanable_dirty_millionths"] = round(float(str(effective["min.cleanable.dirty.ratio"])) * 1_000_000)
     settings["compression_level"] = int(str(effective.get(f"compression.{effective['compression.type']}.level", 0)))
     settings.update(_timestamp_bounds(effective))
