@@ -20,11 +20,12 @@ from odradek.clients.cluster import Cluster
 from odradek.mirror.commits import NO_PRODUCER, Commits
 from odradek.mirror.lane import Lane
 from odradek.mirror.leaders import look_up
-from odradek.mirror.routes import LaneOptions, Place, Route
+from odradek.mirror.routes import LaneOptions, Route
 from odradek.mirror.target import Outgoing, TargetWriter
 from odradek.storage.batch import Record, build_batch
 from odradek.testing import Broker
 from odradek.testing.process_tree import descendants
+from odradek.topic_partition import TopicPartition
 
 TOPIC, GROUP, RECORD_BYTES = "mirrored", "bench", 1000
 GB = 1e9
@@ -34,7 +35,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class End:
     """The observer of the lane: knows when the last record was moved."""
 
-    def __init__(self, ends: dict[Place, int]) -> None:
+    def __init__(self, ends: dict[TopicPartition, int]) -> None:
         self._left = dict(ends)
         self.bytes = 0
         self.done = threading.Event()
@@ -100,7 +101,7 @@ def fill(servers: str, partitions: int, total: int, batch: bytes, records: int, 
     return each * records
 
 
-def run_lane(source: str, target: str, ends: dict[Place, int], result: int) -> None:
+def run_lane(source: str, target: str, ends: dict[TopicPartition, int], result: int) -> None:
     """Copy everything in this process; write figures as JSON to the descriptor `result`."""
     observer = End(ends)
     with Cluster(source) as cluster:
@@ -126,7 +127,7 @@ def run_lane(source: str, target: str, ends: dict[Place, int], result: int) -> N
     os.write(result, json.dumps(figures).encode())
 
 
-def in_a_process(source: str, target: str, ends: dict[Place, int]) -> dict[str, float]:
+def in_a_process(source: str, target: str, ends: dict[TopicPartition, int]) -> dict[str, float]:
     """Run the lane in a child process; return its figures. Raises RuntimeError if it fails."""
     reading, writing = os.pipe()
     pid = os.fork()

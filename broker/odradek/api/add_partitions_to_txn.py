@@ -18,7 +18,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import add_partitions_to_txn
 from odradek.security.acl import Operation, ResourceType
 from odradek.stepwise import Pace, Steps
-from odradek.transactions.environment import Place
+from odradek.topic_partition import TopicPartition
 
 FIRST_OF_BROKERS = 4
 FIRST_WITH_FENCED = 2
@@ -28,7 +28,7 @@ MOST_ADDED = 2_000
 """The number of partitions that are added at once: a record with all partitions of the transaction is encoded and appended,
 and a mark is set in the slot of each new one."""
 Response = add_partitions_to_txn.Response
-Results = Mapping[Place, ErrorCode]
+Results = Mapping[TopicPartition, ErrorCode]
 
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
@@ -51,7 +51,7 @@ def _of_producer(topics: Any, producer: Producer, call: TransactionCall, answer:
     names = (topic.name for topic in topics if topic.name not in INTERNAL)
     denied = yield from call.permits.denied_in_steps(Operation.WRITE, ResourceType.TOPIC, names)
     pace = Pace(A_STEP)
-    places: list[Place] = []
+    places: list[TopicPartition] = []
     late = False
     for topic in topics:
         for partition in topic.partitions:
@@ -98,19 +98,19 @@ def _of_producer(topics: Any, producer: Producer, call: TransactionCall, answer:
     add_from(0)
 
 
-class _Same(dict[Place, ErrorCode]):
+class _Same(dict[TopicPartition, ErrorCode]):
     """Results of which all are one code."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__()
         self._code = code
 
-    def __missing__(self, place: Place) -> ErrorCode:
+    def __missing__(self, place: TopicPartition) -> ErrorCode:
         return self._code
 
 
 def _refused(
-    places: list[Place], call: TransactionCall, internal: ErrorCode | None, denied: Set[str] = frozenset()
+    places: list[TopicPartition], call: TransactionCall, internal: ErrorCode | None, denied: Set[str] = frozenset()
 ) -> Generator[None, None, Results]:
     """The codes of all places if one of them cannot be added, else an empty mapping. Works in steps.
 
@@ -173,7 +173,7 @@ def _size(transaction: Any) -> int:
 def _one(call: TransactionCall, transaction: Any, then: Callable[[Results], None]) -> Steps:
     """Add or verify the partitions of one transaction; in steps before that."""
     pace = Pace(A_STEP)
-    places: list[Place] = []
+    places: list[TopicPartition] = []
     for topic in transaction.topics:
         for partition in topic.partitions:
             places.append((topic.name, partition))
@@ -186,7 +186,7 @@ def _one(call: TransactionCall, transaction: Any, then: Callable[[Results], None
     producer = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
     if transaction.verify_only:
 
-        def verified(codes: Mapping[Place, ErrorCode | None]) -> None:
+        def verified(codes: Mapping[TopicPartition, ErrorCode | None]) -> None:
             # A mark that could not be set now (None) is asked for with the first batch of the partition.
             then({place: ErrorCode.NONE if code is None else code for place, code in codes.items()})
 

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from odradek.api.group_call import GroupCall, Pause
-from odradek.groups.assignors import Place
 from odradek.groups.consumer_member import by_topic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import consumer_group_describe
 from odradek.security.acl import ResourceType
+from odradek.topic_partition import TopicIdPartition
 
 Response = consumer_group_describe.Response
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
@@ -71,7 +71,7 @@ def _described(group_id: str, call: GroupCall) -> Any:
     )
 
 
-def _assignment(places: Iterable[Place], call: GroupCall) -> Any:
+def _assignment(places: Iterable[TopicIdPartition], call: GroupCall) -> Any:
     topics = []
     for topic_id, partitions in by_topic(places).items():
         topic = call.topic_by_id(topic_id)

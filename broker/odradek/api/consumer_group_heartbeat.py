@@ -7,7 +7,6 @@ from typing import Any
 
 from odradek.api.group_call import GroupCall, Pause, answered, finished
 from odradek.api.visible_topics import sight_of
-from odradek.groups.assignors import Place
 from odradek.groups.consumer_member import (
     JOINING,
     LEAVING_STATIC,
@@ -20,6 +19,7 @@ from odradek.groups.environment import new_member_id
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import consumer_group_heartbeat
 from odradek.stepwise import ordered_in_steps
+from odradek.topic_partition import TopicIdPartition
 
 Response = consumer_group_heartbeat.Response
 RUN = 1_000
@@ -78,12 +78,12 @@ async def handle(request: Any, call: GroupCall) -> Any:
     return response
 
 
-async def _places(topics: list[Any] | None) -> frozenset[Place] | None:
+async def _places(topics: list[Any] | None) -> frozenset[TopicIdPartition] | None:
     """The partitions that a member owns, with pauses."""
     if topics is None:
         return None
     pause = Pause(RUN)
-    places: set[Place] = set()
+    places: set[TopicIdPartition] = set()
     for topic in topics:
         topic_id = bytes(topic.topic_id)
         for first in range(0, len(topic.partitions), RUN):

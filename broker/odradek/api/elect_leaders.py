@@ -18,6 +18,7 @@ from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import elect_leaders
 from odradek.stepwise import Pace, Steps
+from odradek.topic_partition import TopicPartition
 
 NO_LEADER = -1
 PREFERRED, UNCLEAN = 0, 1
@@ -88,7 +89,7 @@ def _in_cluster(request: Any, election_type: int, cluster: ClusterAdmin) -> Step
     return Response(replica_election_results=list(topics.values()))
 
 
-def _parts(request: Any, cluster: ClusterAdmin) -> Iterator[list[tuple[str, int]]]:
+def _parts(request: Any, cluster: ClusterAdmin) -> Iterator[list[TopicPartition]]:
     """The partitions of a request, some at a time. Raises NotController."""
     places = (
         iter(cluster.partitions())

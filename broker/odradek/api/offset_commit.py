@@ -13,11 +13,12 @@ from odradek._ext.shm.metering import count_failed_request
 from odradek.api.group_call import GroupCall, GroupView, Pause, PlainRequest, answered, client_of, may_read
 from odradek.controller.store_errors import code_of
 from odradek.groups.commits import Commit
-from odradek.groups.offsets import NO_EXPIRY, CommittedOffset, Place
+from odradek.groups.offsets import NO_EXPIRY, CommittedOffset
 from odradek.metadata.group_offsets import may_be_in_tree
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_commit
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.groups")
 
@@ -49,8 +50,8 @@ def _answer(request: PlainRequest, commit: OffsetCommit, outcome: ErrorCode) -> 
 async def handle(request: Any, call: GroupCall) -> Any:
     """Check each partition independently, then store the offsets of all valid partitions together."""
     errors: dict[tuple[int, int], ErrorCode] = {}
-    places: dict[tuple[int, int], Place] = {}
-    offsets: dict[Place, CommittedOffset] = {}
+    places: dict[tuple[int, int], TopicPartition] = {}
+    offsets: dict[TopicPartition, CommittedOffset] = {}
     now_ms = call.view.groups.wall_ms()
     pause = Pause()
     for t, topic in enumerate(request.topics):
@@ -97,7 +98,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
 
 
 async def _write_to_tree(
-    group_id: str, offsets: Mapping[Place, CommittedOffset], call: GroupCall
+    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], call: GroupCall
 ) -> tuple[ErrorCode, set[str]]:
     """Store offsets in the metadata tree. Returns the outcome, and the topics that do not exist any more."""
     try:

@@ -3,16 +3,16 @@
 from typing import Any
 
 from odradek.api.group_call import GroupCall, Pause, answered
-from odradek.groups.offsets import Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_delete
+from odradek.topic_partition import TopicPartition
 
 Response = offset_delete.Response
 AT_ONCE = 200
-Outcome = tuple[ErrorCode, dict[Place, ErrorCode]]
+Outcome = tuple[ErrorCode, dict[TopicPartition, ErrorCode]]
 
 
-async def _delete(group_id: str, places: list[Place], call: GroupCall) -> Outcome:
+async def _delete(group_id: str, places: list[TopicPartition], call: GroupCall) -> Outcome:
     def verb(then: Any) -> None:
         call.view.groups.delete_offsets(group_id, places, lambda *outcome: then(outcome))
 
@@ -22,7 +22,7 @@ async def _delete(group_id: str, places: list[Place], call: GroupCall) -> Outcom
 
 async def handle(request: Any, call: GroupCall) -> Any:
     """Delete the offsets, except those of topics to which a member subscribes. A large request is executed in parts."""
-    places: list[Place] = []
+    places: list[TopicPartition] = []
     pause = Pause()
     for topic in request.topics:
         known = call.topic(topic.name)
@@ -32,7 +32,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
             if known is not None and known.exists(partition.partition_index)
         ]
         await pause.after()
-    results: dict[Place, ErrorCode] = {}
+    results: dict[TopicPartition, ErrorCode] = {}
     for first in range(0, len(places), AT_ONCE) or (0,):
         error, part = await _delete(request.group_id, places[first : first + AT_ONCE], call)
         if error is not ErrorCode.NONE:

@@ -13,11 +13,12 @@ from typing import Any
 from odradek._ext.protocol.arrays import new_array
 from odradek.api.group_call import GroupCall, Pause
 from odradek.controller.store_errors import code_of
-from odradek.groups.offsets import CommittedOffset, Offsets, Place
+from odradek.groups.offsets import CommittedOffset, Offsets
 from odradek.metadata.group_offsets import may_be_in_tree
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_fetch
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.groups")
 
@@ -64,7 +65,7 @@ async def handle(request: Any, call: GroupCall) -> Any:
     return response
 
 
-def _unstable(group_id: str, required: bool, call: GroupCall) -> Collection[Place]:
+def _unstable(group_id: str, required: bool, call: GroupCall) -> Collection[TopicPartition]:
     """The places whose offsets open transactions may change, if the client requires stable offsets."""
     return call.view.groups.unstable_places(group_id) if required else ()
 
@@ -144,10 +145,10 @@ async def _group(group: Any, require_stable: bool, call: GroupCall, pause: Pause
 
 
 async def _from_tree(request: Any, call: GroupCall, pause: Pause) -> list[Any]:
-    places: list[Place] = []
+    places: list[TopicPartition] = []
     async for topic in pause.between(request.topics):
         places += [(topic.name, p) async for p in pause.between(topic.partition_indexes)]
-    offsets: dict[Place, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     failure = ErrorCode.NONE
     if may_be_in_tree(request.group_id):
         try:

@@ -15,11 +15,12 @@ from odradek._ext.shm.metering import count_failed_request
 from odradek.api.group_call import FAILED, GroupCall, GroupView, Pause, PlainRequest, answered, client_of, may_read
 from odradek.api.transaction_call import Producer
 from odradek.groups.commits import Commit
-from odradek.groups.offsets import CommitRequest, CommittedOffset, Place
+from odradek.groups.offsets import CommitRequest, CommittedOffset
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import txn_offset_commit
 from odradek.security.acl import Operation, ResourceType
 from odradek.security.owners import Client
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.groups")
 
@@ -38,7 +39,7 @@ ERROR_OF_TRANSACTION = {
 }
 """The error for the client, by the error of the transaction coordinator. Other errors are passed on unchanged."""
 
-Places = dict[tuple[int, int], Place]
+Places = dict[tuple[int, int], TopicPartition]
 """Topic and partition by their positions in the request."""
 
 
@@ -125,12 +126,12 @@ async def handle(request: Any, call: GroupCall) -> Any:
 
 async def _checked(
     request: Any, call: GroupCall
-) -> tuple[Places, dict[Place, CommittedOffset], dict[tuple[int, int], ErrorCode]]:
+) -> tuple[Places, dict[TopicPartition, CommittedOffset], dict[tuple[int, int], ErrorCode]]:
     """The existing partitions, the offsets to be stored, and the errors of the other partitions."""
     groups = call.view.groups
     longest, now_ms = groups.shards.settings.offset_metadata_max_bytes, groups.wall_ms()
     places: Places = {}
-    offsets: dict[Place, CommittedOffset] = {}
+    offsets: dict[TopicPartition, CommittedOffset] = {}
     errors: dict[tuple[int, int], ErrorCode] = {}
     pause = Pause()
     for t, topic in enumerate(request.topics):

@@ -23,15 +23,15 @@ FIRST_WITH_VERSION = 2
 EPOCH_PER_TRANSACTION = 2
 """The transaction version from which on the epoch of a marker tells whether it is late."""
 Response = write_txn_markers.Response
-Place = tuple[int, str, int]
+MarkedPartition = tuple[int, str, int]
 """Number of the marker in the request, topic and partition."""
 
 
 def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     """Answer when each marker is on all in-sync replicas, or was refused."""
-    wanted: list[Place] = []
+    wanted: list[MarkedPartition] = []
 
-    def write(place: Place, then: Callable[[ErrorCode], None]) -> None:
+    def write(place: MarkedPartition, then: Callable[[ErrorCode], None]) -> None:
         number, topic, partition = place
         marker = request.markers[number]
         version = marker.transaction_version if call.version >= FIRST_WITH_VERSION else 0
@@ -85,7 +85,7 @@ def handle(request: Any, call: TransactionCall, answer: Answer) -> None:
     call.in_steps(write_all())
 
 
-def _log_markers(request: Any, wanted: list[Place], codes: list[ErrorCode], client: str) -> Steps:
+def _log_markers(request: Any, wanted: list[MarkedPartition], codes: list[ErrorCode], client: str) -> Steps:
     """Log the markers of a client, which decide what consumers read: nobody else records who ended these transactions."""
     pace = Pace(A_STEP)
     for (number, topic, partition), code in zip(wanted, codes, strict=True):
@@ -113,7 +113,7 @@ def _is_late(marker: Any, call: TransactionCall) -> bool:
     )
 
 
-def _response(request: Any, codes: Iterable[tuple[Place, ErrorCode]]) -> Steps:
+def _response(request: Any, codes: Iterable[tuple[MarkedPartition, ErrorCode]]) -> Steps:
     """The response: one result for each producer id, even if several markers name the same producer, as coordinators expect."""
     pace = Pace(A_STEP)
     results: dict[int, dict[str, dict[int, Any]]] = {}

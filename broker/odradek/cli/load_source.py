@@ -15,6 +15,7 @@ from odradek.config import properties, providers
 from odradek.config.errors import ConfigError
 from odradek.jobs.load.offsets import Bounds, ClusterState, TopicState
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster, Partition, TopicInfo
@@ -105,13 +106,13 @@ def patiently(look: Callable[[], ClusterState]) -> Callable[[], ClusterState]:
 
 def _topic(
     topic: "TopicInfo",
-    earliest: Mapping[tuple[str, int], int],
-    ends: Mapping[tuple[str, int], int],
-    starts: Mapping[tuple[str, int], int] | None,
-    stops: Mapping[tuple[str, int], int] | None,
-    high: Mapping[tuple[str, int], int],
+    earliest: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, int] | None,
+    stops: Mapping[TopicPartition, int] | None,
+    high: Mapping[TopicPartition, int],
 ) -> TopicState:
-    def at(offsets: Mapping[tuple[str, int], int] | None, place: tuple[str, int]) -> int | None:
+    def at(offsets: Mapping[TopicPartition, int] | None, place: TopicPartition) -> int | None:
         if offsets is None:
             return None
         return max(high[place], ends[place]) if offsets[place] < 0 else offsets[place]
@@ -127,9 +128,9 @@ def _topic(
 
 def _offsets(
     cluster: "Cluster", partitions: "Sequence[Partition]", time_ms: int, committed_only: bool = True
-) -> dict[tuple[str, int], int]:
+) -> dict[TopicPartition, int]:
     """Offsets by time, before the last stable offset or the high watermark; -1 for a partition without such a record."""
-    listed: dict[tuple[str, int], ListedOffset] = list_offsets(cluster, partitions, time_ms, committed_only)
+    listed: dict[TopicPartition, ListedOffset] = list_offsets(cluster, partitions, time_ms, committed_only)
     for partition in partitions:
         place = (partition.topic, partition.number)
         if place not in listed:

@@ -12,7 +12,8 @@ from odradek.cli.output import progress
 from odradek.clients import moves
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import UnreachableError
-from odradek.clients.move_plan import Move, Place, ids_text
+from odradek.clients.move_plan import Move, ids_text
+from odradek.topic_partition import TopicPartition
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 UNREACHABLE_S = 300.0
@@ -21,7 +22,7 @@ SETTLE_S = 30.0
 """The longest time until the brokers show the end of a reassignment, in seconds."""
 
 
-def wait_for_end(cluster: Cluster, places: Collection[Place], timeout_s: float | None) -> bool:
+def wait_for_end(cluster: Cluster, places: Collection[TopicPartition], timeout_s: float | None) -> bool:
     """Wait until none of these partitions is being reassigned; shows a progress bar. Returns whether this happened.
 
     :param timeout_s: None: without a limit. Raises ClientError if the cluster does not respond for `UNREACHABLE_S`.

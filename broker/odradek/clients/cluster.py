@@ -27,6 +27,7 @@ from odradek.clients.wire import SOFTWARE, Connection
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import find_coordinator, metadata
+from odradek.topic_partition import TopicPartition
 
 DEFAULT_PORT = 9092
 DEFAULT_TIMEOUT_S = 30.0
@@ -412,7 +413,7 @@ class Cluster:
         return self._until(lambda: self.broker(self.coordinator_of(name, kind)).ask(api, request, **options), errors)
 
     def ask_leader(
-        self, partition: tuple[str, int], api: ApiSchema, request: Any, errors: Callable[[Any], Iterable[int]]
+        self, partition: TopicPartition, api: ApiSchema, request: Any, errors: Callable[[Any], Iterable[int]]
     ) -> Any:
         """Send a request to the leader of a partition (topic, number). :param errors: see `ask_controller`.
 

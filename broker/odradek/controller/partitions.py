@@ -34,6 +34,7 @@ from odradek.shm.slot_settings import SlotSettings, throttled_partitions
 from odradek.storage.atomic_file import NO_ROOM
 from odradek.storage.file_names import PARTITION_METADATA, STRAY, marked_directory_name, partition_directory_name
 from odradek.storage.log_directory import CorruptMetadataError, encode_uuid, read_partition_metadata
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.controller")
 
@@ -391,7 +392,7 @@ class LocalPartitions:
         entries = [(topic, partition, self._table.find(topic, partition)) for partition in partitions]
         return [entry for entry in entries if entry[2] >= 0]
 
-    def epochs_not_begun(self, waiting: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+    def epochs_not_begun(self, waiting: Iterable[tuple[str, int, int]]) -> dict[TopicPartition, tuple[int, int]]:
         """{(topic, partition): (slot, leader epoch)} of the logs that may have lost records, and in whose leader epoch clients
         may have been served. It excludes logs without a directory, which were never written to.
 
@@ -484,7 +485,7 @@ class LocalPartitions:
 
     # -- leader epochs that this start began --------------------------------------------------------------------------
 
-    def unstored_epochs(self) -> dict[tuple[str, int], tuple[int, int]]:
+    def unstored_epochs(self) -> dict[TopicPartition, tuple[int, int]]:
         """{(topic, partition): (slot, leader epoch)} of slots whose epoch is, or may be, newer than the stored one."""
         return {(topic, partition): (slot, epoch) for slot, topic, partition, epoch in slot_life.unstored_epochs()}
 

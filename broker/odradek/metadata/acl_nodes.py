@@ -79,7 +79,7 @@ def joined(pattern: Pattern, entry: Entry) -> Acl:
     return Acl(kind, pattern_type, name, entry.principal, entry.host, entry.operation, entry.permission)
 
 
-class Place(NamedTuple):
+class ParentNode(NamedTuple):
     """A node whose children are named after resources. ``encoded``: whether their names are encoded."""
 
     path: str
@@ -92,8 +92,8 @@ class Place(NamedTuple):
         return Pattern(self.resource_type, self.pattern_type, unquote(node) if self.encoded else node)
 
 
-PLACES = tuple(
-    Place(f"{root}/{name}", kind, pattern, encoded)
+PARENT_NODES = tuple(
+    ParentNode(f"{root}/{name}", kind, pattern, encoded)
     for kind, name in _TYPES.items()
     for pattern in (PatternType.LITERAL, PatternType.PREFIXED)
     for root, encoded in (

@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Sequence
 
-from odradek.mirror.routes import Observer, Place, Route
+from odradek.mirror.routes import Observer, Route
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.mirror")
 
@@ -57,7 +58,7 @@ class LogObserver:
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
-        self._stopped: dict[Place, str] = {}  # the reasons; of each partition used by one thread
+        self._stopped: dict[TopicPartition, str] = {}  # the reasons; of each partition used by one thread
 
     def moved(
         self,

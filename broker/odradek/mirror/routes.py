@@ -7,8 +7,7 @@ Imported in all threads of `odradek mirror run`; all objects are immutable.
 from dataclasses import dataclass
 from typing import Protocol
 
-Place = tuple[str, int]
-"""Topic and partition."""
+from odradek.topic_partition import TopicPartition
 
 UNKNOWN_TOPIC_ID = bytes(16)
 """The id of a topic on brokers that report none (before Kafka 2.8)."""
@@ -25,8 +24,8 @@ class Route:
     :param convert_append_time: batches with LogAppendTime go into a topic with CreateTime: every record gets the batch's time.
     """
 
-    source: Place
-    target: Place
+    source: TopicPartition
+    target: TopicPartition
     source_topic_id: bytes = UNKNOWN_TOPIC_ID
     convert_append_time: bool = False
 

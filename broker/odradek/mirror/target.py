@@ -21,10 +21,11 @@ from odradek.clients.errors import ClientError, RefusedError, UnreachableError, 
 from odradek.clients.wire import Buffer, Connection
 from odradek.mirror.commits import FENCED, Commits, Position
 from odradek.mirror.leaders import LookedUp, look_up
-from odradek.mirror.routes import LaneOptions, Place, Route
+from odradek.mirror.routes import LaneOptions, Route
 from odradek.mirror.send_window import MOST_REQUEST_BYTES, SendWindow
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import produce
+from odradek.topic_partition import TopicPartition
 
 OLDEST, NEWEST = 3, 8
 """Versions of Produce: 3 is the first with batches of format v2, 8 the last that is not flexible."""
@@ -156,11 +157,11 @@ class TargetWriter:
         self._transactional_id = transactional_id
         self._options = options
         self.alone = alone
-        self._acknowledged: set[Place] = set()
+        self._acknowledged: set[TopicPartition] = set()
         self._found = LookedUp({}, {})
-        self._leaders: dict[Place, int] = {}
-        self._sequences: dict[Place, int] = {}
-        self._queues: dict[Place, deque[Outgoing]] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._sequences: dict[TopicPartition, int] = {}
+        self._queues: dict[TopicPartition, deque[Outgoing]] = {}
         self._in_flight: dict[Connection, deque[list[_Batch]]] = {}
         self._windows: dict[Connection, SendWindow] = {}
         self._since: dict[Connection, float] = {}
@@ -212,7 +213,7 @@ class TargetWriter:
             queue = self._queues[place] = deque()
         queue.append(batch)
 
-    def unsent(self, place: Place) -> int | None:
+    def unsent(self, place: TopicPartition) -> int | None:
         """The source's offset of the first batch of a partition that is queued; None if there is none."""
         queue = self._queues.get(place)
         return queue[0].first_offset if queue else None
@@ -398,7 +399,7 @@ class TargetWriter:
 
     # -- commit ---------------------------------------------------------------------------------------------------
 
-    def commit(self, positions: Mapping[Place, Position]) -> list[Written]:
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> list[Written]:
         """Wait for all acknowledgements and commit them with these positions; return what was written, in order.
 
         :param positions: by target partition. If this raises, the outcome is unknown; the next session reads the positions.

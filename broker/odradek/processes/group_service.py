@@ -44,7 +44,7 @@ from odradek.groups.offsets import offset_record
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.processes import own_tasks
-from odradek.processes.coordinated_topic import GROUP_LOAD_LANE, CoordinatedTopic, Place
+from odradek.processes.coordinated_topic import GROUP_LOAD_LANE, CoordinatedTopic, LedPartition
 from odradek.processes.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.forwarded import AwaitedRequest, decode_forwarded_in_steps
 from odradek.processes.group_report import encode_report
@@ -356,7 +356,7 @@ class GroupService:
         if deleted and self.groups is not None:
             self.groups.topics_deleted(deleted)
 
-    def _make_log(self, place: Place) -> CoordinatorLog:
+    def _make_log(self, place: LedPartition) -> CoordinatorLog:
         codec, max_bytes, timeout_ms = (self._config.integer(key) for key in OF_LOG)
         acks = self._config.integer(REQUIRED_ACKS)
         return CoordinatorLog(self._loop, self._turn, place, codec, max_bytes, timeout_ms, self._flusher, acks)

@@ -19,7 +19,8 @@ import odradek._ext.partition.slots as slots
 from odradek.api.transaction_call import Markers
 from odradek.coordination.environment import EndMarker
 from odradek.protocol.errors import ErrorCode
-from odradek.transactions.environment import Owner, Place
+from odradek.topic_partition import TopicPartition
+from odradek.transactions.environment import Owner
 
 log = logging.getLogger("odradek.transactions")
 
@@ -87,7 +88,7 @@ def orphans(transactions: list[Orphan], owners: dict[int, Owner]) -> list[Orphan
     :param owners: by producer id, the transactional ids whose transaction is ongoing or still lacks markers.
     """
 
-    def places_of(producer_id: int) -> tuple[Place, ...]:
+    def places_of(producer_id: int) -> tuple[TopicPartition, ...]:
         owner = owners.get(producer_id)
         return () if owner is None else owner.places
 

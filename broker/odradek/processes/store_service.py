@@ -27,7 +27,6 @@ from odradek.controller import scram
 from odradek.controller.outcomes import Outcome
 from odradek.controller.store_errors import code_of
 from odradek.metadata import group_offsets, znodes
-from odradek.metadata.group_offsets import Place
 from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.store import Store, StoreError, StoreUnavailable
 from odradek.net.forward_frames import (
@@ -60,6 +59,7 @@ from odradek.security.sasl.scram_credential import BY_NAME, ScramCredential, mad
 from odradek.shm.confirmed_version import TAKEN_WITHIN_S, serving
 from odradek.shm.credentials_version import CredentialsVersion
 from odradek.stepwise import Steps
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.controller")
 
@@ -350,12 +350,14 @@ class StoreService:
             self._membership.note_error(error)
             raise
 
-    def read_offsets(self, group_id: str, places: list[Place]) -> Generator[None, None, dict[Place, int]]:
+    def read_offsets(
+        self, group_id: str, places: list[TopicPartition]
+    ) -> Generator[None, None, dict[TopicPartition, int]]:
         """Read offsets of a group from the metadata tree (OffsetFetch version 0), in steps."""
         assert self._store is not None
         return (yield from group_offsets.read_in_steps(self._store, group_id, places))
 
-    def write_offsets(self, group_id: str, offsets: dict[Place, int]) -> Generator[None, None, set[str]]:
+    def write_offsets(self, group_id: str, offsets: dict[TopicPartition, int]) -> Generator[None, None, set[str]]:
         """Store offsets of a group in the metadata tree (OffsetCommit version 0), in steps. Returns the topics that do not
         exist any more; the offsets of all other topics are durable then. After a failure or a death, the first portions are
         stored.
