@@ -20,7 +20,7 @@ from odradek.clients.cluster import Cluster
 from odradek.mirror.commits import NO_PRODUCER, Commits
 from odradek.mirror.lane import Lane
 from odradek.mirror.leaders import look_up
-from odradek.mirror.routes import LaneOptions, Route
+from odradek.mirror.routes import LaneOptions, Moved, Route
 from odradek.mirror.target import Outgoing, TargetWriter
 from odradek.storage.batch import Record, build_batch
 from odradek.testing import Broker
@@ -40,13 +40,12 @@ class End:
         self.bytes = 0
         self.done = threading.Event()
 
-    def moved(
-        self, route: Route, source: int, target: int, following: int, records: int, size: int, time_ms: int
-    ) -> None:
+    def moved(self, batch: Moved) -> None:
         """Count a batch."""
-        self.bytes += size
-        if following >= self._left.get(route.source, following + 1):
-            del self._left[route.source]
+        self.bytes += batch.size_bytes
+        source, following = batch.route.source, batch.next_source_offset
+        if following >= self._left.get(source, following + 1):
+            del self._left[source]
             if not self._left:
                 self.done.set()
 

@@ -13,7 +13,7 @@ from odradek import backoff
 from odradek.backoff import Backoff, RecentFailures, SetupTimeout, Waits
 from odradek.clients import cluster, parallel_consumer
 from odradek.jobs.usage_report import prometheus_http
-from odradek.mirror import commits, switch
+from odradek.mirror import commits, flow_worker, lane, membership, switch
 from odradek.mirror.bookkeeping import _Job
 from odradek.net import forward, peers
 from odradek.processes.children import RestartDelay
@@ -151,6 +151,9 @@ def waits_of_failures(first: int, longest: int) -> Callable[[int], float]:
         (waits_of_markers, [20, 40, 80, 160, 320, 640, 1000, 1000]),
         (waits_of_bookkeeping, [10, 20, 40, 60, 60, 60, 60, 60]),
         (waits_after_short_lives, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10]),
+        (lane.RETRIES_S.after, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10]),
+        (membership.RETRIES_S.after, [0.1, 0.2, 0.4, 0.8, 1.6, 2, 2]),
+        (flow_worker.RETRIES_S.after, [1, 2, 4, 8, 16, 30, 30]),
         (forward.RETRIES_S.after, [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1]),
         (Renewal().retry_s, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10]),
         (prometheus_http._BACKOFF.after, [0.5, 1, 2, 4]),
@@ -168,6 +171,8 @@ def test_each_user_waits_for_these_times(user: Callable[[int], float], expected:
 
 def test_no_other_file_computes_growing_waits() -> None:
     """`epochs.py` raises a leader epoch by more with each attempt, which is no wait."""
-    growth = re.compile(r"\*\* ?min\(|<< min\(|= min\((self\.)?\w+ \* 2\b|min\(\w+ \* self\._next")
+    growth = re.compile(
+        r"\*\* ?min\(|<< min\(|= min\((self\.)?\w+ \* 2\b|min\(\w+ \* (self\._)?\w*(next|retry|wait|pause|delay)"
+    )
     found = [path.name for path in PACKAGE.rglob("*.py") if growth.search(path.read_text())]
     assert sorted(found) == ["backoff.py", "epochs.py"]

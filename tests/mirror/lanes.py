@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from odradek.clients.cluster import Cluster
 from odradek.mirror.lane import Lane
 from odradek.mirror.leaders import look_up
-from odradek.mirror.routes import LaneOptions, Route
+from odradek.mirror.routes import LaneOptions, Moved, Route
 from odradek.protocol.schemas import fetch
 from odradek.storage import compression
 from odradek.storage.batch import read_batches
@@ -38,7 +38,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.batches: list[tuple[Route, int, int, int, int, int, int]] = []
+        self.batches: list[Moved] = []
         self.stops: dict[TopicPartition, str] = {}
         self.resumes: list[TopicPartition] = []
         self.failures: list[str] = []
@@ -49,8 +49,8 @@ class Watcher:
             change()
             self.changed.notify_all()
 
-    def moved(self, route: Route, *rest: int) -> None:
-        self._note(lambda: self.batches.append((route, *rest)))  # type: ignore[arg-type]
+    def moved(self, batch: Moved) -> None:
+        self._note(lambda: self.batches.append(batch))
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
         self._note(lambda: self.at.update({route.target: (position, high_watermark, log_start)}))

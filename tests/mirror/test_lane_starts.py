@@ -121,7 +121,9 @@ def test_records_that_were_written_before_a_crash_do_not_stop_the_next_start(
         ):
             pass
     with running(pair.source, pair.target, [route], options) as (_, watcher):
-        watcher.wait(lambda: watcher.batches and watcher.batches[-1][3] == 100, "the records are copied")
+        watcher.wait(
+            lambda: watcher.batches and watcher.batches[-1].next_source_offset == 100, "the records are copied"
+        )
     assert not watcher.stops
     assert len(records_of(pair.target, route.target)) == (100 if options.exactly_once else 200)
 

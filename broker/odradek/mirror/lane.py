@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek._ext.records.moved_batches import MOVE, FetchedBatch
+from odradek.backoff import Backoff
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, describe_code
 from odradek.clients.partition_leaders import STALE_LEADER
@@ -33,7 +34,7 @@ from odradek.topic_partition import TopicPartition
 
 __all__ = ["Lane", "LaneFencedError"]
 
-FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 10.0
+RETRIES_S = Backoff(first=0.1, longest=10.0)
 SEND_PART = 4
 """A lane sends for at most transaction_timeout_ms / SEND_PART; then it waits for acknowledgements, and commits."""
 ABSENT_S = 10.0
@@ -130,7 +131,7 @@ class Lane:
         self._suspects: dict[
             TopicPartition, tuple[int, int]
         ] = {}  # the first offset of a lost batch, and how often it was lost
-        self._retry_s = FIRST_RETRY_S
+        self._failures = 0
         self._commit_s = 0.0  # how long the last commit took, with the wait for the acknowledgements
         self.commits = 0
 
@@ -196,7 +197,8 @@ class Lane:
 
     def _failed(self, reason: str) -> None:
         """Report an error, and wait before the next session."""
-        retry_s, self._retry_s = self._retry_s, min(2 * self._retry_s, LONGEST_RETRY_S)
+        self._failures += 1
+        retry_s = RETRIES_S.after(self._failures)
         self._observer.failed(self.index, reason, retry_s)
         deadline = time.monotonic() + retry_s
         while not self._stopping and (left := deadline - time.monotonic()) > 0:
@@ -600,7 +602,7 @@ class Lane:
         session.dirty = {place for place in session.dirty if session.writer.unsent(place) is not None}
         session.records = bool(session.dirty)
         session.opened_at = time.monotonic()
-        self._retry_s = FIRST_RETRY_S
+        self._failures = 0
         if self._suspects:
             self._suspects = {it: at for it, at in self._suspects.items() if session.positions.get(it, 0) <= at[0]}
             session.writer.alone = bool(self._suspects)
@@ -608,15 +610,7 @@ class Lane:
             self._absent_since.pop(batch.route.target, None)
             if batch.route.target in self._reported:
                 self._resumed(batch.route)
-            self._observer.moved(
-                batch.route,
-                batch.source_offset,
-                batch.target_offset,
-                batch.next_offset,
-                batch.records,
-                batch.size_bytes,
-                batch.max_timestamp,
-            )
+            self._observer.moved(batch)
 
 
 def _outgoing(route: Route, data: memoryview, batch: FetchedBatch, recompress: bool) -> Outgoing | None:

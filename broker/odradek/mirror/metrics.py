@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from odradek.metrics.exposition import Family, Labels, Sample
 from odradek.metrics.names.mirror import MIRROR_METRICS
 from odradek.mirror.bookkeeping import BookkeepingCounts
-from odradek.mirror.routes import Route
+from odradek.mirror.routes import Moved, Route
 from odradek.topic_partition import TopicPartition
 
 _PREFIX = "odradek_mirror_"
@@ -86,21 +86,12 @@ class FlowMetrics:
         counts = self.partitions.get(route.target)
         return counts if counts is not None else self.partitions.setdefault(route.target, PartitionCounts())
 
-    def moved(
-        self,
-        route: Route,
-        source_offset: int,
-        target_offset: int,
-        next_source_offset: int,
-        records: int,
-        size_bytes: int,
-        timestamp_ms: int,
-    ) -> None:
+    def moved(self, batch: Moved) -> None:
         """Count a batch; see `Observer`."""
-        counts = self._of(route)
-        counts.records += records
-        counts.size_bytes += size_bytes
-        counts.newest_timestamp_ms = max(counts.newest_timestamp_ms, timestamp_ms)
+        counts = self._of(batch.route)
+        counts.records += batch.records
+        counts.size_bytes += batch.size_bytes
+        counts.newest_timestamp_ms = max(counts.newest_timestamp_ms, batch.max_timestamp)
         self.last_commit = self.clock()
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.mirror.records import OffsetSync
-from odradek.mirror.routes import Route
+from odradek.mirror.routes import Moved, Route
 from odradek.mirror.translation import Run, Translation
 from odradek.topic_partition import TopicPartition
 
@@ -64,24 +64,16 @@ class OffsetSyncs:
 
     # -- called by lanes --------------------------------------------------------------------------------------------
 
-    def moved(
-        self,
-        route: Route,
-        source_offset: int,
-        target_offset: int,
-        next_source_offset: int,
-        records: int,
-        size_bytes: int,
-        timestamp_ms: int,
-    ) -> None:
+    def moved(self, batch: Moved) -> None:
         """See `routes.Observer`."""
-        place = route.source
+        route, place = batch.route, batch.route.source
         with self._lock:
             partition = self._partitions.get(place)
             if partition is None or partition.route is not route:
                 partition = self._of(route)
-            if not partition.translation.extend(source_offset, target_offset, next_source_offset, records):
-                partition.add(Run(source_offset, target_offset, next_source_offset, records))
+            run = batch.source_offset, batch.target_offset, batch.next_source_offset, batch.records
+            if not partition.translation.extend(*run):
+                partition.add(Run(*run))
             self._changed.add(place)
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:

@@ -21,7 +21,7 @@ from odradek.clients.errors import ClientError, RefusedError, UnreachableError, 
 from odradek.clients.wire import Buffer, Connection
 from odradek.mirror.commits import FENCED, Commits, Position
 from odradek.mirror.leaders import LookedUp, look_up
-from odradek.mirror.routes import LaneOptions, Route
+from odradek.mirror.routes import LaneOptions, Moved, Route
 from odradek.mirror.send_window import MOST_REQUEST_BYTES, SendWindow
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import produce
@@ -118,18 +118,6 @@ class Outgoing(NamedTuple):
     max_timestamp: int
 
 
-class Written(NamedTuple):
-    """A batch that the target acknowledged. :param target_offset: of its first record."""
-
-    route: Route
-    source_offset: int
-    target_offset: int
-    next_offset: int
-    records: int
-    size_bytes: int
-    max_timestamp: int
-
-
 class _Batch(NamedTuple):
     """A batch in flight, without its bytes. :param compressed: its records are."""
 
@@ -167,7 +155,7 @@ class TargetWriter:
         self._since: dict[Connection, float] = {}
         self._late_s = options.transaction_timeout_ms / 1000 / LATE_PART
         self._late_at = 0.0
-        self._written: list[Written] = []
+        self._written: list[Moved] = []
         self.unacknowledged = 0
         self.bytes_sent = 0
 
@@ -366,7 +354,7 @@ class TargetWriter:
                 window.acknowledged(batch.size, now >= self._late_at)
                 self.unacknowledged -= 1
                 self._written.append(
-                    Written(
+                    Moved(
                         batch.route,
                         batch.first_offset,
                         part.base_offset,
@@ -399,7 +387,7 @@ class TargetWriter:
 
     # -- commit ---------------------------------------------------------------------------------------------------
 
-    def commit(self, positions: Mapping[TopicPartition, Position]) -> list[Written]:
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> list[Moved]:
         """Wait for all acknowledgements and commit them with these positions; return what was written, in order.
 
         :param positions: by target partition. If this raises, the outcome is unknown; the next session reads the positions.
