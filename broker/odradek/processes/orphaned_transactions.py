@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import odradek._ext.partition.slots as slots
 from odradek.api.transaction_call import Markers
+from odradek.backoff import Backoff
 from odradek.coordination.environment import EndMarker
 from odradek.protocol.errors import ErrorCode
 from odradek.topic_partition import TopicPartition
@@ -34,8 +35,7 @@ FINAL = frozenset(
     )
 )
 """Results after which a marker is not sent again: the transaction is ended, or its producer has a newer epoch."""
-RETRY_S = 1.0
-LONGEST_RETRY_S = 60.0
+RETRIES_S = Backoff(first=1.0, longest=60.0)
 
 
 class Orphan(NamedTuple):
@@ -120,10 +120,10 @@ class OrphanedTransactions:
         Each attempt reads the partitions again, and a marker names the first offset of its transaction: a transaction that the
         same producer begins meanwhile is not aborted.
         """
-        wait_s = RETRY_S
+        attempts = 0
         while not await self._attempt():
-            await self._sleep(wait_s)
-            wait_s = min(2 * wait_s, LONGEST_RETRY_S)
+            attempts += 1
+            await self._sleep(RETRIES_S.after(attempts))
 
     async def _attempt(self) -> bool:
         """Whether nothing is left to do."""
