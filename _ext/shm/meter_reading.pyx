@@ -33,10 +33,12 @@ from odradek._ext.shm.meter_layout cimport (
     MeterTopic,
     MeterUsage,
 )
-from odradek._ext.shm.metering cimport TURN_US, own_page
-from odradek._ext.shm.metering import MECHANISMS, OUTCOMES, PROBE_WORDS
+from odradek._ext.shm.metering cimport own_page
+from odradek._ext.shm.metering import MECHANISMS, OUTCOMES
+from odradek._ext.shm.probes import PROBE_WORDS
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.meter_pages cimport meter_page
+from odradek._ext.shm.probes cimport TURN_US
 
 cdef enum:
     LOOKS = 64                    # attempts to read a page while entries are withdrawn, which takes some ten microseconds every ten seconds

@@ -24,7 +24,7 @@ from odradek._ext.shm.meter_layout cimport (
     MeterPage,
     MeterUsage,
 )
-from odradek._ext.shm.metering cimport RETIRED_ENTRIES
+from odradek._ext.shm.probes cimport RETIRED_ENTRIES
 from odradek._ext.shm.siphash cimport sip_begin, sip_bytes, sip_end
 
 

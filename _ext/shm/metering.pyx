@@ -8,6 +8,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcmp, memcpy, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
+from odradek._ext.shm.probes import PROBE_WORDS
+
 from odradek._ext.shm.atomics cimport fence, store_release_64
 from odradek._ext.shm.meter_tables cimport (
     MeterState,
@@ -38,8 +40,6 @@ cdef extern from *:
     int64_t coarse_wall_ms() noexcept nogil
     int bucket_of(int64_t us) noexcept nogil
 
-PROBE_WORDS = {probe.name.lower(): int(probe) for probe in Probe}
-"""The index of each word by its name."""
 MECHANISMS = ("unknown", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 OUTCOMES = {
     "succeeded": LOGIN_SUCCEEDED,

@@ -6,7 +6,7 @@ Called in the thread that counts.
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memset
 
-from odradek._ext.shm.metering import PROBE_WORDS
+from odradek._ext.shm.probes import PROBE_WORDS
 
 from odradek._ext.shm.meter_layout cimport (
     METER_CLIENTS,

@@ -10,7 +10,8 @@ import pytest
 
 from odradek._ext.net.connection import CloseReason
 from odradek._ext.shm.client_quotas import QuotaKind
-from odradek._ext.shm.metering import MECHANISMS, OUTCOMES, PROBE_WORDS, Probe, count, gauge
+from odradek._ext.shm.metering import MECHANISMS, OUTCOMES, count, gauge
+from odradek._ext.shm.probes import PROBE_WORDS, Probe
 from odradek._ext.storage import segments
 from odradek.metrics.pages import UsageRow
 from odradek.metrics.transactions import STATES
