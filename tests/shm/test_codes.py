@@ -13,8 +13,10 @@ from odradek._ext.shm.client_quotas import QuotaKind
 from odradek._ext.shm.metering import MECHANISMS, OUTCOMES, count, gauge
 from odradek._ext.shm.probes import PROBE_WORDS, Probe
 from odradek._ext.storage import segments
+from odradek.clients import transactions
 from odradek.metrics.pages import UsageRow
 from odradek.metrics.transactions import STATES
+from odradek.protocol.schemas import transaction_records
 from odradek.quotas import limits
 from odradek.transactions.states import State
 
@@ -88,3 +90,5 @@ def test_the_quotas_of_requests_are_in_the_order_of_their_kinds() -> None:
 
 def test_the_states_of_transactions_have_kafkas_names() -> None:
     assert [state.name.replace("_", "").lower() for state in State] == [name.lower() for name in STATES]
+    assert STATES == transaction_records.STATES
+    assert tuple(name for name in STATES if name != "Dead") == transactions.STATES, "no client sees a dead id"
