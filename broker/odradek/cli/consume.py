@@ -385,7 +385,7 @@ def _compiled(option: str, text: str, pattern: str | bytes) -> Any:
         raise click.UsageError(f"{option} '{text}' is not a valid regular expression: {error}") from None
 
 
-def _move_group(cluster: Any, group_id: str, offsets: dict[TopicPartition, int]) -> None:
+def _move_group(cluster: Any, group_id: str, offsets: "dict[TopicPartition, int]") -> None:
     """Commit the start offsets for the group, for --group with --from. Ends the command if the group has members."""
     from odradek.clients import groups
 
