@@ -15,16 +15,17 @@ import threading
 import time
 from collections.abc import Collection
 
+from odradek import codecs
 from odradek.clients.cluster import Cluster
 from odradek.mirror.commits import NO_PRODUCER, Commits
 from odradek.mirror.lane import Lane
 from odradek.mirror.leaders import look_up
-from odradek.mirror.routes import LaneOptions, Place, Route
+from odradek.mirror.routes import LaneOptions, Moved, Route
 from odradek.mirror.target import Outgoing, TargetWriter
 from odradek.storage.batch import Record, build_batch
-from odradek.storage.compression import CODEC_NAMES
 from odradek.testing import Broker
 from odradek.testing.process_tree import descendants
+from odradek.topic_partition import TopicPartition
 
 TOPIC, GROUP, RECORD_BYTES = "mirrored", "bench", 1000
 GB = 1e9
@@ -34,18 +35,17 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class End:
     """The observer of the lane: knows when the last record was moved."""
 
-    def __init__(self, ends: dict[Place, int]) -> None:
+    def __init__(self, ends: dict[TopicPartition, int]) -> None:
         self._left = dict(ends)
         self.bytes = 0
         self.done = threading.Event()
 
-    def moved(
-        self, route: Route, source: int, target: int, following: int, records: int, size: int, time_ms: int
-    ) -> None:
+    def moved(self, batch: Moved) -> None:
         """Count a batch."""
-        self.bytes += size
-        if following >= self._left.get(route.source, following + 1):
-            del self._left[route.source]
+        self.bytes += batch.size_bytes
+        source, following = batch.route.source, batch.next_source_offset
+        if following >= self._left.get(source, following + 1):
+            del self._left[source]
             if not self._left:
                 self.done.set()
 
@@ -100,7 +100,7 @@ def fill(servers: str, partitions: int, total: int, batch: bytes, records: int, 
     return each * records
 
 
-def run_lane(source: str, target: str, ends: dict[Place, int], result: int) -> None:
+def run_lane(source: str, target: str, ends: dict[TopicPartition, int], result: int) -> None:
     """Copy everything in this process; write figures as JSON to the descriptor `result`."""
     observer = End(ends)
     with Cluster(source) as cluster:
@@ -126,7 +126,7 @@ def run_lane(source: str, target: str, ends: dict[Place, int], result: int) -> N
     os.write(result, json.dumps(figures).encode())
 
 
-def in_a_process(source: str, target: str, ends: dict[Place, int]) -> dict[str, float]:
+def in_a_process(source: str, target: str, ends: dict[TopicPartition, int]) -> dict[str, float]:
     """Run the lane in a child process; return its figures. Raises RuntimeError if it fails."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -160,7 +160,7 @@ def measure(batch_bytes: int, codec: int, partitions: int, total: int) -> dict[s
     brokers = (fetch + produce) / moved
     return {
         "batch_bytes": len(batch),
-        "codec": CODEC_NAMES[codec],
+        "codec": codecs.NAMES[codec],
         "partitions": partitions,
         "gb": round(moved, 3),
         "lane_cpu_s_per_gb": round(lane, 3),
@@ -181,13 +181,13 @@ def main(arguments: Collection[str] | None = None) -> None:
     parser.add_argument(
         "--batch-kib", type=int, nargs="+", default=[16, 128, 900], help="bytes of records in a batch, in KiB"
     )
-    parser.add_argument("--codec", nargs="+", choices=CODEC_NAMES, default=["none", "lz4"])
+    parser.add_argument("--codec", nargs="+", choices=codecs.NAMES, default=["none", "lz4"])
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--mib", type=int, default=512, help="how much is copied in each run, in MiB")
     options = parser.parse_args(arguments)
     for codec in options.codec:
         for size in options.batch_kib:
-            result = measure(size << 10, CODEC_NAMES.index(codec), options.partitions, options.mib << 20)
+            result = measure(size << 10, codecs.NAMES.index(codec), options.partitions, options.mib << 20)
             print(json.dumps(result), flush=True)
 
 

@@ -24,10 +24,10 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.mirror import GB, batch_of, cpu_seconds, fill
+from odradek import codecs
 from odradek.clients import groups, topics
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError
-from odradek.storage.compression import CODEC_NAMES
 from odradek.testing import Broker
 from tests.ecosystem.jars import java_command
 from tests.waiting import until
@@ -197,11 +197,11 @@ def main(arguments: Collection[str] | None = None) -> None:
     """Measure what the arguments name."""
     parser = argparse.ArgumentParser(prog="python -m bench.mirror_maker", description=__doc__)
     parser.add_argument("--batch-kib", type=int, default=16, help="bytes of records in a batch, in KiB")
-    parser.add_argument("--codec", choices=CODEC_NAMES, default="lz4")
+    parser.add_argument("--codec", choices=codecs.NAMES, default="lz4")
     parser.add_argument("--mib", type=int, default=1024, help="how much is copied in each round, in MiB")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args(arguments)
-    batch = batch_of(options.batch_kib << 10, CODEC_NAMES.index(options.codec))
+    batch = batch_of(options.batch_kib << 10, codecs.NAMES.index(options.codec))
     results: dict[str, list[dict[str, float]]] = {OURS: [], THEIRS: []}
     for _ in range(options.rounds):
         for mirror, rows in results.items():

@@ -34,7 +34,7 @@ cdef class AccessControl:
         if words.shape[0] != 1:
             raise ValueError("the version word must be one word")
         self.word = words
-        self.version = &words[0]
+        self.version = &words[<int>0]
         self.read = read
         self.note = note
         self.host_of = host_of

@@ -57,7 +57,7 @@ from odradek._ext.protocol.kafka_errors cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
-from odradek._ext.records.record_batch cimport CODEC_ZSTD
+from odradek._ext.records.codecs cimport first_fetch
 from odradek._ext.shm.atomics cimport load_acquire_64
 from odradek._ext.shm.layout cimport (
     ROLE_FOLLOWER,
@@ -81,7 +81,6 @@ from odradek._ext.storage.segment_list cimport OpenSegment, SegmentCache, Segmen
 
 
 cdef enum:
-    FIRST_WITH_ZSTD = 10
     LOOKS = 4                         # attempts at a partition whose files are being renamed
     ENTRIES_AT_ONCE = 1 << 15         # of transaction indexes: after so many a plan continues in a later turn of the loop
 
@@ -322,7 +321,7 @@ cdef class FetchPlan:
             # A follower that is not registered, for example while it has no session in ZooKeeper, still replicates (as in Kafka).
             # With an epoch the broker retries, since it may become a replica soon; without one it looks up the leader (as in Kafka).
             return UNKNOWN_LEADER_EPOCH if p.request.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
-        if context.version < FIRST_WITH_ZSTD and slot.settings.compression == CODEC_ZSTD:
+        if context.version < first_fetch(slot.settings.compression):
             return UNSUPPORTED_COMPRESSION_TYPE
         return NO_ERROR
 

@@ -72,7 +72,8 @@ from odradek._ext.protocol.kafka_errors cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
-from odradek._ext.records.record_batch cimport AT_MAGIC, AT_RECORDS, CODEC_NONE, CODEC_ZSTD, BatchInfo, check_batch
+from odradek._ext.records.codecs cimport CODEC_AS_SENT, CODEC_NONE, first_produce
+from odradek._ext.records.record_batch cimport AT_MAGIC, AT_RECORDS, BatchInfo, check_batch
 from odradek._ext.shm.layout cimport Slot, now_ms, slot_at
 from odradek._ext.shm.locks cimport SPINS_OF_LOOP
 from odradek._ext.shm.metering cimport (
@@ -90,7 +91,6 @@ from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 cdef enum:
     FIRST_WITH_BATCHES = 3            # earlier versions: message sets of formats v0 and v1
-    AS_SENT = 255                     # compression.type=producer
 
 
 cdef inline bint parse_partition(ProduceItem* item, bint flexible, Cursor* body) noexcept:
@@ -398,9 +398,9 @@ cdef class ProduceHandler:
             return refuse(item, INVALID_RECORD, "a Produce request must contain exactly one record batch per partition")
         if info.size > slot.settings.max_message_bytes:
             return refuse(item, MESSAGE_TOO_LARGE, "the record batch is larger than the topic's max.message.bytes")
-        if info.codec == CODEC_ZSTD and version < 7:
+        if version < first_produce(info.codec):
             return refuse(item, UNSUPPORTED_COMPRESSION_TYPE, "zstd requires Produce requests of version 7 or newer")
-        if slot.settings.compression != AS_SENT and slot.settings.compression != info.codec:
+        if slot.settings.compression != CODEC_AS_SENT and slot.settings.compression != info.codec:
             item.slow = SLOW_RECOMPRESS
             return 0
         if info.codec != CODEC_NONE:

@@ -12,12 +12,12 @@ from odradek._ext.compaction.compacted_records cimport last_offset_of
 from odradek._ext.compaction.compaction_log cimport ABORTED_SOURCE, CompactedLog
 from odradek._ext.protocol.byte_order cimport load64
 from odradek._ext.protocol.kafka_errors cimport INVALID_RECORD
+from odradek._ext.records.codecs cimport is_codec
 from odradek._ext.records.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
 from odradek._ext.records.record_batch cimport (
     AT_RECORDS,
     BATCH_HEADER_BYTES,
     BATCH_OVERHEAD_BYTES,
-    CODEC_ZSTD,
     crc_matches,
     parse_batch_header,
 )
@@ -135,7 +135,7 @@ cdef class BatchReader:
         elif self.batch.base_offset < self.next_offset or self.batch.last_offset_delta < 0 \
                 or last_offset_of(&self.batch) >= self.end_offset \
                 or (self.batch.record_count < 0 and self.batch.magic == 2) \
-                or self.batch.codec > CODEC_ZSTD:
+                or not is_codec(self.batch.codec):
             return STEP_CORRUPT
         elif not (crc_matches(p, &self.batch) if self.batch.magic == 2 else message_crc_matches(p, &self.batch)):
             return STEP_CORRUPT

@@ -10,7 +10,8 @@ from odradek._ext.compaction.compacted_records cimport RecordKey, last_offset_of
 from odradek._ext.compaction.compaction_log cimport CompactedLog
 from odradek._ext.compaction.compaction_transactions cimport start_transactions, track_batch, track_marker
 from odradek._ext.compaction.offset_map cimport begin_map, close_map, open_map, put_offset
-from odradek._ext.records.record_batch cimport AT_RECORDS, CODEC_NONE, BatchInfo
+from odradek._ext.records.codecs cimport CODEC_NONE
+from odradek._ext.records.record_batch cimport AT_RECORDS, BatchInfo
 from odradek._ext.storage.file_calls cimport file_error
 from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES
 from odradek._ext.storage.log_state cimport FILE_INDEX

@@ -36,6 +36,7 @@ from odradek._ext.compaction.compaction_map cimport KeyMap
 from odradek._ext.compaction.compaction_transactions cimport start_transactions, track_batch, track_marker
 from odradek._ext.compaction.offset_map cimport get_offset
 from odradek._ext.protocol.byte_order cimport store32
+from odradek._ext.records.codecs cimport CODEC_NONE
 from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.old_messages cimport parse_message
 from odradek._ext.records.record_batch cimport (
@@ -47,7 +48,6 @@ from odradek._ext.records.record_batch cimport (
     AT_CRC,
     AT_RECORDS,
     BATCH_HEADER_BYTES,
-    CODEC_NONE,
     BatchInfo,
 )
 from odradek._ext.shm.faults cimport *

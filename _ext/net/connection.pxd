@@ -30,7 +30,6 @@ cpdef enum CloseReason:
     CLOSE_ERROR = 7               # an exception, logged with its traceback
     CLOSE_ASKED = 8               # DataLoop.close, or the stop of the broker
     CLOSE_AUTHENTICATION = 9      # the TLS handshake or the login failed, or took too long
-    CLOSE_REASONS = 10
 
 cdef enum Hold:                   # reasons (bits) why no frame of a connection is offered to the handler
     HOLD_DEFER = 1                # a frame was deferred (FRAME_DEFER)

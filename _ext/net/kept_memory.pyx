@@ -164,7 +164,7 @@ cdef class KeptMemory:
                 keeping.append(c)
         if self.kept > self.budget:
             self.reduce(keeping, now_ms)
-        own_page().words[KEPT_BYTES] = <uint64_t>self.kept
+        own_page().words[<int>KEPT_BYTES] = <uint64_t>self.kept
         return self.kept
 
     cdef int reduce(self, list keeping, int64_t now_ms) except -1:

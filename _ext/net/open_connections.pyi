@@ -1,11 +1,13 @@
 import logging
 from typing import Any, Final, TypedDict
 
+from _typeshed import Incomplete
+
 from odradek._ext.net.connection import Connection
 from odradek._ext.net.frame_reading import FrameReader
 
 LOG = logging.getLogger('odradek.connections')
-CLOSE_NAMES = ('eof', 'reset', 'idle', 'bad_frame', 'other_protocol', 'handler', 'file', 'error', 'asked', 'authentication')
+CLOSE_NAMES: Incomplete = ...
 
 class OpenConnections(FrameReader):
     connections: Final[dict[Any, Any]]

@@ -13,6 +13,8 @@ from heapq import heappop, heappush
 from libc.stdint cimport int64_t, uint64_t, uint8_t
 from posix.unistd cimport close
 
+from odradek._ext.net.connection import CloseReason
+
 from odradek._ext.net.connection cimport (
     CLOSE_ASKED,
     CLOSE_AUTHENTICATION,
@@ -31,7 +33,7 @@ from odradek._ext.net.output cimport drop_queue
 from odradek._ext.net.tls cimport Tls
 from odradek._ext.shm.layout cimport coarse_ms
 from odradek._ext.shm.metering cimport (
-    CLOSED,
+    CLOSED_EOF,
     FAILED_AUTHENTICATIONS,
     METER_LISTENERS,
     QUEUED_BYTES,
@@ -67,7 +69,7 @@ cdef enum:
 
 LOG = logging.getLogger("odradek.connections")
 
-CLOSE_NAMES = ("eof", "reset", "idle", "bad_frame", "other_protocol", "handler", "file", "error", "asked", "authentication")
+CLOSE_NAMES = tuple([reason.name.removeprefix("CLOSE_").lower() for reason in CloseReason])
 cdef set QUIET = {CLOSE_EOF, CLOSE_RESET, CLOSE_IDLE, CLOSE_ASKED}
 
 
@@ -120,7 +122,7 @@ cdef class OpenConnections(FrameReader):
             while pending is not None:
                 queued += pending.answer.span_bytes + pending.answer.file_bytes + pending.after.span_bytes + pending.after.file_bytes
                 pending = pending.next
-        own_page().words[QUEUED_BYTES] = <uint64_t>queued
+        own_page().words[<int>QUEUED_BYTES] = <uint64_t>queued
 
     # --- connections that have not authenticated ---
 
@@ -342,7 +344,7 @@ cdef class OpenConnections(FrameReader):
         c.fd = -1
         c.close_reason = text
         self.closes_by_reason[reason] += 1
-        add(CLOSED + reason, 1)
+        add(CLOSED_EOF + reason, 1)
         if 0 <= c.listener_index < METER_LISTENERS and own_page().listeners[c.listener_index].open:
             own_page().listeners[c.listener_index].open -= 1
         software_closed(c.metering.software)

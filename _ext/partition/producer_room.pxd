@@ -3,16 +3,16 @@
 from libc.stdint cimport uint32_t
 
 from odradek._ext.partition.producer_entry cimport ProducerEntry
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.layout cimport REFUSED_ARENA, REFUSED_CLIENT, REFUSED_PARTITION, Slot
 
 
 cdef enum Room:
     ROOM_READY = 0
     ROOM_BUSY = 1                 # the arena's mutex is taken: try again
-    # Refused; in the order of the events REFUSED_CLIENT to REFUSED_ARENA.
-    ROOM_OF_CLIENT = 2            # the client is at its limit of producers
-    ROOM_OF_PARTITION = 3         # the partition is at its limit, and its producers are in use
-    ROOM_OF_ARENA = 4             # the arena is full
+    # Refused, by the event that counts it.
+    ROOM_OF_CLIENT = REFUSED_CLIENT           # the client is at its limit of producers
+    ROOM_OF_PARTITION = REFUSED_PARTITION     # the partition is at its limit, and its producers are in use
+    ROOM_OF_ARENA = REFUSED_ARENA             # the arena is full
 
 
 cdef struct PendingProducers:     # producers of the current write that are not applied yet

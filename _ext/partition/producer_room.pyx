@@ -19,7 +19,7 @@ from odradek._ext.partition.producer_runs cimport (
     silent_producer,
 )
 from odradek._ext.shm.arena cimport ARENA_BUSY, ARENA_READY, ArenaResult
-from odradek._ext.shm.layout cimport EVICTED_FOR_CLIENT, EVICTED_SILENT, REFUSED_CLIENT, Header, coarse_ms, region
+from odradek._ext.shm.layout cimport EVICTED_FOR_CLIENT, EVICTED_SILENT, Header, coarse_ms, region
 from odradek._ext.shm.owners cimport OWNER_NOBODY
 
 
@@ -121,7 +121,7 @@ cdef Room reserve_for_mark(uint32_t index, Slot* slot, ProducerEntry* known, uin
 
 
 cdef void count_refused(Room room) noexcept nogil:
-    count_event(REFUSED_CLIENT + room - ROOM_OF_CLIENT, 1)
+    count_event(room, 1)
 
 
 cdef Room reserve_evicting(uint32_t index, Slot* slot, ProducerEntry* known, PendingProducers* pending, bint patient) noexcept nogil:

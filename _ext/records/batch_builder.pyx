@@ -18,6 +18,7 @@ from odradek._ext.protocol.cursor cimport (
     write_varint,
     write_varlong,
 )
+from odradek._ext.records.codecs cimport CODEC_MASK
 from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.record_batch cimport (
     AT_ATTRIBUTES,
@@ -35,7 +36,6 @@ from odradek._ext.records.record_batch cimport (
     AT_RECORD_COUNT,
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_OVERHEAD_BYTES,
-    CODEC_MASK,
 )
 
 
@@ -124,7 +124,7 @@ cdef class BatchBuilder:
                bint transactional=False):
         """The batch as bytes, valid and with its CRC.
 
-        :param codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. :param compress: (codec, bytes) to bytes, for all but 0.
+        :param codec: see `odradek.codecs`. :param compress: (codec, bytes) to bytes, for all but 0.
         :param base_sequence: sequence of the batch's first record, for an idempotent producer; 0 for a coordinator's batch in a
         transaction. :param transactional: whether the batch belongs to a transaction.
         """

@@ -4,6 +4,7 @@ Runs in the conversion threads of workers. Each result has a separate buffer; th
 are passed in, because they belong to a higher layer.
 """
 
+from odradek._ext.records.codecs cimport CODEC_NONE, is_codec_of_messages
 from odradek._ext.records.message_sets import BadMessageError
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -31,8 +32,6 @@ from odradek._ext.records.message_sets cimport (
 )
 from odradek._ext.records.record_batch cimport (
     ATTRIBUTE_LOG_APPEND_TIME,
-    CODEC_LZ4,
-    CODEC_NONE,
     BatchInfo,
     parse_batch_header,
     read_varint,
@@ -147,7 +146,7 @@ def batch_to_messages(batch, plain, int magic, int64_t from_offset, int64_t limi
         error = parse_batch_header(batch_view.data, batch_view.size, &info)
     if error:
         raise BadMessageError(error, 0)
-    if info.codec > CODEC_LZ4:
+    if not is_codec_of_messages(info.codec):
         raise BadMessageError(UNSUPPORTED_COMPRESSION_TYPE, 0)
     if view.size == 0:
         return b"", info.base_offset + info.last_offset_delta + 1

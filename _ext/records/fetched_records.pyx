@@ -20,16 +20,8 @@ from odradek._ext.protocol.cursor cimport (
     read_varlong,
 )
 from odradek._ext.protocol.kafka_errors cimport CORRUPT_MESSAGE
-from odradek._ext.records.record_batch cimport (
-    AT_MAGIC,
-    AT_RECORDS,
-    CODEC_NONE,
-    CODEC_ZSTD,
-    BatchInfo,
-    crc_matches,
-    is_abort,
-    parse_batch_header,
-)
+from odradek._ext.records.codecs cimport CODEC_NONE, is_codec
+from odradek._ext.records.record_batch cimport AT_MAGIC, AT_RECORDS, BatchInfo, crc_matches, is_abort, parse_batch_header
 from odradek._ext.records.record_printing cimport RecordPrinter, RecordView
 
 cdef enum:
@@ -169,7 +161,7 @@ cdef class RecordReader:
                 )
             elif info.base_offset < self.least_offset:
                 raise CorruptRecordsError(f"the batch after offset {self.least_offset - 1} begins at offset {info.base_offset}")
-            elif info.codec > CODEC_ZSTD:
+            elif not is_codec(info.codec):
                 raise CorruptRecordsError(f"the batch at offset {info.base_offset} has the unknown compression {info.codec}")
             elif self.begin_batch(p, &info, waiting, producers):
                 continue

@@ -16,8 +16,9 @@ from odradek._ext.protocol.kafka_errors cimport (
     NO_ERROR,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
+from odradek._ext.records.codecs cimport CODEC_MASK, CODEC_NONE
 from odradek._ext.records.crc32 cimport crc32
-from odradek._ext.records.record_batch cimport ATTRIBUTE_LOG_APPEND_TIME, CODEC_MASK, CODEC_NONE
+from odradek._ext.records.record_batch cimport ATTRIBUTE_LOG_APPEND_TIME
 
 
 REASONS = {

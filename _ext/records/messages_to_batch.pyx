@@ -4,6 +4,7 @@ Runs in the append threads of workers. Each result has a separate buffer; the GI
 passed in, because they belong to a higher layer.
 """
 
+from odradek._ext.records.codecs cimport CODEC_MASK, is_codec_of_messages
 from odradek._ext.records.message_sets import BadMessageError
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -47,8 +48,6 @@ from odradek._ext.records.record_batch cimport (
     AT_RECORD_COUNT,
     BATCH_HEADER_BYTES,
     BATCH_OVERHEAD_BYTES,
-    CODEC_LZ4,
-    CODEC_MASK,
     BatchInfo,
     parse_batch_header,
 )
@@ -82,7 +81,7 @@ cdef object inner_set(const uint8_t* p, const Message* wrapper, object decompres
     cdef ByteView view
     cdef const uint8_t* start
     cdef int error
-    if wrapper.codec > CODEC_LZ4:
+    if not is_codec_of_messages(wrapper.codec):
         raise BadMessageError(UNSUPPORTED_COMPRESSION_TYPE, position)
     if wrapper.value_bytes < 1:
         raise BadMessageError(INVALID_RECORD, position, "a compressed message has no value")

@@ -35,6 +35,7 @@ from odradek._ext.protocol.cursor cimport (
     write_bytes,
 )
 from odradek._ext.protocol.kafka_errors cimport NO_ERROR
+from odradek._ext.records.codecs cimport CODEC_MASK, is_codec
 from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.old_messages cimport MESSAGE_V0_BYTES
 from odradek._ext.records.record_batch cimport (
@@ -53,8 +54,6 @@ from odradek._ext.records.record_batch cimport (
     AT_RECORDS,
     BATCH_HEADER_BYTES,
     BATCH_OVERHEAD_BYTES,
-    CODEC_MASK,
-    CODEC_ZSTD,
     BatchInfo,
     crc_matches,
     is_abort,
@@ -241,7 +240,7 @@ cdef int take_batch(Walk out, const uint8_t* p, const BatchInfo* info, list wait
         out.problem = f"the batch at offset {out.position} states base offset {info.base_offset}, last offset delta " \
             f"{info.last_offset_delta} and {info.record_count} records"
         return 0
-    if info.codec > CODEC_ZSTD:
+    if not is_codec(info.codec):
         out.problem = f"the batch at offset {info.base_offset} has the unknown compression {info.codec}"
         return 0
     last = info.base_offset + info.last_offset_delta

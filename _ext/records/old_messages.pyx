@@ -14,15 +14,13 @@ from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint8_t
 
 from odradek._ext.protocol.byte_order cimport load32, load64
 from odradek._ext.protocol.kafka_errors cimport CORRUPT_MESSAGE, NO_ERROR
+from odradek._ext.records.codecs cimport CODEC_MASK, CODEC_NONE, is_codec_of_messages
 from odradek._ext.records.crc32 cimport crc32
 from odradek._ext.records.record_batch cimport (
     ATTRIBUTE_LOG_APPEND_TIME,
     AT_BATCH_LENGTH,
     AT_MAGIC,
     BATCH_OVERHEAD_BYTES,
-    CODEC_LZ4,
-    CODEC_MASK,
-    CODEC_NONE,
     BatchInfo,
 )
 
@@ -37,7 +35,7 @@ cdef int parse_message(const uint8_t* p, size_t n, BatchInfo* out) noexcept nogi
     if p[AT_MAGIC] > 1 or not (MESSAGE_V1_BYTES if p[AT_MAGIC] else MESSAGE_V0_BYTES) <= size <= 0x7FFFFFFF:
         return CORRUPT_MESSAGE
     out.codec = p[AT_MESSAGE_ATTRIBUTES] & CODEC_MASK
-    if out.codec > CODEC_LZ4:
+    if not is_codec_of_messages(out.codec):
         return CORRUPT_MESSAGE
     out.base_offset = <int64_t>load64(p)
     if out.base_offset < 0:

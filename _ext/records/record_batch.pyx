@@ -19,6 +19,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint16_t, uint32_t, uint64
 from odradek._ext.protocol.byte_order cimport load16, load32, load64, store16, store32, store64
 from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.protocol.kafka_errors cimport CORRUPT_MESSAGE, INVALID_RECORD, NO_ERROR, UNSUPPORTED_COMPRESSION_TYPE
+from odradek._ext.records.codecs cimport CODEC_MASK, CODEC_NONE, is_codec
 from odradek._ext.records.crc32c cimport crc32c
 
 cdef enum:
@@ -73,7 +74,7 @@ cdef bint crc_matches(const uint8_t* p, const BatchInfo* info) noexcept nogil:
 
 cdef inline int check_header(const BatchInfo* info, bint from_client) noexcept nogil:
     """Check the values in a parsed header whose CRC matches."""
-    if info.codec > CODEC_ZSTD:
+    if not is_codec(info.codec):
         return UNSUPPORTED_COMPRESSION_TYPE
     if info.last_offset_delta < 0 or info.record_count < 0:
         return INVALID_RECORD

@@ -9,7 +9,8 @@ from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
 
 from odradek._ext.protocol.byte_order cimport load16
 from odradek._ext.protocol.kafka_errors cimport NO_ERROR
-from odradek._ext.records.record_batch cimport AT_RECORDS, CODEC_NONE, BatchInfo, check_batch, read_varint, read_varlong
+from odradek._ext.records.codecs cimport CODEC_NONE
+from odradek._ext.records.record_batch cimport AT_RECORDS, BatchInfo, check_batch, read_varint, read_varlong
 
 cdef enum:
     NO_PRODUCER = -1

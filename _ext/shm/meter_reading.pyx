@@ -22,10 +22,8 @@ from odradek._ext.shm.meter_layout cimport (
     METER_LISTENERS,
     METER_PHASES,
     METER_VERSIONS,
-    PROBES,
     TOPIC_NONE,
     TOPIC_OTHER,
-    TURN_US,
     USAGE_VALUES,
     MeterClient,
     MeterPage,
@@ -36,9 +34,11 @@ from odradek._ext.shm.meter_layout cimport (
     MeterUsage,
 )
 from odradek._ext.shm.metering cimport own_page
-from odradek._ext.shm.metering import LOGIN_OUTCOME_NAMES, MECHANISMS, PROBE_NAMES
+from odradek._ext.shm.metering import MECHANISMS, OUTCOMES
+from odradek._ext.shm.probes import PROBE_WORDS
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.meter_pages cimport meter_page
+from odradek._ext.shm.probes cimport TURN_US
 
 cdef enum:
     LOOKS = 64                    # attempts to read a page while entries are withdrawn, which takes some ten microseconds every ten seconds
@@ -197,7 +197,7 @@ def read_positions(int process):
 
 def read_counters(int process):
     cdef MeterPage* page = page_at(process)
-    return {PROBE_NAMES[i]: page.words[i] for i in range(PROBES) if PROBE_NAMES[i]}
+    return {name: page.words[<int>word] for name, word in PROBE_WORDS.items()}
 
 
 def read_requests(int process):
@@ -275,12 +275,13 @@ def read_logins(int process):
     """{(index of the listener, mechanism, outcome): number} of ended authentications, without those that are 0."""
     cdef MeterPage* page = page_at(process)
     cdef int i, mechanism, outcome
+    cdef str name
     counts = {}
     for i in range(METER_LISTENERS):
         for mechanism in range(<int>len(MECHANISMS)):
-            for outcome in range(LOGIN_OUTCOMES):
+            for name, outcome in OUTCOMES.items():
                 if page.listeners[i].logins[mechanism * LOGIN_OUTCOMES + outcome]:
-                    counts[i, MECHANISMS[mechanism], LOGIN_OUTCOME_NAMES[outcome]] = (
+                    counts[i, MECHANISMS[mechanism], name] = (
                         page.listeners[i].logins[mechanism * LOGIN_OUTCOMES + outcome])
     return counts
 
@@ -322,4 +323,4 @@ def read_software(int process):
 
 def own_turn_us():
     """Microseconds that this process's data loop has spent in its turns."""
-    return own_page().words[TURN_US]
+    return own_page().words[<int>TURN_US]

@@ -17,7 +17,6 @@ from odradek._ext.shm.meter_layout cimport (
     CLIENT_OTHER,
     METER_CLIENTS,
     METER_TOPICS,
-    RETIRED_ENTRIES,
     TOPIC_NONE,
     TOPIC_OTHER,
     USAGE_VALUES,
@@ -25,6 +24,7 @@ from odradek._ext.shm.meter_layout cimport (
     MeterPage,
     MeterUsage,
 )
+from odradek._ext.shm.probes cimport RETIRED_ENTRIES
 from odradek._ext.shm.siphash cimport sip_begin, sip_bytes, sip_end
 
 
@@ -234,7 +234,7 @@ cdef void retire_entries(const uint8_t* evicted) noexcept nogil:
             entry.retired_by = page.retired_sequence + 1
             for v in range(USAGE_VALUES):
                 following[v if (entry.key >> 8) & 0xFFFFFF == TOPIC_NONE else USAGE_VALUES + v] += entry.values[v]
-            page.words[RETIRED_ENTRIES] += 1
+            page.words[<int>RETIRED_ENTRIES] += 1
             retired_any = True
     if retired_any:
         fence()

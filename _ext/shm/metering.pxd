@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from odradek._ext.shm.meter_layout cimport *
+from odradek._ext.shm.probes cimport *
 
 
 cdef struct ReaderPlace:          # a connection's note of the position entry in which its reading of a partition counts

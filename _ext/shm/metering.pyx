@@ -8,6 +8,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcmp, memcpy, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
+from odradek._ext.shm.probes import PROBE_WORDS
+
 from odradek._ext.shm.atomics cimport fence, store_release_64
 from odradek._ext.shm.meter_tables cimport (
     MeterState,
@@ -38,30 +40,14 @@ cdef extern from *:
     int64_t coarse_wall_ms() noexcept nogil
     int bucket_of(int64_t us) noexcept nogil
 
-PROBE_NAMES = (
-    "parked_requests", "parked_fetches", "parked_produces", "parked_forwards", "queued_bytes", "connections_limit",
-    "fetch_sessions", "fetch_session_partitions", "kept_bytes", "replica_max_lag", "replica_failed", "session_state",
-    "session_since_ms", "acls", "delegation_tokens", "",
-    "socket_bytes_in", "socket_bytes_out", "sendfile_bytes", "unsent_bytes", "unused_bytes_in", "frames", "bad_frames",
-    "connections_accepted",
-    "tls_handshakes", "tls_handshake_us", "tls_resumed", "failed_authentications", "unauthenticated_closed", "tls_reloads",
-    "tls_reload_failures", "tls_1_2", "failed_peer_logins",
-    "turns", "turn_us", "cpu_us", "busy_us", "bytes_rejected", "produce_failed", "fetch_failed", "folded", "retired_entries",
-    "forwarded_requests", "forwarded_bytes_in", "forwarded_bytes_out",
-    "cleaner_passes", "segments_removed", "bytes_removed", "compactions", "connections_refused", "connections_full",
-    "fetch_sessions_evicted", "late_requests", "forgotten_bytes", "replication_bytes_in", "in_sync_shrinks", "in_sync_expansions",
-    "replication_bytes_out", "in_sync_failed", "unclean_elections", "election_events", "election_us", "sessions_expired",
-    "session_disconnects", "verifications", "verification_failures", "verification_us", "transactions_committed",
-    "transactions_aborted", "transaction_completion_us", "transactions_timed_out", "transactions_fenced", "transaction_markers",
-    "transaction_marker_failures", "transactional_ids_expired", "authorizations_allowed", "authorizations_denied",
-    "closed_eof", "closed_reset", "closed_idle", "closed_bad_frame", "closed_other_protocol", "closed_handler", "closed_file",
-    "closed_error", "closed_asked", "closed_authentication",
-    "tokens_created", "tokens_renewed", "tokens_expired",
-)
 MECHANISMS = ("unknown", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-LOGIN_OUTCOME_NAMES = ("succeeded", "failed", "renewed", "renewal_failed")
-if len(PROBE_NAMES) != PROBES:
-    raise RuntimeError(f"{len(PROBE_NAMES)} names for {PROBES} probe words")
+OUTCOMES = {
+    "succeeded": LOGIN_SUCCEEDED,
+    "failed": LOGIN_FAILED,
+    "renewed": RENEWAL_SUCCEEDED,
+    "renewal_failed": RENEWAL_FAILED,
+}
+"""The outcomes of an authentication by their names."""
 
 cdef enum:
     CLIENTS_OF_OTHERS = METER_CLIENTS // 8     # entries that an address with more clients than that does not use
@@ -154,7 +140,7 @@ cdef void find_client(const char* principal, int64_t principal_bytes, const uint
     if i == METER_CLIENTS and evict_clients():
         i = free_client(page)
     if i == METER_CLIENTS:
-        page.words[FOLDED] += 1
+        page.words[<int>FOLDED] += 1
         out.number = CLIENT_OTHER
         out.since = 0
         return
@@ -222,7 +208,7 @@ cdef uint32_t find_topic(const char* name, int64_t name_bytes, uint32_t* number,
         i += 1
     state.free_topic = i
     if i == METER_TOPICS:
-        page.words[FOLDED] += 1
+        page.words[<int>FOLDED] += 1
         number[0] = 0
         return TOPIC_OTHER
     entry = &page.topics[i]
@@ -280,7 +266,7 @@ cdef MeterUsage* usage_of(uint32_t client, uint32_t topic, int api) noexcept nog
     cdef MeterUsage* entry = usage_entry(<uint64_t>client << 32 | <uint64_t>topic << 8 | <uint64_t>api)
     if entry != NULL:
         return entry
-    page.words[FOLDED] += 1
+    page.words[<int>FOLDED] += 1
     if topic != TOPIC_NONE:
         topic = TOPIC_OTHER
         entry = usage_entry(<uint64_t>client << 32 | <uint64_t>topic << 8 | <uint64_t>api)
@@ -360,7 +346,7 @@ cdef MeterPosition* position_entry(MeterPage* page, uint32_t client, uint32_t sl
         i += 1
     state.free_position = i
     if i == METER_POSITIONS:
-        page.words[FOLDED] += 1
+        page.words[<int>FOLDED] += 1
         return NULL
     entry = &page.positions[i]
     page.positions_used = max(page.positions_used, <uint64_t>i + 1)
@@ -434,7 +420,7 @@ cdef int software_opened(int listener, bytes name, bytes version) except -2:
         place = <int>page.software_used
         page.software_used += 1
     if place < 0:
-        page.words[FOLDED] += 1
+        page.words[<int>FOLDED] += 1
         if not 0 <= listener < METER_LISTENERS:
             return -1
         page.listeners[listener].other_software += 1
@@ -467,9 +453,9 @@ cdef void software_closed(int place) noexcept nogil:
 def count_login(int listener, str mechanism not None, str outcome not None):
     """Count the end of an authentication of a client.
 
-    :param listener: index of the listener. :param mechanism: one of MECHANISMS. :param outcome: one of LOGIN_OUTCOME_NAMES.
+    :param listener: index of the listener. :param mechanism: one of MECHANISMS. :param outcome: one of OUTCOMES.
     """
-    cdef int place = MECHANISMS.index(mechanism) * LOGIN_OUTCOMES + LOGIN_OUTCOME_NAMES.index(outcome)
+    cdef int place = MECHANISMS.index(mechanism) * LOGIN_OUTCOMES + <int>OUTCOMES[outcome]
     if 0 <= listener < METER_LISTENERS:
         counted_page().listeners[listener].logins[place] += 1
 
@@ -486,13 +472,13 @@ def set_idle_ms(int64_t idle_ms):
 
 
 def count(str name, int64_t n=1):
-    """Add `n` to one of this process's counters (see PROBE_NAMES). Raises ValueError for an unknown name."""
-    counted_page().words[PROBE_NAMES.index(name)] += <uint64_t>n
+    """Add `n` to one of this process's counters (see Probe). Raises KeyError for an unknown name."""
+    counted_page().words[<int>PROBE_WORDS[name]] += <uint64_t>n
 
 
 def gauge(str name, int64_t value):
-    """Set one of this process's gauges. Raises ValueError for an unknown name and for a counter."""
-    cdef int probe = PROBE_NAMES.index(name)
+    """Set one of this process's gauges. Raises KeyError for an unknown name, ValueError for a counter."""
+    cdef int probe = PROBE_WORDS[name]
     if probe >= METER_GAUGES:
         raise ValueError(f"{name} is a counter, not a gauge")
     counted_page().words[probe] = <uint64_t>value

@@ -36,7 +36,7 @@ from odradek._ext.shm.topics cimport UNPUBLISHED_LEADER, Topic
 from odradek._ext.shm.views cimport read_view
 
 
-cdef enum:                            # index of a count; ReplicaCounts has the names in this order
+cdef enum:                            # index of a count
     LED
     FOLLOWED
     UNDER_REPLICATED
@@ -168,7 +168,22 @@ def replica_counts():
     with nogil:
         for i in range(min(region().header.slots_used, region().header.max_slots)):
             count_slot(slot_at(<uint32_t>i), now, counts)
-    return ReplicaCounts(*[counts[i] for i in range(COUNTS)])
+    return ReplicaCounts(
+        led=counts[LED],
+        followed=counts[FOLLOWED],
+        under_replicated=counts[UNDER_REPLICATED],
+        under_min_in_sync=counts[UNDER_MIN],
+        at_min_in_sync=counts[AT_MIN],
+        offline=counts[OFFLINE],
+        no_leader=counts[NO_LEADER],
+        not_preferred=counts[NOT_PREFERRED],
+        reassigning=counts[REASSIGNING],
+        unfetched=counts[UNFETCHED],
+        lost_tail=counts[LOST_TAIL],
+        lost_tail_led=counts[LOST_TAIL_LED_NOW],
+        under_replicated_ms=counts[UNDER_REPLICATED_MS],
+        pending_ms=counts[PENDING_MS],
+    )
 
 
 def settings_of(Topic topic):

@@ -10,7 +10,8 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
 from odradek._ext.protocol.byte_view cimport ByteView
-from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, CODEC_NONE, CODEC_ZSTD, BatchInfo, read_varint
+from odradek._ext.records.codecs cimport CODEC_NONE, is_codec
+from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, BatchInfo, read_varint
 from odradek._ext.storage.log_scan cimport SCAN_CORRUPT, SCAN_END, Scanner, scan_batch, scan_crc, scan_file, scan_window
 
 # The subjects of notes; `odradek.storage.verify` has the texts and the meaning of `value`.
@@ -234,7 +235,7 @@ cdef class SegmentCheck:
         if not sound:
             self.note(NOTE_CRC, info.base_offset, 0)
         elif info.magic == 2 and (
-            info.record_count < 0 or <int64_t>info.record_count > <int64_t>info.last_offset_delta + 1 or info.codec > CODEC_ZSTD
+            info.record_count < 0 or <int64_t>info.record_count > <int64_t>info.last_offset_delta + 1 or not is_codec(info.codec)
         ):
             self.note(NOTE_HEADER, info.base_offset, info.record_count)
         elif info.magic == 2 and info.codec == CODEC_NONE:

@@ -14,8 +14,9 @@ from libc.stdlib cimport free, malloc
 from odradek._ext.protocol.byte_order cimport load32, load64
 from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.protocol.kafka_errors cimport INVALID_RECORD, NO_ERROR
+from odradek._ext.records.codecs cimport CODEC_NONE
 from odradek._ext.records.old_messages cimport parse_message
-from odradek._ext.records.record_batch cimport AT_RECORDS, CODEC_NONE, BatchInfo, parse_batch_header, read_varint, read_varlong
+from odradek._ext.records.record_batch cimport AT_RECORDS, BatchInfo, parse_batch_header, read_varint, read_varlong
 from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from odradek._ext.storage.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, read_at, scan_batch, scan_file
 

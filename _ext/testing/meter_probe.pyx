@@ -6,7 +6,7 @@ Called in the thread that counts.
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memset
 
-from odradek._ext.shm.metering import PROBE_NAMES
+from odradek._ext.shm.probes import PROBE_WORDS
 
 from odradek._ext.shm.meter_layout cimport (
     METER_CLIENTS,
@@ -33,8 +33,8 @@ from odradek._ext.shm.metering cimport (
 
 
 def word(str name not None):
-    """The value of a word of this process's page, by its name in PROBE_NAMES."""
-    return own_page().words[PROBE_NAMES.index(name)]
+    """The value of a word of this process's page, by its name in PROBE_WORDS."""
+    return own_page().words[<int>PROBE_WORDS[name]]
 
 
 def use_clock(int64_t wall_ms):

@@ -6,9 +6,10 @@ import time
 
 import pytest
 
+from odradek import codecs
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import create_topics, delete_topics, describe_configs, fetch, list_offsets, produce
-from odradek.storage import compression, old_messages
+from odradek.storage import old_messages
 from odradek.storage.batch import LOG_APPEND_TIME, Record, build_batch, read_batches
 from odradek.storage.compression import compress_old
 from tests.storage.old_writer import message, wrapper
@@ -16,7 +17,7 @@ from tests.wire import batch, fetch_request, produce_request, values
 
 pytestmark = pytest.mark.xdist_group("api-old-formats")
 
-CODECS = pytest.mark.parametrize("codec", range(4), ids=compression.CODEC_NAMES[:4])
+CODECS = pytest.mark.parametrize("codec", range(4), ids=codecs.NAMES[:4])
 PRODUCES = pytest.mark.parametrize("version", range(3))
 FETCHES = pytest.mark.parametrize("version", range(4))
 
@@ -206,9 +207,9 @@ def test_order_is_kept_between_old_and_new_requests_of_a_connection(wire, name):
 # -- the topic's settings -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("codec", range(5), ids=compression.CODEC_NAMES)
+@pytest.mark.parametrize("codec", range(5), ids=codecs.NAMES)
 def test_the_codec_of_the_topic_is_what_is_stored(wire, name, codec):
-    kind = "uncompressed" if codec == 0 else compression.CODEC_NAMES[codec]
+    kind = "uncompressed" if codec == 0 else codecs.NAMES[codec]
     wire.create(name, compression_type=kind)
     for data, version in (
         *((batch(b"a" * 900, codec=sent), 9) for sent in range(5)),

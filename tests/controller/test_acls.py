@@ -64,7 +64,7 @@ def test_every_name_has_one_node_and_comes_back_from_it(name: str, pattern_type:
     pattern = Pattern(ResourceType.GROUP, pattern_type, name)
     path = acl_nodes.path_of(pattern)
     parent, _, node = path.rpartition("/")
-    (place,) = [place for place in acl_nodes.PLACES if place.path == parent]
+    (place,) = [place for place in acl_nodes.PARENT_NODES if place.path == parent]
     assert node not in ("", ".", "..") and place.pattern(node) == pattern
     entry = Entry("User:x", "*", Operation.ALTER_CONFIGS, Permission.DENY)
     assert acl_nodes.decode_entries(path, acl_nodes.encode_entries([entry]), pattern) == {entry}

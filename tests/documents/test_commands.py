@@ -5,8 +5,7 @@ from pathlib import Path
 
 import click
 
-from odradek.cli.packaging import reference
-from odradek.cli.packaging import man
+from odradek.cli.packaging import man, reference
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/commands.md").read_text()
 

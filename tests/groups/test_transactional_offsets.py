@@ -22,11 +22,12 @@ from odradek.groups.classic_member import JoinRequest
 from odradek.groups.commits import Commit
 from odradek.groups.consumer_member import HeartbeatRequest
 from odradek.groups.coordinator import GroupCoordinator
-from odradek.groups.offsets import CommittedOffset, Place, committed_of
+from odradek.groups.offsets import CommittedOffset, committed_of
 from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.groups.transactions import OpenTransactions
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas.group_records import OFFSET_COMMIT, read_record
+from odradek.topic_partition import TopicPartition
 from tests.groups.by_hand import HandTimers, OffsetsHandLog, Once
 from tests.groups.test_consumer_group import FewTopics
 from tests.groups.test_migration import subscription
@@ -64,7 +65,7 @@ class Bench:
         log.batches, log.end = list(self.log.batches), self.log.end
         return Bench(log=log, timers=self.timers)
 
-    def commit(self, offsets: dict[Place, int], group: str = "g", **who: object) -> Once:
+    def commit(self, offsets: dict[TopicPartition, int], group: str = "g", **who: object) -> Once:
         once = Once()
         self.groups.commit(self._commit(offsets, group, **who), once)
         return once
@@ -72,7 +73,7 @@ class Bench:
     def within(
         self,
         producer_id: int,
-        offsets: dict[Place, int],
+        offsets: dict[TopicPartition, int],
         group: str = "g",
         confirm: Confirm | None = None,
         **who: object,
@@ -82,7 +83,7 @@ class Bench:
         self.groups.commit_in_transaction(commit, producer_id, 3, confirm or (lambda then: then(NONE)), once)
         return once
 
-    def _commit(self, offsets: dict[Place, int], group: str, **who: object) -> Commit:
+    def _commit(self, offsets: dict[TopicPartition, int], group: str, **who: object) -> Commit:
         stamp = self.timers.wall_ms()
         stored = {place: CommittedOffset(offset, commit_timestamp_ms=stamp) for place, offset in offsets.items()}
         return dataclasses.replace(Commit(group, "", -1, None, stored), **who)
@@ -92,15 +93,15 @@ class Bench:
         self.groups.end_transaction(0, EndMarker(producer_id, epoch, 1, commits, version), once)
         return once
 
-    def offsets(self, group: str = "g") -> dict[Place, int]:
+    def offsets(self, group: str = "g") -> dict[TopicPartition, int]:
         error, fetched = self.groups.fetch(group)
         assert error is NONE
         return {(topic, partition): committed.offset for topic, partition, committed in fetched}
 
-    def unstable(self, group: str = "g") -> set[Place]:
+    def unstable(self, group: str = "g") -> set[TopicPartition]:
         return set(self.groups.unstable_places(group))
 
-    def pending(self, group: str = "g") -> dict[tuple[Place, int], tuple[int, bool]]:
+    def pending(self, group: str = "g") -> dict[tuple[TopicPartition, int], tuple[int, bool]]:
         """Offset, and whether it was overtaken, by place and producer id."""
         found = self.groups.shards.find(group)[1]
         return {
@@ -456,8 +457,8 @@ class Model:
     """Kafka's rule: the committed offset with the offset of its record, and pending offsets by producer id."""
 
     def __init__(self, batches: list[LogBatch]) -> None:
-        self.committed: dict[tuple[str, Place], Stored] = {}
-        self.pending: dict[int, dict[tuple[str, Place], Stored]] = {}
+        self.committed: dict[tuple[str, TopicPartition], Stored] = {}
+        self.pending: dict[int, dict[tuple[str, TopicPartition], Stored]] = {}
         record_offset = 0
         for batch in batches:
             if batch.commits is not None:
@@ -470,7 +471,7 @@ class Model:
                     self.record(at, read_value, record_offset, batch.producer_id)
                 record_offset += 1
 
-    def record(self, at: tuple[str, Place], value: object, record_offset: int, producer_id: int) -> None:
+    def record(self, at: tuple[str, TopicPartition], value: object, record_offset: int, producer_id: int) -> None:
         if value is None:
             self.committed.pop(at, None)
             for pending in self.pending.values():
@@ -488,10 +489,10 @@ class Model:
             if commits and (former is None or stored.record_offset > former.record_offset):
                 self.committed[at] = stored
 
-    def offsets(self, group: str) -> dict[Place, int]:
+    def offsets(self, group: str) -> dict[TopicPartition, int]:
         return {place: stored.offset for (of, place), stored in self.committed.items() if of == group}
 
-    def pending_of(self, group: str) -> dict[tuple[Place, int], tuple[int, bool]]:
+    def pending_of(self, group: str) -> dict[tuple[TopicPartition, int], tuple[int, bool]]:
         """Like `Bench.pending`."""
         found = {}
         for producer_id, pending in self.pending.items():
@@ -519,17 +520,17 @@ class TransactionalOffsets(RuleBasedStateMachine):
         self.bench = Bench(held=True)
         self.offset = 0
 
-    def offsets(self, places: list[Place]) -> dict[Place, int]:
+    def offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
         self.offset += 1
         return {place: 10 * self.offset + number for number, place in enumerate(places)}
 
     @rule(group=GROUP, places=PLACES, waits=WAITS)
-    def commit(self, group: str, places: list[Place], waits: bool) -> None:
+    def commit(self, group: str, places: list[TopicPartition], waits: bool) -> None:
         self.bench.commit(self.offsets(places), group)
         self.settle(waits)
 
     @rule(producer_id=PRODUCERS, group=GROUP, places=PLACES, waits=WAITS)
-    def commit_within(self, producer_id: int, group: str, places: list[Place], waits: bool) -> None:
+    def commit_within(self, producer_id: int, group: str, places: list[TopicPartition], waits: bool) -> None:
         self.bench.within(producer_id, self.offsets(places), group)
         self.settle(waits)
 
@@ -539,7 +540,7 @@ class TransactionalOffsets(RuleBasedStateMachine):
         self.settle(waits)
 
     @rule(first=PRODUCERS, second=PRODUCERS, ends=PRODUCERS, group=GROUP, places=PLACES)
-    def interleave(self, first: int, second: int, ends: int, group: str, places: list[Place]) -> None:
+    def interleave(self, first: int, second: int, ends: int, group: str, places: list[TopicPartition]) -> None:
         self.commit_within(first, group, places, waits=True)
         self.commit_within(second, group, places, waits=True)
         self.end(ends, commits=True, waits=False)

@@ -4,7 +4,8 @@ from typing import Any
 
 import pandas as pd
 
-from odradek.jobs.usage_report.aggregates import COUNTS, DAY, GAP_COLUMNS, HOUR, Figures
+from odradek.jobs.usage_report.aggregates import DAY, GAP_COLUMNS, HOUR, Figures
+from odradek.jobs.usage_report.counts import COUNTS
 
 FIRST = 1_763_596_800  # 2025-11-20
 LAG_COLUMNS = (

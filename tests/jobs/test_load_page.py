@@ -7,7 +7,7 @@ from pathlib import Path
 
 from odradek.jobs.load import job
 from odradek.jobs.load.commit_log import Head, VersionDirectory
-from odradek.jobs.load.offsets import Place
+from odradek.jobs.load.offsets import NamedPartition
 from odradek.jobs.load.page import write_page
 from odradek.jobs.load.summary import TITLES, summary_of
 from tests.jobs.test_load_commits import run, state
@@ -23,7 +23,7 @@ def test_the_page_has_the_figures_of_the_commits(tmp_path: Path) -> None:
     assert values == {"records": "22", "bytes": "6", "partitions": "2", "undecoded": "0", "commits": "4"}
     assert 'data-finding="gone"' in text and "offsets 5 to 11 were deleted before they were loaded" in text
     assert "complete" not in re.findall(r'data-finding="(\w+)"', text)
-    assert f"{summary_of(version).partitions[Place('orders', 0)].checksum:016x}" in text
+    assert f"{summary_of(version).partitions[NamedPartition('orders', 0)].checksum:016x}" in text
     assert "http" not in text.replace("http://www.w3.org", ""), "the page loads nothing"
     assert write_page(version).read_text() == text, "the same commits, the same bytes"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from odradek.backoff import Backoff
 from odradek.cli.main import main
 from odradek.jobs.usage_report import prometheus_http, session
 from odradek.jobs.usage_report.__main__ import main as job_main
@@ -111,9 +112,9 @@ def test_wrong_options_are_one_line(tmp_path: Path, spool: Path, monkeypatch: py
     assert (code, error) == (2, "odradek: missing option '--out'; see 'odradek report usage --help'\n")
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(prometheus_http, "_PAUSES_S", (0.0, 0.0))
+        monkeypatch.setattr(prometheus_http, "_BACKOFF", Backoff(0, 0))
         code, error = said(*free, "--prometheus", f"http://127.0.0.1:{bound.getsockname()[1]}")
-    assert code == 1 and "cannot be reached: Connection refused; tried 3 times" in error and error.count("\n") == 1
+    assert code == 1 and "cannot be reached: Connection refused; tried 5 times" in error and error.count("\n") == 1
 
 
 def fake_java(directory: Path, script: str) -> Path:

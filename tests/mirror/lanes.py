@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 from odradek.clients.cluster import Cluster
 from odradek.mirror.lane import Lane
 from odradek.mirror.leaders import look_up
-from odradek.mirror.routes import LaneOptions, Place, Route
+from odradek.mirror.routes import LaneOptions, Moved, Route
 from odradek.protocol.schemas import fetch
 from odradek.storage import compression
 from odradek.storage.batch import read_batches
 from odradek.storage.old_messages import is_old, read_messages
+from odradek.topic_partition import TopicPartition
 from tests.waiting import until
 
 TRANSACTIONAL_ID = "odradek-mirror.a->b.1.0"
@@ -37,19 +38,19 @@ class Watcher:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.batches: list[tuple[Route, int, int, int, int, int, int]] = []
-        self.stops: dict[Place, str] = {}
-        self.resumes: list[Place] = []
+        self.batches: list[Moved] = []
+        self.stops: dict[TopicPartition, str] = {}
+        self.resumes: list[TopicPartition] = []
         self.failures: list[str] = []
-        self.at: dict[Place, tuple[int, int, int]] = {}
+        self.at: dict[TopicPartition, tuple[int, int, int]] = {}
 
     def _note(self, change: Any) -> None:
         with self.changed:
             change()
             self.changed.notify_all()
 
-    def moved(self, route: Route, *rest: int) -> None:
-        self._note(lambda: self.batches.append((route, *rest)))  # type: ignore[arg-type]
+    def moved(self, batch: Moved) -> None:
+        self._note(lambda: self.batches.append(batch))
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
         self._note(lambda: self.at.update({route.target: (position, high_watermark, log_start)}))
@@ -130,17 +131,17 @@ def running(
         raise raised[0]
 
 
-def committed_end(servers: str, place: Place) -> int:
+def committed_end(servers: str, place: TopicPartition) -> int:
     """The last stable offset of a partition."""
     return _fetched(servers, place, None)[1]
 
 
-def records_of(servers: str, place: Place, upto: int | None = None) -> list[Seen]:
+def records_of(servers: str, place: TopicPartition, upto: int | None = None) -> list[Seen]:
     """The committed records of a partition, read at the wire, in order. :param upto: the offset to stop before."""
     return [seen for _, seen in _fetched(servers, place, upto)[0]]
 
 
-def offsets_of(servers: str, place: Place) -> list[tuple[int, Seen]]:
+def offsets_of(servers: str, place: TopicPartition) -> list[tuple[int, Seen]]:
     """As `records_of`, with the offsets."""
     return _fetched(servers, place, None)[0]
 
@@ -149,11 +150,11 @@ NOT_YET = (5, 6)
 """LEADER_NOT_AVAILABLE and NOT_LEADER_OR_FOLLOWER: a broker does not know yet who leads a new topic."""
 
 
-def _fetched(servers: str, place: Place, upto: int | None) -> tuple[list[tuple[int, Seen]], int]:
+def _fetched(servers: str, place: TopicPartition, upto: int | None) -> tuple[list[tuple[int, Seen]], int]:
     return until(lambda: _fetched_once(servers, place, upto), f"{place} has a leader", SECONDS)
 
 
-def _fetched_once(servers: str, place: Place, upto: int | None) -> tuple[list[tuple[int, Seen]], int] | None:
+def _fetched_once(servers: str, place: TopicPartition, upto: int | None) -> tuple[list[tuple[int, Seen]], int] | None:
     seen: list[tuple[int, Seen]] = []
     make = fetch.Request
     with Cluster(servers) as cluster:
@@ -181,7 +182,7 @@ def _fetched_once(servers: str, place: Place, upto: int | None) -> tuple[list[tu
             position = _read(part, position, seen)
 
 
-def _start(cluster: Cluster, place: Place) -> int:
+def _start(cluster: Cluster, place: TopicPartition) -> int:
     from odradek.mirror.leaders import limits
 
     return limits(cluster, [place], "earliest").offsets[place]

@@ -20,7 +20,7 @@ from odradek.mirror.bookkeeping import Bookkeeping, BookkeepingOptions, checkpoi
 from odradek.mirror.internal_topic import InternalTopic
 from odradek.mirror.offset_syncs import OffsetSyncs
 from odradek.mirror.records import Checkpoint, OffsetSync, read_offset_sync
-from odradek.mirror.routes import Route
+from odradek.mirror.routes import Moved, Route
 from odradek.testing import Broker
 from tests.waiting import until
 
@@ -52,7 +52,7 @@ def test_a_failure_is_logged_once_and_the_job_goes_on_with_new_connections(caplo
 
         syncs = OffsetSyncs()
         broken.set()
-        syncs.moved(ROUTE, 5, 3, 10, 5, 1, 0)
+        syncs.moved(Moved(ROUTE, 5, 3, 10, 5, 1, 0))
         bookkeeping = Bookkeeping("a", "b", syncs, connect, connect, ONLY_SYNCS)
         with running(bookkeeping):
             until(lambda: bookkeeping.counts.failures >= 3, "three failures")
@@ -82,7 +82,7 @@ def test_a_group_that_is_refused_does_not_hold_up_the_checkpoints_of_others(monk
     monkeypatch.setattr(groups, "fetch_offsets", offsets)
     monkeypatch.setattr(checkpoints.Checkpoints, "groups", lambda *_: ["denied", "good"])
     syncs = OffsetSyncs()
-    syncs.moved(ROUTE, 5, 3, 10, 5, 1, 0)
+    syncs.moved(Moved(ROUTE, 5, 3, 10, 5, 1, 0))
     bookkeeping = Bookkeeping("a", "b", syncs, lambda: None, lambda: None, BookkeepingOptions())  # type: ignore[arg-type, return-value]
     written: list[object] = []
     topic = SimpleNamespace(write=lambda records: written.extend(records) or len(written))
@@ -100,7 +100,7 @@ def test_the_next_worker_takes_over_what_the_former_one_wrote() -> None:
             syncs.assign([ROUTE])
             with running(Bookkeeping("a", "b", syncs, connect, connect, ONLY_SYNCS)):
                 until(lambda: not syncs.unloaded(), "the former syncs are read")  # noqa: B023
-                syncs.moved(ROUTE, first, first + 7, first + 50, 50, 1, 0)
+                syncs.moved(Moved(ROUTE, first, first + 7, first + 50, 50, 1, 0))
         # 0-49 were moved by the first worker: the second knows the places of its first and last record
         assert syncs.translate(ROUTE.source, "g", 0) == (ROUTE.target, 7)
         assert syncs.translate(ROUTE.source, "g", 30) == (ROUTE.target, 8)

@@ -17,10 +17,11 @@ from odradek.clients.groups import CommittedOffset
 from odradek.clients.topics import ListedOffset
 from odradek.mirror import epochs, status
 from odradek.mirror.epochs import Asked, Diverged, Epoch, Epochs, compare
-from odradek.mirror.routes import LaneOptions, Place, Route
+from odradek.mirror.routes import LaneOptions, Route
 from odradek.protocol.errors import ErrorCode
 from odradek.shm.epochs import end_offset_of
 from odradek.testing import Broker
+from odradek.topic_partition import TopicPartition
 from tests.mirror.lanes import Watcher, records_of, routes_of, running, wait_until_moved
 from tests.mirror.test_lane import producer, write
 
@@ -51,7 +52,9 @@ class Leaders:
         listed = {PLACE: ListedOffset(log_start, -1, ErrorCode.NONE)}
         monkeypatch.setattr(epochs.topics, "list_offsets", lambda *_: listed)
 
-    def _ask(self, _: Cluster, partitions: Iterable[Partition], wanted: Mapping[Place, Any]) -> dict[Place, Any]:
+    def _ask(
+        self, _: Cluster, partitions: Iterable[Partition], wanted: Mapping[TopicPartition, Any]
+    ) -> dict[TopicPartition, Any]:
         self.requests += 1
         assert [(each.topic, each.number) for each in partitions] == list(wanted)
         return {place: self._answer(question.number) for place, question in wanted.items()}

@@ -9,8 +9,9 @@ import pytest
 
 from odradek.clients.cluster import Cluster
 from odradek.mirror import source
-from odradek.mirror.routes import LaneOptions, Place
+from odradek.mirror.routes import LaneOptions
 from odradek.testing import Broker
+from odradek.topic_partition import TopicPartition
 from tests.mirror.lanes import Watcher, records_of, routes_of, running, wait_until_moved
 from tests.mirror.test_lane import OldCluster, Pair, check_equal, producer, write, write_plain
 
@@ -39,7 +40,7 @@ def memories(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def write_batch(servers: str, place: Place, size: int) -> None:
+def write_batch(servers: str, place: TopicPartition, size: int) -> None:
     made = producer(servers, **{"message.max.bytes": 16 * MIB})
     made.produce(place[0], b"x" * size, partition=place[1])
     made.flush()

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("mirror-killed-brokers")
 
 
 def _wait_for_more(watcher: Watcher, records: int) -> None:
-    watcher.wait(lambda: sum(batch[4] for batch in watcher.batches) > records, "more records are moved")
+    watcher.wait(lambda: sum(batch.records for batch in watcher.batches) > records, "more records are moved")
 
 
 def test_leaders_and_coordinators_that_move_lose_and_repeat_no_record(tmp_path: Path) -> None:

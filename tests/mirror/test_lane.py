@@ -114,10 +114,12 @@ def test_records_arrive_equal_with_their_codec_and_in_order(pair: Pair, codec: s
     # librdkafka sends a batch without compression if that is smaller: one with a single record
     assert CODECS.index(codec) in codecs <= {CODECS.index(codec), 0}
     assert not watcher.failures
-    assert sum(batch[4] for batch in watcher.batches) == 3300
+    assert sum(batch.records for batch in watcher.batches) == 3300
     for route in routes:
-        batches = [batch for batch in watcher.batches if batch[0] == route]
-        assert [batch[3] for batch in batches][:-1] == [batch[1] for batch in batches][1:]  # no gap, nothing twice
+        batches = [batch for batch in watcher.batches if batch.route == route]
+        assert [batch.next_source_offset for batch in batches][:-1] == [batch.source_offset for batch in batches][
+            1:
+        ]  # no gap, nothing twice
 
 
 def test_aborted_transactions_and_markers_are_not_copied(pair: Pair) -> None:
@@ -178,7 +180,7 @@ def test_a_lane_without_transactions_copies_too(pair: Pair) -> None:
     write(producer(pair.source), topic, 2, range(1000))
     watcher = Watcher()
     with running(pair.source, pair.target, routes, LaneOptions(exactly_once=False), watcher):
-        watcher.wait(lambda: sum(batch[4] for batch in watcher.batches) == 1000, "all records are moved")
+        watcher.wait(lambda: sum(batch.records for batch in watcher.batches) == 1000, "all records are moved")
     assert check_equal(pair, routes) == 1000
     with Cluster(pair.target) as cluster:
         found = fetch_offsets(cluster, f"{GROUP}.positions")

@@ -30,7 +30,7 @@ def test_large_and_small_batches_arrive_over_tls() -> None:
         routes = [Route(("t", number), ("a.t", number)) for number in range(PARTITIONS)]
         clusters = [lambda side=side: Cluster(side[0], security=side[1]) for side in sides]
         with running("", "", routes, clusters=clusters) as (_, watcher):
-            watcher.wait(lambda: sum(batch[4] for batch in watcher.batches) == RECORDS, "all records are moved")
+            watcher.wait(lambda: sum(batch.records for batch in watcher.batches) == RECORDS, "all records are moved")
         assert not watcher.failures
         assert _values(target, "a.t") == _values(source, "t")
         assert sum(map(len, _values(source, "t"))) == RECORDS

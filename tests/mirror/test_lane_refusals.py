@@ -95,7 +95,7 @@ def test_a_batch_that_makes_the_target_close_the_connection_stops_its_partition(
 
 
 def records_moved(watcher: Any, route: Route) -> int:
-    return max((batch[3] for batch in watcher.batches if batch[0] == route), default=0)
+    return max((batch.next_source_offset for batch in watcher.batches if batch.route == route), default=0)
 
 
 def test_requests_that_are_too_large_together_are_sent_alone(pair: Pair) -> None:

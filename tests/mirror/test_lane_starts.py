@@ -16,10 +16,11 @@ from odradek.clients.groups import CommittedOffset, commit_offsets, fetch_offset
 from odradek.mirror import lane, leaders
 from odradek.mirror.commits import Commits, Position, PositionRefusedError
 from odradek.mirror.leaders import Limits
-from odradek.mirror.routes import EARLIEST, LaneOptions, Place, Route
+from odradek.mirror.routes import EARLIEST, LaneOptions, Route
 from odradek.mirror.starting import newest
 from odradek.protocol.errors import ErrorCode
 from odradek.testing import Broker
+from odradek.topic_partition import TopicPartition
 from tests.mirror.commands import mirror
 from tests.mirror.lanes import GROUP, Watcher, records_of, routes_of, running, wait_until_moved
 from tests.mirror.test_lane import Pair, check_equal, producer, write
@@ -120,7 +121,9 @@ def test_records_that_were_written_before_a_crash_do_not_stop_the_next_start(
         ):
             pass
     with running(pair.source, pair.target, [route], options) as (_, watcher):
-        watcher.wait(lambda: watcher.batches and watcher.batches[-1][3] == 100, "the records are copied")
+        watcher.wait(
+            lambda: watcher.batches and watcher.batches[-1].next_source_offset == 100, "the records are copied"
+        )
     assert not watcher.stops
     assert len(records_of(pair.target, route.target)) == (100 if options.exactly_once else 200)
 
@@ -132,7 +135,9 @@ def test_a_source_that_refuses_the_first_offset_of_one_partition_stops_only_that
     routes = routes_of(pair.source, [topic])
     write(producer(pair.source), topic, 2, range(100))
 
-    def list_offsets(cluster: Cluster, partitions: object, start: object) -> dict[Place, leaders.topics.ListedOffset]:
+    def list_offsets(
+        cluster: Cluster, partitions: object, start: object
+    ) -> dict[TopicPartition, leaders.topics.ListedOffset]:
         found = original(cluster, partitions, start)  # type: ignore[arg-type]
         if (topic, 1) in found:
             found[topic, 1] = found[topic, 1]._replace(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -162,11 +167,11 @@ def test_a_leader_that_is_not_ready_is_asked_again(pair: Pair, monkeypatch: pyte
     assert f"gives no {EARLIEST} offset of {topic}-0" in watcher.failures[0]
 
 
-def refuse_positions(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
+def refuse_positions(monkeypatch: pytest.MonkeyPatch, place: TopicPartition) -> None:
     """The target takes no position of a partition; it says the committed ones."""
     commit = Commits.commit
 
-    def refuse(self: Commits, positions: dict[Place, Position], meanwhile: object) -> None:
+    def refuse(self: Commits, positions: dict[TopicPartition, Position], meanwhile: object) -> None:
         if place in positions:
             raise PositionRefusedError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, place)
         commit(self, positions, meanwhile)  # type: ignore[arg-type]

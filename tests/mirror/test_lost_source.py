@@ -15,9 +15,9 @@ from odradek.clients.groups import CommittedOffset
 from odradek.mirror.internal_topic import InternalTopic
 from odradek.mirror.lost_source import LostSource, newest_checkpoints
 from odradek.mirror.records import Checkpoint
-from odradek.mirror.routes import Place
 from odradek.mirror.switch import SwitchError, SwitchFlow
 from odradek.testing import Broker
+from odradek.topic_partition import TopicPartition
 from tests.cli.command import Command
 from tests.mirror.clusters import Pair
 from tests.mirror.commands import consume, worker
@@ -57,7 +57,7 @@ def copied(servers: str) -> int:
         return sum(each.offset for each in found.values())
 
 
-def checkpoints(servers: str) -> dict[Place, int]:
+def checkpoints(servers: str) -> dict[TopicPartition, int]:
     """The source's offsets in the newest checkpoints of the group."""
     with Cluster(servers) as cluster:
         newest = newest_checkpoints(cluster, FLOW).get("billing", {})

@@ -26,7 +26,7 @@ from odradek.mirror.epochs import Epochs
 from odradek.mirror.following import _topic_id_in
 from odradek.mirror.leaders import Limits
 from odradek.mirror.positions import cut_noted, noted
-from odradek.mirror.routes import LaneOptions, Place, Route
+from odradek.mirror.routes import LaneOptions, Route
 from odradek.mirror.source import SourceReader
 from odradek.mirror.topic_settings import Setting, largest_message
 from odradek.protocol import encode_frame
@@ -35,6 +35,7 @@ from odradek.protocol.schemas.header import ResponseHeader, decode_request_heade
 from odradek.storage.batch import CONTROL, Record, RecordBatch, build_batch
 from odradek.storage.old_messages import OldMessage
 from odradek.testing import Broker
+from odradek.topic_partition import TopicPartition
 from tests.hostile_records import SETS, flipped
 from tests.mirror.lanes import Watcher, records_of, routes_of, running, wait_until_moved
 from tests.mirror.test_lane import Pair, producer, write
@@ -111,7 +112,7 @@ def test_a_negative_start_stops_the_partition(pair: Pair, monkeypatch: pytest.Mo
     write(producer(pair.source), topic, 2, range(20))
     limits = lane.limits
 
-    def lie(client: Cluster, places: list[Place], start: str) -> Limits:
+    def lie(client: Cluster, places: list[TopicPartition], start: str) -> Limits:
         found = limits(client, places, start)
         return Limits(
             {place: -7 if place == routes[0].source else offset for place, offset in found.offsets.items()}, {}

@@ -9,7 +9,7 @@ from odradek.metrics.http import HttpServer, Pages
 from odradek.metrics.names.mirror import MIRROR_METRICS
 from odradek.metrics.registry import Exposition
 from odradek.mirror.metrics import MirrorMetrics
-from odradek.mirror.routes import Route
+from odradek.mirror.routes import Moved, Route
 from tests.grafana.boards import ROOT, everything, other_queries, panel_queries, replaced
 from tests.grafana.prometheus import Prometheus
 from tests.toolchains import require_command
@@ -30,7 +30,7 @@ def worker():
     for partition in range(2):
         route = Route(("t", partition), ("a.t", partition))
         flow.progress(route, 5, 10, 0)
-        flow.moved(route, 0, 0, 5, 5, 100, 1)
+        flow.moved(Moved(route, 0, 0, 5, 5, 100, 1))
     flow.stopped(Route(("t", 1), ("a.t", 1)), 'the batch is "too large"')
     flow.failed(0, "x", 1.0)
     flow.lanes, flow.topics, flow.refused_topics, flow.last_refresh = 8, 1, 1, 1.0

@@ -23,7 +23,7 @@ from odradek.mirror.records import (
     read_heartbeat,
     read_offset_sync,
 )
-from odradek.mirror.routes import Route
+from odradek.mirror.routes import Moved, Route
 from odradek.testing import Broker
 from tests.mirror.mirror_maker import VERSIONS, MirrorMaker
 from tests.waiting import until
@@ -66,7 +66,7 @@ def test_mirror_maker_translates_with_our_syncs_and_skips_nothing(mirror_maker: 
     source = target = 0
     for number in range(300):
         records = number % 7 + 1
-        syncs.moved(ROUTE, source, target, source + records, records, 100, 0)
+        syncs.moved(Moved(ROUTE, source, target, source + records, records, 100, 0))
         pairs += [(source + at, target + at) for at in range(records)]
         source, target = source + records + (number % 10 == 0), target + records + number % 2
         if number % 25 == 24:
@@ -95,7 +95,7 @@ def test_its_client_finds_checkpoints_and_upstream_clusters(mirror_maker: Mirror
             producer.produce("a.orders", b"%d" % number, partition=0)
         assert producer.flush(30) == 0
         syncs = OffsetSyncs()
-        syncs.moved(ROUTE, 2, 5, 12, 10, 100, 0)
+        syncs.moved(Moved(ROUTE, 2, 5, 12, 10, 100, 0))
         options = BookkeepingOptions(
             offset_syncs_interval_s=0.05,
             checkpoints_interval_s=0.05,

@@ -13,7 +13,7 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.configs import Resource
 from odradek.metrics.exposition import pieces
 from odradek.mirror.lane_set import LaneSet
-from odradek.mirror.routes import Route
+from odradek.mirror.routes import Moved, Route
 from odradek.mirror.status import read_workers
 from odradek.mirror.worker import Worker, WorkerError, check_start
 from tests.mirror.clusters import pair
@@ -170,7 +170,7 @@ def test_metrics_and_readiness_are_served(brokers, tmp_path, name):
         assert get("/usage")[0] == 404
         assert get("/")[1] == "/metrics\n/healthz\n/readyz\n"
         route = Route((name, 0), (f"a.{name}", 0))
-        worker.observers[0].moved(route, 0, 0, 5, 5, 99, 1)
+        worker.observers[0].moved(Moved(route, 0, 0, 5, 5, 99, 1))
         worker.observers[0].failed(3, "lost the connection", 1.0)
         worker.observers[0].stopped(route, "too large")
         text = get("/metrics")[1]

@@ -182,5 +182,5 @@ def test_batches_of_the_source_that_need_longer_than_the_timeout_are_copied() ->
         options = LaneOptions(fetch_wait_ms=100, request_timeout_s=1.5)
         clusters = (lambda: Cluster(pair.source, timeout_s=1.5)), (lambda: Cluster(pair.target))
         with running(pair.source, pair.target, routes, options, clusters=clusters) as (_, watcher):
-            watcher.wait(lambda: sum(batch[4] for batch in watcher.batches) >= 3, "everything is copied")
+            watcher.wait(lambda: sum(batch.records for batch in watcher.batches) >= 3, "everything is copied")
         assert len(records_of(pair.target, routes[0].target)) == 3

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odradek.mirror.offset_syncs import MOST_AT_ONCE, OffsetSyncs
 from odradek.mirror.records import OffsetSync
-from odradek.mirror.routes import Route
+from odradek.mirror.routes import Moved, Route
 from odradek.mirror.translation import Run, Translation
 
 ROUTE = Route(("t", 0), ("a.t", 0))
@@ -91,7 +91,7 @@ def test_written_syncs_alone_never_skip_a_record(copy: Mirrored, rounds: int, da
     syncs.load({ROUTE.source}, [])
     written_after = data.draw(st.sets(st.integers(0, len(copy.runs) - 1), max_size=rounds)) | {len(copy.runs) - 1}
     for index, run in enumerate(copy.runs):
-        syncs.moved(ROUTE, run.upstream, run.downstream, run.end, run.records, 100, 0)
+        syncs.moved(Moved(ROUTE, run.upstream, run.downstream, run.end, run.records, 100, 0))
         if index in written_after:
             pending = syncs.pending()
             assert len(pending.records) <= MOST_AT_ONCE + 1
@@ -122,10 +122,10 @@ def test_a_topic_that_was_created_again_forgets_what_was_known() -> None:
     syncs = OffsetSyncs()
     syncs.assign([ROUTE])
     syncs.load({ROUTE.source}, [])
-    syncs.moved(ROUTE, 1000, 1000, 1100, 100, 1, 0)
+    syncs.moved(Moved(ROUTE, 1000, 1000, 1100, 100, 1, 0))
     assert translated_by(syncs, "g", 1050) == 1050
     syncs.written(syncs.pending().up_to)
-    syncs.moved(ROUTE, 0, 1101, 10, 10, 1, 0)
+    syncs.moved(Moved(ROUTE, 0, 1101, 10, 10, 1, 0))
     assert translated_by(syncs, "g", 1050) is None
     assert translated_by(syncs, "other", 5) == 1106
     assert syncs.pending().records == [OffsetSync(("t", 0), 0, 1101), OffsetSync(("t", 0), 9, 1110)]
@@ -135,10 +135,10 @@ def test_an_offset_behind_the_end_of_a_truncated_log_is_not_translated() -> None
     """A group that had read everything has not read what was moved since: its former checkpoint stays."""
     syncs = OffsetSyncs()
     syncs.assign([ROUTE])
-    syncs.moved(ROUTE, 0, 0, 150, 150, 1, 0)
+    syncs.moved(Moved(ROUTE, 0, 0, 150, 150, 1, 0))
     syncs.progress(ROUTE, 150, 150, 0)
     assert translated_by(syncs, "g", 150) == 150
-    syncs.moved(ROUTE, 100, 150, 120, 20, 1, 0)  # the source lost offsets 100 to 149, and has 20 new records
+    syncs.moved(Moved(ROUTE, 100, 150, 120, 20, 1, 0))  # the source lost offsets 100 to 149, and has 20 new records
     syncs.progress(ROUTE, 120, 120, 0)
     assert translated_by(syncs, "g", 150) is None
     assert translated_by(syncs, "g", 120) == 170
@@ -157,22 +157,22 @@ def test_the_next_worker_does_not_translate_it_either_before_it_has_seen_the_end
 def test_a_group_before_the_first_record_of_the_copy_continues_at_the_start_of_the_copy() -> None:
     """Also if a former copy had more records: without this, the checkpoint of the former copy would stay."""
     syncs = OffsetSyncs()
-    syncs.moved(ROUTE, 500, 0, 600, 100, 1, 0)
+    syncs.moved(Moved(ROUTE, 500, 0, 600, 100, 1, 0))
     assert translated_by(syncs, "g", 20) == 0
-    syncs.moved(Route(("t", 1), ("a.t", 1)), 500, 7, 600, 100, 1, 0)
+    syncs.moved(Moved(Route(("t", 1), ("a.t", 1)), 500, 7, 600, 100, 1, 0))
     assert syncs.translate(("t", 1), "g", 20) is None, "records before offset 7 may be older"
 
 
 def test_syncs_of_a_former_topic_are_not_used() -> None:
     syncs = OffsetSyncs()
-    syncs.moved(ROUTE, 10, 20, 15, 5, 1, 0)
+    syncs.moved(Moved(ROUTE, 10, 20, 15, 5, 1, 0))
     syncs.load({ROUTE.source}, [OffsetSync(("t", 0), 5, 5), OffsetSync(("t", 0), 900, 900)])
     assert translated_by(syncs, "g", 7) is None
 
 
 def test_a_partition_that_another_worker_moves_is_forgotten() -> None:
     syncs = OffsetSyncs()
-    syncs.moved(ROUTE, 0, 0, 5, 5, 1, 0)
+    syncs.moved(Moved(ROUTE, 0, 0, 5, 5, 1, 0))
     other = Route(("t", 1), ("a.t", 1))
     syncs.assign([other])
     assert syncs.unloaded() == {other.source}
@@ -182,7 +182,7 @@ def test_a_partition_that_another_worker_moves_is_forgotten() -> None:
 def test_a_group_does_not_go_back_while_what_is_known_becomes_coarser() -> None:
     syncs = OffsetSyncs()
     for first in range(0, 20_000, 10):
-        syncs.moved(ROUTE, first, first + first // 10, first + 10, 10, 1, 0)
+        syncs.moved(Moved(ROUTE, first, first + first // 10, first + 10, 10, 1, 0))
         if first == 5000:
             at_5000 = translated_by(syncs, "g", 5005)
     assert at_5000 == 5505

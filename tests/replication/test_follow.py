@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from odradek._ext.partition.slot_access import AppendResult
 from odradek.protocol.errors import ErrorCode
 from odradek.replication import follow
-from odradek.replication.backoff import FIRST_MS, GrowingBackoff
 from odradek.replication.follow import (
+    FIRST_BACKOFF_MS,
     AppendFailed,
     AskEarliest,
     AskLatest,
@@ -153,7 +153,7 @@ def test_a_leader_whose_log_contains_the_offset_after_all_is_fetched_after_the_b
     ("event", "wait_ms"),
     [
         (Unanswered(), BACKOFF_MS),
-        (Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER), FIRST_MS),
+        (Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER), FIRST_BACKOFF_MS),
         (LatestOffset(-1), BACKOFF_MS),
     ],
 )
@@ -175,7 +175,7 @@ def test_each_error_of_the_leader(code: ErrorCode) -> None:
         assert isinstance(action, Stop)
         assert machine.state == Failed(code)
     elif code in follow.USUAL:
-        assert action == Wait(NOW_MS + FIRST_MS, action.reason, usual=True)
+        assert action == Wait(NOW_MS + FIRST_BACKOFF_MS, action.reason, usual=True)
     else:
         assert waits(action)
 
@@ -190,7 +190,7 @@ def test_waits_for_a_leader_that_is_not_informed_yet_grow_to_the_backoff() -> No
         assert machine.handle(Due(), LOG, now_ms) == Fetch()
     assert waited == [20, 40, 80, 160, 320, 640, BACKOFF_MS, BACKOFF_MS]
     later = machine.handle(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER), LOG, now_ms + BACKOFF_MS + 1)
-    assert later == Wait(now_ms + BACKOFF_MS + 1 + FIRST_MS, later.reason, usual=True)
+    assert later == Wait(now_ms + BACKOFF_MS + 1 + FIRST_BACKOFF_MS, later.reason, usual=True)
 
 
 def test_an_unknown_error_code_delays_the_partition() -> None:
@@ -394,9 +394,3 @@ def test_replicas_agree_after_any_history(batch: int, history: list[tuple[str, i
         first = max(log.start, leader.start)
         assert log.records[first - log.start :] == leader.records[first - leader.start :]
         assert delays == 0, "the follower waited although the leader answered everything"
-
-
-def test_a_limit_below_the_first_wait() -> None:
-    backoff = GrowingBackoff(5)
-    assert [backoff.next(now_ms) for now_ms in (100, 105, 110)] == [5, 5, 5]
-    assert [GrowingBackoff(0).next(now_ms) for now_ms in (100, 100)] == [0, 0]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import odradek._ext.records.message_sets as message_sets
+from odradek import codecs
 from odradek._ext.records.batch_to_messages import write_message
 from odradek._ext.records.message_sets import BadMessageError
 from odradek._ext.testing import record_probe
@@ -21,8 +22,8 @@ from odradek.storage.down_conversion import Part, conversion
 from odradek.storage.incoming import AS_SENT, LIMIT_REACHED, prepare
 from tests.storage.old_writer import LOG_APPEND_TIME, message, wrapper
 
-CODECS = pytest.mark.parametrize("codec", range(4), ids=compression.CODEC_NAMES[:4])
-PACKED = pytest.mark.parametrize("codec", range(1, 4), ids=compression.CODEC_NAMES[1:4])
+CODECS = pytest.mark.parametrize("codec", range(4), ids=codecs.NAMES[:4])
+PACKED = pytest.mark.parametrize("codec", range(1, 4), ids=codecs.NAMES[1:4])
 MAGICS = pytest.mark.parametrize("magic", [0, 1])
 LIMIT = 1 << 24
 CORRUPT, TOO_LARGE, BAD_TIMESTAMP, BAD_CODEC, INVALID, UNSUPPORTED_VERSION = 2, 10, 32, 76, 87, 35
@@ -123,15 +124,15 @@ def test_the_offsets_of_a_producer_mean_nothing():
     assert (error, [one.offset for one in batch.records()]) == (0, [0, 1, 2, 3])
 
 
-@pytest.mark.parametrize("codec", range(5), ids=compression.CODEC_NAMES)
+@pytest.mark.parametrize("codec", range(5), ids=codecs.NAMES)
 def test_the_codec_of_the_topic_comes_before_the_producers(codec):
     for data in (message(0, b"a" * 500), wrap(message(0, b"a" * 500), 1, 1)):
         error, _, batch = up(data, codec=codec, level={1: 9, 3: 5, 4: 7}.get(codec, 0))
         assert (error, batch.codec, [one.value for one in batch.records()]) == (0, codec, [b"a" * 500])
 
 
-@pytest.mark.parametrize("codec", range(5), ids=compression.CODEC_NAMES)
-@pytest.mark.parametrize("sent", range(5), ids=compression.CODEC_NAMES)
+@pytest.mark.parametrize("codec", range(5), ids=codecs.NAMES)
+@pytest.mark.parametrize("sent", range(5), ids=codecs.NAMES)
 def test_a_batch_is_compressed_anew_only_for_another_codec(sent, codec):
     content = [Record(b"k", b"v" * 300, 5, ((b"h", b"1"),))]
     data = build_batch(content, codec=sent, producer_id=9, producer_epoch=1, base_sequence=3)

@@ -7,22 +7,13 @@ authorizer, every request has `UNRESTRICTED`.
 from collections.abc import Callable, Generator, Iterable, Set
 from typing import Any
 
-from odradek.protocol.errors import ErrorCode
 from odradek.security.acl import CLUSTER_NAME, Operation, ResourceType
+from odradek.security.resource_types import RESOURCE_TYPES
 from odradek.stepwise import Pace
 
-ALL_OPERATIONS = {
-    ResourceType.TOPIC: sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11)),
-    ResourceType.GROUP: sum(1 << bit for bit in (3, 6, 8, 10, 11)),
-    ResourceType.CLUSTER: sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12)),
-}
+ALL_OPERATIONS = {row.type: row.operation_bits for row in RESOURCE_TYPES.values()}
 """The authorized operations of an unrestricted client, as bits."""
-DENIED_AS = {
-    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
+DENIED_AS = {row.type: row.denied_as for row in RESOURCE_TYPES.values() if row.denied_as is not None}
 
 
 NAMES_A_STEP = 500

@@ -29,7 +29,7 @@ from odradek.backup.copying import (
     sync_file_system,
     write_file,
 )
-from odradek.backup.cut import Cut, LogCut, Partition, cut_of_running, cut_of_stopped
+from odradek.backup.cut import Cut, LogCut, cut_of_running, cut_of_stopped
 from odradek.backup.errors import BackupError, LogsMoved
 from odradek.backup.manifest import LOG_DIRS, METADATA_FILE, TREE_FILE, FileEntry, LogEntry, Manifest
 from odradek.controller.image import ClusterImage, load_image
@@ -47,6 +47,7 @@ from odradek.storage.file_names import (
     partition_directory_name,
 )
 from odradek.storage.log_directory import DirectoryInUseError, is_locked, lock_directory
+from odradek.topic_partition import TopicPartition
 
 ATTEMPTS = 10
 FREE_BYTES = 16 << 20
@@ -199,14 +200,14 @@ def _create(
     return Created(manifest, files.linked_bytes, skipped)
 
 
-def _close_all(logs: dict[Partition, CapturedLog]) -> None:
+def _close_all(logs: dict[TopicPartition, CapturedLog]) -> None:
     for log in logs.values():
         log.close()
 
 
 def _captured(
     target: Path, directories: Sequence[str], running: bool
-) -> tuple[Cut, dict[Partition, CapturedLog], list[str]]:
+) -> tuple[Cut, dict[TopicPartition, CapturedLog], list[str]]:
     """The cut, the opened logs in it, and what was left out. A cut that the logs have passed is taken again."""
     reason = ""
     for _ in range(ATTEMPTS):
@@ -215,7 +216,7 @@ def _captured(
             _check_directories(cut, directories)
         else:
             cut = cut_of_stopped(directories, _is_clustered(directories))
-        logs: dict[Partition, CapturedLog] = {}
+        logs: dict[TopicPartition, CapturedLog] = {}
         skipped: list[str] = []
         try:
             chosen = dict(cut.logs) if cut.clustered else _of_metadata(target, cut, skipped)
@@ -254,7 +255,7 @@ def _check_directories(cut: Cut, named: Sequence[str]) -> None:
         raise BackupError(f"{strange[0]} is not one of the log.dirs of the running broker: {', '.join(cut.log_dirs)}")
 
 
-def _of_metadata(target: Path, cut: Cut, skipped: list[str]) -> dict[Partition, LogCut]:
+def _of_metadata(target: Path, cut: Cut, skipped: list[str]) -> dict[TopicPartition, LogCut]:
     """Copy the metadata store, and return the logs that it knows. Raises LogsMoved if a topic was created again."""
     image = _copy_metadata(Path(cut.log_dirs[0], FILE_NAME), target / METADATA_FILE, cut.running)
     chosen = {}
@@ -344,7 +345,7 @@ class _Files:
         self._base = base
         self._base_files = base_files
 
-    def _same_in_base(self, log: CapturedLog, key: Partition, file: OpenedFile) -> FileEntry | None:
+    def _same_in_base(self, log: CapturedLog, key: TopicPartition, file: OpenedFile) -> FileEntry | None:
         entry = None if file.partial else self._base_files.get((*key, log.cut.topic_id, file.name))
         if entry is None or (entry.size, entry.inode, entry.mtime_ns) != (file.size, file.inode, file.mtime_ns):
             return None
@@ -356,7 +357,7 @@ class _Files:
             file.size for log in logs for file in log.opened if self._same_in_base(log, _key_of(log), file) is None
         )
 
-    def copy_log(self, key: Partition, log: CapturedLog) -> LogEntry:
+    def copy_log(self, key: TopicPartition, log: CapturedLog) -> LogEntry:
         """Copy a log. Raises BackupError, OSError."""
         directory = Path(LOG_DIRS, str(log.cut.log_dir), partition_directory_name(*key))
         make_directory(self._target / directory)
@@ -370,7 +371,7 @@ class _Files:
         return entry
 
     def _copy_file(
-        self, log: CapturedLog, key: Partition, directory: Path, file: OpenedFile, entry: LogEntry
+        self, log: CapturedLog, key: TopicPartition, directory: Path, file: OpenedFile, entry: LogEntry
     ) -> FileEntry:
         path = directory / file.name
         known = self._same_in_base(log, key, file)
@@ -400,7 +401,7 @@ class _Files:
         return True
 
 
-def _key_of(log: CapturedLog) -> Partition:
+def _key_of(log: CapturedLog) -> TopicPartition:
     topic, _, partition = log.path.name.rpartition("-")
     return topic, int(partition)
 
@@ -417,13 +418,13 @@ def _require_space(target: Path, needed: int) -> None:
 
 
 def _write_checkpoints(
-    target: Path, cut: Cut, manifest: Manifest, logs: dict[Partition, CapturedLog]
+    target: Path, cut: Cut, manifest: Manifest, logs: dict[TopicPartition, CapturedLog]
 ) -> list[FileEntry]:
     """Write meta.properties and the offset checkpoints of each log directory. Raises BackupError, OSError."""
     entries = []
     for number, source in enumerate(cut.log_dirs):
         directory = target / LOG_DIRS / str(number)
-        lines: dict[str, dict[Partition, int]] = defaultdict(dict)
+        lines: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
         try:
             cleaned = read_offset_checkpoint(Path(source, CLEANER_CHECKPOINT))
         except CorruptCheckpointError as error:

@@ -24,11 +24,11 @@ from odradek.storage.file_names import (
     partition_directory_name,
 )
 from odradek.storage.log_directory import CorruptMetadataError, read_meta_properties, read_partition_metadata
+from odradek.topic_partition import TopicPartition
 
 TIMEOUT_S = 60.0
 VERSION = 1
 CLUSTER_METADATA = "__cluster_metadata"
-Partition = tuple[str, int]
 
 
 class LogCut(NamedTuple):
@@ -52,9 +52,9 @@ class Cut:
     cluster_id: str
     clustered: bool
     log_dirs: list[str]
-    logs: dict[Partition, LogCut] = field(default_factory=dict)
+    logs: dict[TopicPartition, LogCut] = field(default_factory=dict)
 
-    def path(self, key: Partition) -> Path:
+    def path(self, key: TopicPartition) -> Path:
         """The directory of a log."""
         return Path(self.log_dirs[self.logs[key].log_dir], partition_directory_name(*key))
 

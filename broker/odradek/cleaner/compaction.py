@@ -39,10 +39,10 @@ from odradek.storage import compression, file_names, old_messages
 from odradek.storage.atomic_file import NO_ROOM
 from odradek.storage.checkpoints import CorruptCheckpointError, read_offset_checkpoint, write_offset_checkpoint
 from odradek.storage.indexes import last_timestamp_of
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.cleaner.compaction")
 
-Partition = tuple[str, int]
 MAX_TIMESTAMP_AT = 35  # in a batch's header
 LARGEST_MAP_BYTES = (1 << 31) - 1
 SMALLEST_BUFFER_BYTES = 1 << 16
@@ -85,7 +85,7 @@ class LogToClean(NamedTuple):
 
     slot: int
     incarnation: int
-    partition: Partition
+    partition: TopicPartition
     log_dir: int
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -367,7 +367,7 @@ class Compaction:
     def _path(self, log_dir: int) -> Path:
         return self._log_dirs[log_dir] / file_names.CLEANER_CHECKPOINT
 
-    def _read(self, log_dir: int) -> dict[Partition, int]:
+    def _read(self, log_dir: int) -> dict[TopicPartition, int]:
         try:
             return read_offset_checkpoint(self._path(log_dir))
         except CorruptCheckpointError as error:
@@ -401,7 +401,7 @@ class Compaction:
         due."""
         unreadable: dict[str, str] = {}
         with self._lock:
-            checkpoints: dict[int, dict[Partition, int]] = {}
+            checkpoints: dict[int, dict[TopicPartition, int]] = {}
             best: LogToClean | None = None
             for slot in range(self._shm.slots_used):
                 facts = slot_facts.of_open_log(slot)
@@ -428,7 +428,9 @@ class Compaction:
             self._unreadable = unreadable
             return best
 
-    def _judge(self, slot: int, facts: SlotFacts, checkpoint: dict[Partition, int], now_ms: int) -> LogToClean | None:
+    def _judge(
+        self, slot: int, facts: SlotFacts, checkpoint: dict[TopicPartition, int], now_ms: int
+    ) -> LogToClean | None:
         key = (facts.topic, facts.partition)
         start = facts.log_start_offset
         if facts.gap_limit == ANY_GAP:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
-from odradek.clients.backoff import Backoff
+from odradek.backoff import Waits
 from odradek.clients.errors import (
     ClientError,
     HandshakeError,
@@ -27,6 +27,7 @@ from odradek.clients.wire import SOFTWARE, Connection
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import find_coordinator, metadata
+from odradek.topic_partition import TopicPartition
 
 DEFAULT_PORT = 9092
 DEFAULT_TIMEOUT_S = 30.0
@@ -262,7 +263,7 @@ class Cluster:
         """
         results: dict[int, Result | ClientError] = {}
         waiting: Collection[int] = node_ids
-        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
+        backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
         while True:
             answers = self.of_each(waiting, work)
             results |= answers
@@ -363,7 +364,7 @@ class Cluster:
 
         A KRaft cluster names a broker at random, also one that has just failed. Raises UnreachableError.
         """
-        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
+        backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
         while True:
             node_id = self.view().controller_id
             try:
@@ -412,7 +413,7 @@ class Cluster:
         return self._until(lambda: self.broker(self.coordinator_of(name, kind)).ask(api, request, **options), errors)
 
     def ask_leader(
-        self, partition: tuple[str, int], api: ApiSchema, request: Any, errors: Callable[[Any], Iterable[int]]
+        self, partition: TopicPartition, api: ApiSchema, request: Any, errors: Callable[[Any], Iterable[int]]
     ) -> Any:
         """Send a request to the leader of a partition (topic, number). :param errors: see `ask_controller`.
 
@@ -439,7 +440,7 @@ class Cluster:
 
     def _until(self, attempt: Callable[[], Any], errors: Callable[[Any], Iterable[int]]) -> Any:
         """Call `attempt` until its response has no retriable error; after the timeout return the last response."""
-        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
+        backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.timeout_s)
         while True:
             response = attempt()
             if not RETRIABLE.intersection(errors(response)) or not backoff.wait():

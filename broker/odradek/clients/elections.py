@@ -6,9 +6,9 @@ from typing import Any
 
 from odradek.clients.cluster import Cluster, Partition, View
 from odradek.clients.errors import RefusedError, UnsupportedError
-from odradek.clients.move_plan import Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import elect_leaders
+from odradek.topic_partition import TopicPartition
 
 PREFERRED, UNCLEAN = 0, 1
 """Election types."""
@@ -30,18 +30,18 @@ def candidates(view: View, election_type: int) -> list[Partition]:
     ]
 
 
-def elect(cluster: Cluster, partitions: Sequence[Partition], election_type: int) -> dict[Place, str | None]:
+def elect(cluster: Cluster, partitions: Sequence[Partition], election_type: int) -> dict[TopicPartition, str | None]:
     """Elect leaders. Returns the error of each partition; None: it has the elected leader. Raises RefusedError, ClientError.
 
     A partition that has the leader already counts as elected.
     """
-    results: dict[Place, str | None] = {}
+    results: dict[TopicPartition, str | None] = {}
     for batch in _batches(partitions):
         results |= _elect(cluster, batch, election_type)
     return results
 
 
-def _elect(cluster: Cluster, partitions: Iterable[Partition], election_type: int) -> dict[Place, str | None]:
+def _elect(cluster: Cluster, partitions: Iterable[Partition], election_type: int) -> dict[TopicPartition, str | None]:
     make = elect_leaders.Request
     topics: dict[str, Any] = {}
     for partition in partitions:
@@ -74,7 +74,7 @@ def _codes(response: Any) -> list[int]:
     return [response.error_code, *(row.error_code for row in rows)]
 
 
-def leaders(view: View) -> dict[Place, int]:
+def leaders(view: View) -> dict[TopicPartition, int]:
     """The leader of each partition; -1: none."""
     return {
         (partition.topic, partition.number): partition.leader

@@ -12,10 +12,11 @@ from odradek.clients import topics
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import RefusedError, UnreachableError, code_of
 from odradek.clients.fetch_deadline import FetchDeadline
-from odradek.clients.partition_leaders import STALE_LEADER, MissingTopic, PartitionLeaders, Place
+from odradek.clients.partition_leaders import STALE_LEADER, MissingTopic, PartitionLeaders
 from odradek.clients.wire import Connection, Readable, which_readable
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
+from odradek.topic_partition import TopicPartition
 
 OLDEST, NEWEST = 4, 12
 """Versions of Fetch: 4 is the first with batches of format v2, 12 the last that names topics."""
@@ -26,7 +27,7 @@ MAX_BYTES, PARTITION_MAX_BYTES = 16 << 20, 1 << 20
 class OffsetOutOfRangeError(RefusedError):
     """The leader of a partition has no records at the position. :param start: its log start offset; -1 if it is unknown."""
 
-    def __init__(self, place: Place, position: int, start: int) -> None:
+    def __init__(self, place: TopicPartition, position: int, start: int) -> None:
         self.position, self.start = position, start
         text = f"{place[0]}-{place[1]} has no offset {position}"
         if position < start:
@@ -37,7 +38,7 @@ class OffsetOutOfRangeError(RefusedError):
 class FetchedRecords(NamedTuple):
     """Records of a partition. :param aborted: (producer id, first offset) of the aborted transactions in `records`."""
 
-    place: Place
+    place: TopicPartition
     records: memoryview
     aborted: list[tuple[int, int]]
 
@@ -58,7 +59,11 @@ class Fetcher:
     """
 
     def __init__(
-        self, cluster: Cluster, positions: Mapping[Place, int], committed_only: bool, warn: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        positions: Mapping[TopicPartition, int],
+        committed_only: bool,
+        warn: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
         self._positions = dict(positions)
@@ -68,16 +73,16 @@ class Fetcher:
         self._missing = MissingTopic()
         self._pending: dict[Connection, _PendingFetch] = {}
 
-    def advance(self, place: Place, position: int) -> None:
+    def advance(self, place: TopicPartition, position: int) -> None:
         """Continue at `position`."""
         self._positions[place] = position
 
-    def add(self, positions: Mapping[Place, int]) -> None:
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
         """Also read these partitions, from these offsets on."""
         self._positions.update(positions)
         self._leaders.look_at = 0.0
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: TopicPartition) -> None:
         """Stop reading a partition."""
         self._positions.pop(place, None)
         self._leaders.drop(place)
@@ -209,7 +214,7 @@ class Fetcher:
                     if self._positions.get(place) != before:
                         self._leaders.move_to_end(node_id, place)
 
-    def _log_start_offset(self, place: Place) -> int:
+    def _log_start_offset(self, place: TopicPartition) -> int:
         """The log start offset of a partition; -1 if it is unknown. A Fetch response with an error does not contain it."""
         name, number = place
         with self._cluster.another() as cluster:  # a Fetch may be in flight to the leader
@@ -219,7 +224,7 @@ class Fetcher:
             start = topics.list_offsets(cluster, partitions, topics.EARLIEST).get(place)
         return -1 if start is None else start.offset
 
-    def _handle_error(self, node_id: int, place: Place, part: Any) -> None:
+    def _handle_error(self, node_id: int, place: TopicPartition, part: Any) -> None:
         """Pause a partition whose leader is stale until the leaders are looked up. Raises Refused for other errors."""
         code = code_of(part.error_code)
         if code in STALE_LEADER:

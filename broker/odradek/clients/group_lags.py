@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 from odradek.clients import groups, topics
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, UnsupportedError
-from odradek.clients.groups import GroupListing, Place
+from odradek.clients.groups import GroupListing
 from odradek.clients.wire import Connection
+from odradek.topic_partition import TopicPartition
 
 Value = TypeVar("Value")
 GROUPS_AT_ONCE = 100
@@ -34,11 +35,11 @@ def members(cluster: Cluster, listed: Iterable[GroupListing]) -> dict[str, int]:
     return _of_coordinators(cluster, shared, described)
 
 
-def committed(cluster: Cluster, listed: Iterable[GroupListing]) -> dict[str, dict[Place, int]]:
+def committed(cluster: Cluster, listed: Iterable[GroupListing]) -> dict[str, dict[TopicPartition, int]]:
     """The committed offsets by group; groups whose offsets the coordinator does not return are omitted. Raises ClientError."""
     from odradek.protocol.schemas import offset_fetch as api
 
-    def fetched(connection: Connection, part: Sequence[GroupListing]) -> dict[str, dict[Place, int]]:
+    def fetched(connection: Connection, part: Sequence[GroupListing]) -> dict[str, dict[TopicPartition, int]]:
         make = api.Request
         named = [make.OffsetFetchRequestGroup(group_id=group.group_id, topics=None) for group in part]
         try:
@@ -63,7 +64,7 @@ def committed(cluster: Cluster, listed: Iterable[GroupListing]) -> dict[str, dic
     return _of_coordinators(cluster, listed, fetched)
 
 
-def lags(cluster: Cluster, offsets: Mapping[str, Mapping[Place, int]]) -> dict[str, int | None]:
+def lags(cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, int]]) -> dict[str, int | None]:
     """The records that each group has not read; None if no committed offset is of a partition with a leader.
 
     Raises ClientError.
@@ -76,7 +77,7 @@ def lags(cluster: Cluster, offsets: Mapping[str, Mapping[Place, int]]) -> dict[s
     ends = topics.list_offsets(cluster, partitions, topics.LATEST)
     known = {place: end.offset for place, end in ends.items() if not end.error}
 
-    def total(of_group: Mapping[Place, int]) -> int | None:
+    def total(of_group: Mapping[TopicPartition, int]) -> int | None:
         behind = [max(0, known[place] - offset) for place, offset in of_group.items() if place in known]
         return sum(behind) if behind else None
 

@@ -9,8 +9,8 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, RefusedError, UnsupportedError, code_of, hint_on, only
 from odradek.protocol import ProtocolError, decode
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
-Place = tuple[str, int]
 NEWEST_BY_NAME = 9
 """The newest version of OffsetCommit and OffsetFetch that names topics; later versions identify topics by id."""
 FIRST_WITH_GROUPS = 8
@@ -40,10 +40,10 @@ class Member:
     instance_id: str | None
     client_id: str
     host: str
-    assigned: list[Place] | None
+    assigned: list[TopicPartition] | None
     epoch: int | None = None
     topics: list[str] = field(default_factory=list)
-    wants: list[Place] | None = None
+    wants: list[TopicPartition] | None = None
 
 
 @dataclass
@@ -167,7 +167,7 @@ def _describe_consumer(cluster: Cluster, group_id: str, node_id: int) -> GroupDe
     )
 
 
-def _places(assignment: Any) -> list[Place]:
+def _places(assignment: Any) -> list[TopicPartition]:
     return sorted((topic.topic_name, index) for topic in assignment.topic_partitions for index in topic.partitions)
 
 
@@ -226,7 +226,7 @@ def no_group(group_id: str, known: Callable[[], Iterable[str]] = tuple) -> Refus
     return RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group '{group_id}' does not exist; {hint}")
 
 
-def assignment_of(data: bytes) -> list[Place] | None:
+def assignment_of(data: bytes) -> list[TopicPartition] | None:
     """The assignment of a consumer of a classic group; None if it cannot be parsed."""
     from odradek.protocol.schemas.consumer_protocol import Assignment
 
@@ -272,7 +272,7 @@ def delete(cluster: Cluster, group_id: str) -> None:
         raise RefusedError(code, what=f"group '{group_id}'")
 
 
-def fetch_offsets(cluster: Cluster, group_id: str, stable: bool = False) -> dict[Place, CommittedOffset]:
+def fetch_offsets(cluster: Cluster, group_id: str, stable: bool = False) -> dict[TopicPartition, CommittedOffset]:
     """All committed offsets of a group. Raises RefusedError, ClientError.
 
     :param stable: wait for the end of transactions in which offsets of the group were committed; needs Kafka 2.5 or later.
@@ -301,7 +301,7 @@ def fetch_offsets(cluster: Cluster, group_id: str, stable: bool = False) -> dict
     return committed_in(group_of(response))
 
 
-def committed_in(answer: Any) -> dict[Place, CommittedOffset]:
+def committed_in(answer: Any) -> dict[TopicPartition, CommittedOffset]:
     """The committed offsets in the answer of OffsetFetch for one group."""
     return {
         (topic.name, part.partition_index): CommittedOffset(
@@ -313,7 +313,9 @@ def committed_in(answer: Any) -> dict[Place, CommittedOffset]:
     }
 
 
-def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Place, CommittedOffset]) -> dict[Place, ErrorCode]:
+def commit_offsets(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> dict[TopicPartition, ErrorCode]:
     """Commit offsets for a group without members; return the errors of failed partitions. Raises ClientError."""
     from odradek.protocol.schemas import offset_commit as api
 
@@ -378,7 +380,7 @@ def explain(cluster: Cluster, group_id: str) -> list[Event]:
     ]
 
 
-def pending_offsets(cluster: Cluster, group_id: str) -> dict[Place, list[PendingOffset]]:
+def pending_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, list[PendingOffset]]:
     """A group's offsets in open transactions; empty if the broker is not Odradek. Raises RefusedError, ClientError."""
     from odradek.protocol.schemas import explain_group as api
 
@@ -392,7 +394,7 @@ def pending_offsets(cluster: Cluster, group_id: str) -> dict[Place, list[Pending
         return {}
     if response.error_code:
         raise RefusedError(response.error_code, response.error_message, f"group '{group_id}'")
-    places: dict[Place, list[PendingOffset]] = {}
+    places: dict[TopicPartition, list[PendingOffset]] = {}
     for row in response.pending_offsets:
         pending = PendingOffset(row.offset, row.producer_id, row.overtaken)
         places.setdefault((row.topic, row.partition), []).append(pending)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from odradek.clients import configs, transactions
 from odradek.clients.cluster import Cluster, Partition, View
 from odradek.clients.errors import UnsupportedError
-from odradek.clients.transactions import PartitionProducer, Place, TransactionDescription
+from odradek.clients.transactions import PartitionProducer, TransactionDescription
+from odradek.topic_partition import TopicPartition
 
 LOG = "__transaction_state"
 MIN_IN_SYNC = "min.insync.replicas"
@@ -85,10 +86,10 @@ def coordinator_epoch(view: View, transactional_id: str) -> int | None:
 
 def _wait(
     description: TransactionDescription,
-    place: Place,
+    place: TopicPartition,
     partition: Partition | None,
     minimums: Mapping[str, int],
-    unchecked: Mapping[Place, str],
+    unchecked: Mapping[TopicPartition, str],
     producer: PartitionProducer | None,
     coordinator_epoch: int | None,
 ) -> MarkerWait:

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.clients.errors import ClientError
+from odradek.topic_partition import TopicPartition
 
-Place = tuple[str, int]
 NAMED = 5
 """The maximum number of topics that an error names."""
 COMPARED = 50
@@ -35,7 +35,7 @@ class Assigned(NamedTuple):
     in_sync: tuple[int, ...] = ()
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicPartition:
         """The topic and the number."""
         return self.topic, self.number
 
@@ -222,9 +222,9 @@ class _Balance:
     def __init__(self, load: Load, brokers: Sequence[int]) -> None:
         self.load = load
         self.brokers = brokers
-        self.targets: dict[Place, list[int]] = {}
-        self.places: dict[int, dict[Place, None]] = {}
-        self.moved: set[Place] = set()
+        self.targets: dict[TopicPartition, list[int]] = {}
+        self.places: dict[int, dict[TopicPartition, None]] = {}
+        self.moved: set[TopicPartition] = set()
 
     def even_replicas(self) -> None:
         """Move single replicas from the broker with the most to the broker with the fewest."""
@@ -269,7 +269,7 @@ class _Balance:
         _, more, fewer = max(pairs)
         return -more, -fewer
 
-    def _movable(self, source: int, to: int) -> Place | None:
+    def _movable(self, source: int, to: int) -> TopicPartition | None:
         """A partition whose replica may move; preferably one that also makes the leaders and the topics more even."""
         load, best, best_rank, looked_at = self.load, None, None, 0
         for place in self.places.get(source, ()):
@@ -293,7 +293,7 @@ class _Balance:
                 break
         return best
 
-    def _move(self, place: Place, source: int, to: int) -> None:
+    def _move(self, place: TopicPartition, source: int, to: int) -> None:
         target = self.targets[place]
         self.load.add(place[0], target, -1)
         target[target.index(source)] = to
@@ -302,7 +302,7 @@ class _Balance:
         del self.places[source][place]
         self.places.setdefault(to, {})[place] = None
 
-    def _led_by(self, broker_id: int) -> Iterable[Place]:
+    def _led_by(self, broker_id: int) -> Iterable[TopicPartition]:
         return (place for place in self.places.get(broker_id, ()) if self.targets[place][0] == broker_id)
 
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from odradek.clients.cluster import Cluster, View
 from odradek.clients.errors import ClientError, RefusedError, UnsupportedError
-from odradek.clients.move_plan import Assigned, Move, Place
+from odradek.clients.move_plan import Assigned, Move
 from odradek.clients.wire import Connection
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_partition_reassignments, list_partition_reassignments
+from odradek.topic_partition import TopicPartition
 
 AT_A_TIME = 200
 """The maximum number of partitions in one request."""
@@ -32,7 +33,7 @@ class Ongoing(NamedTuple):
     removing: tuple[int, ...]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicPartition:
         """The topic and the number."""
         return self.topic, self.number
 
@@ -91,7 +92,7 @@ def assigned(view: View, in_progress: Iterable[Ongoing]) -> list[Assigned]:
 
 def begin(
     cluster: Cluster, moves: Sequence[Move], begun: Callable[[int], object] = lambda number: None
-) -> dict[Place, str]:
+) -> dict[TopicPartition, str]:
     """Begin reassignments, or replace those in progress. Returns the errors of those that were refused. Raises ClientError.
 
     The metadata of a broker can still show all replicas of a reassignment that has ended. A plan from them would change the
@@ -99,7 +100,7 @@ def begin(
 
     :param begun: called with the number of partitions of each request that got its response.
     """
-    failures: dict[Place, str] = {}
+    failures: dict[TopicPartition, str] = {}
     idle = [move for move in moves if move.partition.replicas == move.partition.present]
     moving = [move for move in moves if move.partition.replicas != move.partition.present]
     for group, factor_may_change in ((idle, False), (moving, True)):
@@ -110,13 +111,13 @@ def begin(
 
 
 def cancel(
-    cluster: Cluster, places: Sequence[Place], done: Callable[[int], object] = lambda number: None
-) -> dict[Place, str]:
+    cluster: Cluster, places: Sequence[TopicPartition], done: Callable[[int], object] = lambda number: None
+) -> dict[TopicPartition, str]:
     """Cancel reassignments. One that has ended meanwhile is no error. Returns the errors. Raises ClientError.
 
     :param done: called with the number of partitions of each request that got its response.
     """
-    failures: dict[Place, str] = {}
+    failures: dict[TopicPartition, str] = {}
     for batch in _batches(places):
         failures |= _alter(cluster, dict.fromkeys(batch))
         done(len(batch))
@@ -124,8 +125,8 @@ def cancel(
 
 
 def _alter(
-    cluster: Cluster, targets: Mapping[Place, Sequence[int] | None], factor_may_change: bool = True
-) -> dict[Place, str]:
+    cluster: Cluster, targets: Mapping[TopicPartition, Sequence[int] | None], factor_may_change: bool = True
+) -> dict[TopicPartition, str]:
     """:param factor_may_change: False: let the controller refuse another number of replicas than a partition has."""
     api = alter_partition_reassignments
     make = api.Request
@@ -169,15 +170,15 @@ def _alter(
 
 
 def copies(
-    cluster: Cluster, wanted: Mapping[int, Collection[Place]]
-) -> tuple[dict[tuple[Place, int], Copied], dict[int, str]]:
+    cluster: Cluster, wanted: Mapping[int, Collection[TopicPartition]]
+) -> tuple[dict[tuple[TopicPartition, int], Copied], dict[int, str]]:
     """The progress of replicas, by partition and broker; and the brokers that did not report it, with the reason.
 
     Raises ClientError.
 
     :param wanted: the partitions, by the broker of their replica.
     """
-    known: dict[tuple[Place, int], Copied] = {}
+    known: dict[tuple[TopicPartition, int], Copied] = {}
     failures: dict[int, str] = {}
     registered = cluster.view(fresh=True).brokers
     asked = [broker_id for broker_id in wanted if broker_id in registered]
@@ -192,7 +193,7 @@ def copies(
     return known, failures
 
 
-def stored(cluster: Cluster, broker_ids: Collection[int]) -> dict[int, list[Place] | ClientError]:
+def stored(cluster: Cluster, broker_ids: Collection[int]) -> dict[int, list[TopicPartition] | ClientError]:
     """The partitions that have a log at these brokers, also of topics that this user may not describe; or why it is not known.
 
     Raises ClientError if no bootstrap server responds.
@@ -204,7 +205,7 @@ def stored(cluster: Cluster, broker_ids: Collection[int]) -> dict[int, list[Plac
     }
 
 
-def _described(connection: Connection, places: Collection[Place] | None) -> dict[Place, Copied]:
+def _described(connection: Connection, places: Collection[TopicPartition] | None) -> dict[TopicPartition, Copied]:
     """What a broker has of these partitions, or of all (None)."""
     from odradek.protocol.schemas import describe_log_dirs as api
 

@@ -14,16 +14,17 @@ thread.
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from odradek.backoff import Backoff
 from odradek.clients.consumer_memory import OFFSET_BYTES, share_out, size_of
 from odradek.clients.offset_manager import OffsetManager
-from odradek.clients.work_queues import Hand, Order, Place, Work, WorkQueues, drained
+from odradek.clients.work_queues import Hand, Order, Work, WorkQueues, drained
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.parallel_consumer")
 
@@ -37,7 +38,7 @@ BRIEF_S = 0.001
 """A worker takes as many records at once as it processes in about this time, and reports what it has processed after it."""
 PAUSE_AFTER_S = 0.05
 """A partition is paused if its buffer stays full for this time. The library drops what it has read ahead of a paused one."""
-FIRST_BACKOFF_S = 0.1
+FIRST_BACKOFF_S, BACKOFF_JITTER = 0.1, 0.5
 RESUME_AT = 0.5
 """A paused partition is resumed when its load falls to this."""
 RESUME_ALL_AT = 0.75
@@ -145,7 +146,7 @@ class ParallelConsumer:
         self._buffers_bytes = share.buffers
         self._max_uncommitted = max_uncommitted
         self._retries = retries
-        self._longest_backoff_s = longest_backoff_s
+        self._backoff = Backoff(FIRST_BACKOFF_S, longest_backoff_s, jitter=BACKOFF_JITTER)
         self._dead_letter = dead_letter
         self._commit_interval_s = commit_interval_s
         if drain_s is None:
@@ -153,16 +154,16 @@ class ParallelConsumer:
         self._drain_s = drain_s
         self._commit_in_flight = False
         self._batch: list[Work] = []  # polled, and not in the buffers yet
-        self._room: dict[Place, list[int]] = {}  # what may still be added to the batch: records, bytes
+        self._room: dict[TopicPartition, list[int]] = {}  # what may still be added to the batch: records, bytes
         self._room_of_all = 0  # bytes
-        self._last: dict[Place, int] = {}  # the newest polled offsets
+        self._last: dict[TopicPartition, int] = {}  # the newest polled offsets
         self._hands: list[Hand] = []
         self._queues = WorkQueues(Order(order))
-        self._offsets: dict[Place, OffsetManager] = {}
+        self._offsets: dict[TopicPartition, OffsetManager] = {}
         self._uncommitted = 0  # the sum of `waiting` of all OffsetManagers
         self._offsets_lock = threading.Lock()
         self._counters_lock = threading.Lock()
-        self._paused: set[Place] = set()
+        self._paused: set[TopicPartition] = set()
         self._stop = threading.Event()
         self._failure: ProcessingFailed | None = None
         self.counters = Counters()
@@ -279,7 +280,7 @@ class ParallelConsumer:
         else:
             self._pause([place for place in places if self._load(place) >= 1])
 
-    def _wait_for_room(self, places: Collection[Place]) -> None:
+    def _wait_for_room(self, places: Collection[TopicPartition]) -> None:
         """If a buffer is full, let the workers empty it, unless they are slow."""
         full = [place for place in places if self._load(place) >= 1]
         until = time.monotonic() + PAUSE_AFTER_S
@@ -290,7 +291,7 @@ class ParallelConsumer:
             self._queues.wait_until_finished(left_s)
             full = [place for place in full if self._load(place) > RESUME_AT]
 
-    def _room_of(self, place: Place) -> list[int]:
+    def _room_of(self, place: TopicPartition) -> list[int]:
         """Records and bytes that fit into the buffer of a partition before it must be paused."""
         with self._offsets_lock:
             waiting, partitions = self._offsets[place].waiting, len(self._offsets)
@@ -303,7 +304,7 @@ class ParallelConsumer:
             ),
         ]
 
-    def _rewind(self, place: Place, offset: int) -> None:
+    def _rewind(self, place: TopicPartition, offset: int) -> None:
         """The log was truncated or the position was reset: restart the partition there, as after an assignment."""
         log.warning(
             "the log of %s-%d was truncated or its offset reset: consumption restarts at offset %d", *place, offset
@@ -318,7 +319,7 @@ class ParallelConsumer:
         self._last.pop(place, None)
         self._consumer.seek(self._kafka.TopicPartition(*place, offset))
 
-    def _load(self, place: Place) -> float:
+    def _load(self, place: TopicPartition) -> float:
         """The fill level of a partition's buffer; at 1 it is paused. Each partition may use an equal part of the memory."""
         with self._offsets_lock:
             waiting, partitions = self._offsets[place].waiting, len(self._offsets)
@@ -347,7 +348,7 @@ class ParallelConsumer:
             self._consumer.resume(self._partitions(free))
             self._paused.difference_update(free)
 
-    def _pause(self, places: Sequence[Place]) -> None:
+    def _pause(self, places: Sequence[TopicPartition]) -> None:
         if not places:
             return
         self._consumer.pause(self._partitions(places))
@@ -358,10 +359,10 @@ class ParallelConsumer:
         with self._offsets_lock:
             return any(offsets.begun_uncommitted for offsets in self._offsets.values())
 
-    def _partitions(self, places: Sequence[Place]) -> list[Any]:
+    def _partitions(self, places: Sequence[TopicPartition]) -> list[Any]:
         return [self._kafka.TopicPartition(topic, partition) for topic, partition in places]
 
-    def _commit(self, places: Sequence[Place], wait: bool) -> None:
+    def _commit(self, places: Sequence[TopicPartition], wait: bool) -> None:
         for hand in self._hands:
             self._report(hand)
         with self._offsets_lock:
@@ -417,7 +418,7 @@ class ParallelConsumer:
         self._hold(places)
         self._forget(places)
 
-    def _release(self, places: Sequence[Place]) -> None:
+    def _release(self, places: Sequence[TopicPartition]) -> None:
         self._hand_over()
         known = [place for place in places if place in self._offsets]
         self._hold(known)
@@ -429,10 +430,10 @@ class ParallelConsumer:
         self._commit(known, wait=True)
         self._forget(known)
 
-    def _hold(self, places: Sequence[Place]) -> None:
+    def _hold(self, places: Sequence[TopicPartition]) -> None:
         self._count("dropped", self._queues.hold(places))
 
-    def _forget(self, places: Sequence[Place]) -> None:
+    def _forget(self, places: Sequence[TopicPartition]) -> None:
         self._queues.revoke(places)
         with self._offsets_lock:
             for place in places:
@@ -505,8 +506,7 @@ class ParallelConsumer:
         work.failures += 1
         if not isinstance(failure, Exception) or work.failures > self._retries:
             return self._dead_letter_or_fail(work, failure)
-        backoff_s = min(self._longest_backoff_s, FIRST_BACKOFF_S * 2.0 ** min(work.failures - 1, 60))
-        if not self._queues.retry(work, backoff_s * random.uniform(0.5, 1.0)):
+        if not self._queues.retry(work, self._backoff.after(work.failures)):
             return False  # the partition is being revoked, or the consumer stops: the next owner processes the record
         self._count("retried")
         return None

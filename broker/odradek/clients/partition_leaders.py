@@ -9,6 +9,7 @@ from collections.abc import Callable
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import UnreachableError
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
 PAUSE_S = 0.1
 MISSING_S = 5.0
@@ -27,7 +28,6 @@ STALE_LEADER = frozenset(
     }
 )
 """Errors after which a reader looks up the partition's leader and retries."""
-Place = tuple[str, int]
 
 
 class PartitionLeaders:
@@ -42,7 +42,7 @@ class PartitionLeaders:
         self._cluster = cluster
         self._warn = warn
         self._warned = False
-        self.led: dict[int, list[Place]] = {}
+        self.led: dict[int, list[TopicPartition]] = {}
         self.look_at: float | None = None
 
     @property
@@ -66,25 +66,25 @@ class PartitionLeaders:
         """A broker has answered: the next one that becomes unreachable is worth a warning."""
         self._warned = False
 
-    def lose(self, node_id: int, error: UnreachableError) -> list[Place]:
+    def lose(self, node_id: int, error: UnreachableError) -> list[TopicPartition]:
         """Close the connection to a leader, and look up the leaders of its partitions, which are returned, after a pause."""
         self._cluster.forget(node_id)
         self.unreachable(error)
         return self.led.pop(node_id, [])
 
-    def pause(self, node_id: int, place: Place) -> None:
+    def pause(self, node_id: int, place: TopicPartition) -> None:
         """Do not ask this leader for a partition until the leaders were looked up."""
         if place in self.led.get(node_id, ()):
             self.led[node_id].remove(place)
         self.schedule()
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: TopicPartition) -> None:
         """Stop reading a partition."""
         for places in self.led.values():
             if place in places:
                 places.remove(place)
 
-    def move_to_end(self, node_id: int, place: Place) -> None:
+    def move_to_end(self, node_id: int, place: TopicPartition) -> None:
         """Request a partition last from now on: brokers fill a response in the order of the request.
 
         Partitions that returned no whole batch thus come first in the next request. A broker returns a batch that is larger

@@ -20,7 +20,6 @@ from odradek.storage.batch import read_batch
 
 OLDEST, NEWEST = 3, 12
 """Versions of Produce: 3 is the first with batches of format v2, 12 the last that names topics."""
-FIRST_WITH_ZSTD = 7
 MOST_REQUESTS = 5
 """Requests in flight to a leader: a leader remembers this many batches of an idempotent producer."""
 REQUEST_BYTES = 4 << 20

@@ -16,6 +16,7 @@ from odradek.clients.cluster import Address, Cluster
 from odradek.clients.errors import ClientError, UnsupportedError, describe_code
 from odradek.clients.wire import Connection
 from odradek.protocol.schemas import metadata
+from odradek.topic_partition import TopicPartition
 
 NO_LEADER = -1
 METADATA_LOG = "__cluster_metadata"  # of Kafka in KRaft mode; no client sees it as a topic
@@ -130,7 +131,7 @@ def look(cluster: Cluster, wanted: Wanted) -> Readiness:
     return seen
 
 
-def _hidden(stored: Mapping[int, Sequence[tuple[str, int]] | ClientError], shown: frozenset[str]) -> dict[int, str]:
+def _hidden(stored: Mapping[int, Sequence[TopicPartition] | ClientError], shown: frozenset[str]) -> dict[int, str]:
     """The brokers that have logs of topics that were not checked, with the reason. Kafka before 1.0 cannot be asked."""
     found = {}
     for broker_id, logs in stored.items():
@@ -151,7 +152,7 @@ def _confirmed(seen: Readiness, wanted: Wanted, answers: Mapping[int, _Answer | 
     """The result after the brokers of `answers` were asked."""
     silent: dict[int, str] = {}
     stale: dict[int, str] = {}
-    unready: dict[tuple[str, int], Unready] = {}
+    unready: dict[TopicPartition, Unready] = {}
     for broker_id, answer in answers.items():
         if isinstance(answer, ClientError):
             silent[broker_id] = f"does not respond: {answer}"

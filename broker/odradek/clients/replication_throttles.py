@@ -12,7 +12,8 @@ from odradek.clients import configs
 from odradek.clients.cluster import Cluster
 from odradek.clients.configs import Resource
 from odradek.clients.errors import ClientError
-from odradek.clients.move_plan import Move, Place
+from odradek.clients.move_plan import Move
+from odradek.topic_partition import TopicPartition
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
@@ -74,7 +75,7 @@ def throttle(
     moves: Sequence[Move],
     rate: int,
     brokers: Collection[int],
-    resumed: Collection[Place] = (),
+    resumed: Collection[TopicPartition] = (),
     restore: bool = True,
 ) -> Throttle:
     """Limit the copying for moves to `rate` bytes per second, at each broker. Raises ClientError.
@@ -127,7 +128,9 @@ def unthrottle(cluster: Cluster, set_: Throttle, in_progress: int) -> list[str]:
     return problems
 
 
-def finish(cluster: Cluster, topics: Collection[str], busy: Collection[Place], brokers: Iterable[int]) -> Removed:
+def finish(
+    cluster: Cluster, topics: Collection[str], busy: Collection[TopicPartition], brokers: Iterable[int]
+) -> Removed:
     """Remove the throttles of moves that have ended: entries in the lists of topics, and rates if no list is left.
 
     A rate that was set for another purpose cannot be distinguished, and is removed with them, as kafka-reassign-partitions
@@ -166,7 +169,7 @@ def _attempt(cluster: Cluster, resource: Resource, values: Mapping[str, str], de
     return []
 
 
-def _entries(topic: str, lists: Lists, chosen: Callable[[Place], bool]) -> Lists:
+def _entries(topic: str, lists: Lists, chosen: Callable[[TopicPartition], bool]) -> Lists:
     """The entries of chosen partitions in the lists of a topic."""
     found = [frozenset(entry for entry in has if entry != ALL and chosen((topic, _number(entry)))) for has in lists]
     return found[0], found[1]

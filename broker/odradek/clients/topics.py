@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 from odradek.clients.cluster import Cluster, Partition, TopicInfo
 from odradek.clients.errors import RefusedError, code_of, only
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 END = -1
 """The offset that means the high watermark in `delete_records`."""
-
-Place = tuple[str, int]
 
 
 class ListedOffset(NamedTuple):
@@ -103,8 +102,11 @@ def delete(cluster: Cluster, names: Sequence[str]) -> dict[str, str | None]:
 
 
 def list_offsets(
-    cluster: Cluster, partitions: Iterable[Partition], time_ms: int | Mapping[Place, int], committed_only: bool = False
-) -> dict[Place, ListedOffset]:
+    cluster: Cluster,
+    partitions: Iterable[Partition],
+    time_ms: int | Mapping[TopicPartition, int],
+    committed_only: bool = False,
+) -> dict[TopicPartition, ListedOffset]:
     """Look up an offset by timestamp in each partition that has a leader. Raises ClientError.
 
     :param time_ms: EARLIEST, LATEST, MAX_TIMESTAMP, or a time: the first record of that time or later; one for all partitions,
@@ -114,7 +116,7 @@ def list_offsets(
     from odradek.protocol.schemas import list_offsets as api
 
     make = api.Request
-    offsets: dict[Place, ListedOffset] = {}
+    offsets: dict[TopicPartition, ListedOffset] = {}
     for connection, led in cluster.by_leader(partitions):
         topics: dict[str, list[Any]] = {}
         for partition in led:
@@ -137,7 +139,7 @@ def list_offsets(
     return offsets
 
 
-def delete_records(cluster: Cluster, offsets: Mapping[Place, int]) -> dict[Place, int]:
+def delete_records(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Delete all records before these offsets; return the new log start offsets. Raises RefusedError, ClientError."""
     from odradek.protocol.schemas import delete_records as api
 
@@ -147,7 +149,7 @@ def delete_records(cluster: Cluster, offsets: Mapping[Place, int]) -> dict[Place
         for topic in cluster.topics(sorted({name for name, _ in offsets}))
         for partition in topic.partitions
     }
-    starts: dict[Place, int] = {}
+    starts: dict[TopicPartition, int] = {}
     for connection, led in cluster.by_leader([partitions[place] for place in offsets]):
         topics: dict[str, list[Any]] = {}
         for partition in led:
@@ -168,7 +170,7 @@ def delete_records(cluster: Cluster, offsets: Mapping[Place, int]) -> dict[Place
     return starts
 
 
-def sizes(cluster: Cluster, topics: Sequence[TopicInfo]) -> dict[Place, int] | None:
+def sizes(cluster: Cluster, topics: Sequence[TopicInfo]) -> dict[TopicPartition, int] | None:
     """The size in bytes of each partition's log on its leader; None if a broker does not serve DescribeLogDirs, or denies
     it to this client.
 
@@ -177,7 +179,7 @@ def sizes(cluster: Cluster, topics: Sequence[TopicInfo]) -> dict[Place, int] | N
     from odradek.protocol.schemas import describe_log_dirs as api
 
     make = api.Request
-    sizes_by_place: dict[Place, int] = {}
+    sizes_by_place: dict[TopicPartition, int] = {}
     for connection, led in cluster.by_leader(partition for topic in topics for partition in topic.partitions):
         if connection.serves(api.API_KEY) is None:
             return None

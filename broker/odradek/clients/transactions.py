@@ -16,8 +16,8 @@ from odradek.clients.cluster import TRANSACTION, Cluster, Partition, View
 from odradek.clients.errors import ClientError, RefusedError, UnreachableError, UnsupportedError, hint_on
 from odradek.clients.wire import Connection
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
-Place = tuple[str, int]
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
 """Kafka's names of the states of a transactional id."""
 OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
@@ -59,7 +59,7 @@ class TransactionDescription(NamedTuple):
     producer_epoch: int
     timeout_ms: int
     started_ms: int
-    partitions: tuple[Place, ...]
+    partitions: tuple[TopicPartition, ...]
 
     @property
     def is_open(self) -> bool:
@@ -94,7 +94,7 @@ class OpenTransaction(PartitionProducer):
     """A transaction that is open in a partition: a producer whose `start_offset` is an offset."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicPartition:
         return self.topic, self.partition
 
     @property
@@ -127,8 +127,8 @@ class Search(NamedTuple):
 
     hanging: list[HangingTransaction]
     known: list[tuple[OpenTransaction, TransactionDescription]]
-    unchecked: dict[Place, str]
-    blocked: dict[Place, int]
+    unchecked: dict[TopicPartition, str]
+    blocked: dict[TopicPartition, int]
     younger: Sequence[OpenTransaction] = ()
 
 
@@ -290,7 +290,7 @@ def terminate(cluster: Cluster, described: TransactionDescription) -> Transactio
 
 def open_transactions(
     cluster: Cluster, partitions: Iterable[Partition]
-) -> tuple[list[OpenTransaction], dict[Place, str]]:
+) -> tuple[list[OpenTransaction], dict[TopicPartition, str]]:
     """The open transactions of partitions, and the reason for each partition whose leader did not describe its producers.
 
     Raises UnsupportedError if a leader does not serve DescribeProducers (before Kafka 2.8), ClientError.
@@ -299,14 +299,16 @@ def open_transactions(
     return [OpenTransaction(*producer) for producer in found if producer.start_offset >= 0], unchecked
 
 
-def producers(cluster: Cluster, partitions: Iterable[Partition]) -> tuple[list[PartitionProducer], dict[Place, str]]:
+def producers(
+    cluster: Cluster, partitions: Iterable[Partition]
+) -> tuple[list[PartitionProducer], dict[TopicPartition, str]]:
     """The producers that partitions know, sorted, and the reason for each partition whose leader did not describe them.
 
     Raises UnsupportedError if a leader does not serve DescribeProducers (before Kafka 2.8), ClientError.
     """
     found: list[PartitionProducer] = []
-    unchecked: dict[Place, str] = {}
-    of_leader: dict[int, list[Place]] = defaultdict(list)
+    unchecked: dict[TopicPartition, str] = {}
+    of_leader: dict[int, list[TopicPartition]] = defaultdict(list)
     for partition in partitions:
         if partition.leader < 0:
             unchecked[partition.topic, partition.number] = "it has no leader"
@@ -338,12 +340,12 @@ def producers(cluster: Cluster, partitions: Iterable[Partition]) -> tuple[list[P
     return sorted(found), unchecked
 
 
-def _producers(connection: Connection, places: Sequence[Place]) -> dict[Place, Any]:
+def _producers(connection: Connection, places: Sequence[TopicPartition]) -> dict[TopicPartition, Any]:
     """The DescribeProducers answer for each partition. A broker may limit the producers of a response: then it refuses the last
     partitions with INVALID_REQUEST, and they are asked for again."""
     from odradek.protocol.schemas import describe_producers as api
 
-    answers: dict[Place, Any] = {}
+    answers: dict[TopicPartition, Any] = {}
     waiting = list(places)
     while waiting:
         asked, waiting = waiting[:PARTITIONS_AT_A_TIME], waiting[PARTITIONS_AT_A_TIME:]
@@ -440,7 +442,7 @@ def _judge(
     return [each for each in orphans if each.open.place in unchecked or _beginning(each.open) in still], known
 
 
-def _beginning(transaction: OpenTransaction) -> tuple[Place, int, int]:
+def _beginning(transaction: OpenTransaction) -> tuple[TopicPartition, int, int]:
     return transaction.place, transaction.producer_id, transaction.start_offset
 
 
@@ -469,7 +471,7 @@ def why_hanging(transaction: OpenTransaction, description: TransactionDescriptio
     return f"transactional id '{name}' has no open transaction (its state is {description.state})"
 
 
-def unstable(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Place, int]:
+def unstable(cluster: Cluster, partitions: Sequence[Partition]) -> dict[TopicPartition, int]:
     """The partitions whose last stable offset is below the high watermark, and the number of offsets in between.
 
     The last stable offset is read first, so no partition is omitted that has had an open transaction since before the call.
@@ -489,7 +491,7 @@ def unstable(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Place, i
 
 
 def abort_in_partition(
-    cluster: Cluster, place: Place, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    cluster: Cluster, place: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> None:
     """Write an abort marker for a producer into one partition, by WriteTxnMarkers. Raises RefusedError, ClientError.
 
@@ -544,7 +546,7 @@ def _marker_refused(
     return RefusedError(code, reason, f"no abort marker was written to {name}")
 
 
-def known_transaction(cluster: Cluster, place: Place, producer_id: int) -> TransactionDescription | None:
+def known_transaction(cluster: Cluster, place: TopicPartition, producer_id: int) -> TransactionDescription | None:
     """The open transaction of a transactional id that has this producer id and contains this partition.
 
     None if there is none, or if the brokers cannot list transactions. Raises RefusedError, ClientError.

@@ -10,8 +10,7 @@ from typing import Any
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, RefusedError, UnsupportedError, code_of
 from odradek.protocol.errors import ErrorCode
-
-Place = tuple[str, int]
+from odradek.topic_partition import TopicPartition
 
 GROUPS_AT_ONCE = 1000
 """Groups in one request: a broker closes the connection for requests with too many elements."""
@@ -26,7 +25,7 @@ def groups(cluster: Cluster) -> list[str]:
     return sorted(group.group_id for group in response.groups) if response is not None else []
 
 
-def of_groups(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[Place, int]]:
+def of_groups(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
     """All offsets of these groups in the tree; groups without offsets are omitted. Raises RefusedError, ClientError."""
     offsets = {}
     for first in range(0, len(group_ids), GROUPS_AT_ONCE):
@@ -65,7 +64,7 @@ def _list(cluster: Cluster, group_ids: Sequence[str] | None) -> Any:
     return response
 
 
-def fetch(cluster: Cluster, group_id: str, places: Sequence[Place]) -> dict[Place, int]:
+def fetch(cluster: Cluster, group_id: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
     """The offsets of a group in the metadata tree (OffsetFetch version 0). Raises UnsupportedError, ClientError."""
     from odradek.protocol.schemas import offset_fetch as api
 
@@ -91,7 +90,7 @@ def fetch(cluster: Cluster, group_id: str, places: Sequence[Place]) -> dict[Plac
     return offsets
 
 
-def commit(cluster: Cluster, group_id: str, offsets: Mapping[Place, int]) -> dict[Place, ErrorCode]:
+def commit(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ErrorCode]:
     """Write offsets of a group into the metadata tree; return the errors of failed partitions.
 
     Raises UnsupportedError, ClientError.

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-Place = tuple[str, int]
-"""Topic and partition."""
+from odradek.topic_partition import TopicPartition
+
 LONGEST_RUN = 16
 """Records of a lane that a worker takes one after the other before those of other lanes."""
 UNBEGUN_S = 0.002
@@ -46,7 +46,7 @@ class Work:
     size is part of `RECORD_BYTES` in `odradek.clients.consumer_memory`.
     """
 
-    place: Place
+    place: TopicPartition
     offset: int
     key: bytes | None
     message: Any
@@ -150,9 +150,11 @@ class WorkQueues:
         self._waiting_workers = 0  # without the watching one
         self._watched = False  # a waiting worker looks for due retries, and for records that others do not begin
         self._watch_until = math.inf
-        self._buffers: dict[Place, _Buffer] = {}
-        self._turns: deque[Place] = deque()
-        self._busy: dict[tuple[Place, Hashable], int] = {}  # the records in flight of closed lanes, of any generation
+        self._buffers: dict[TopicPartition, _Buffer] = {}
+        self._turns: deque[TopicPartition] = deque()
+        self._busy: dict[
+            tuple[TopicPartition, Hashable], int
+        ] = {}  # the records in flight of closed lanes, of any generation
         self._delayed: list[tuple[float, int, Work]] = []
         self._numbers = itertools.count()
         self._generation = 0
@@ -161,7 +163,7 @@ class WorkQueues:
 
     # -- the poll thread ------------------------------------------------------------------------------------------
 
-    def assign(self, places: Iterable[Place]) -> None:
+    def assign(self, places: Iterable[TopicPartition]) -> None:
         """Create empty buffers for partitions."""
         with self._lock:
             for place in places:
@@ -170,14 +172,14 @@ class WorkQueues:
                 self._buffers[place] = _Buffer(self._generation)
                 self._turns.append(place)
 
-    def revoke(self, places: Iterable[Place]) -> None:
+    def revoke(self, places: Iterable[TopicPartition]) -> None:
         """Drop the buffers of partitions. Workers finish the records in flight; `finished` returns False for these."""
         with self._lock:
             for place in places:
                 self._drop(place)
             self._idle.notify_all()
 
-    def hold(self, places: Iterable[Place]) -> int:
+    def hold(self, places: Iterable[TopicPartition]) -> int:
         """Drop the waiting records of partitions, including those that wait for a retry; return their number.
 
         Records in flight go on, see `wait_until_idle`.
@@ -199,7 +201,7 @@ class WorkQueues:
                     buffer.delayed.clear()
         return dropped
 
-    def wait_until_idle(self, places: Iterable[Place], timeout_s: float) -> bool:
+    def wait_until_idle(self, places: Iterable[TopicPartition], timeout_s: float) -> bool:
         """Wait until no record of these partitions is in flight; return False after `timeout_s`."""
         awaited = list(places)
         with self._lock:
@@ -240,7 +242,7 @@ class WorkQueues:
             return work.key
         return work.offset  # an int never equals a key: each record without a key is a lane
 
-    def fill(self, place: Place) -> tuple[int, int]:
+    def fill(self, place: TopicPartition) -> tuple[int, int]:
         """The number and the bytes of the records of a partition that wait or are in flight."""
         with self._lock:
             buffer = self._buffers.get(place)
@@ -369,7 +371,7 @@ class WorkQueues:
 
     # -- the caller holds the lock --------------------------------------------------------------------------------------------
 
-    def _drop(self, place: Place) -> None:
+    def _drop(self, place: TopicPartition) -> None:
         buffer = self._buffers.pop(place, None)
         if buffer is not None:
             self._total_bytes -= buffer.size_bytes - buffer.in_flight_bytes
@@ -385,7 +387,7 @@ class WorkQueues:
                 if (work.place, work.lane) not in self._busy:
                     self._admit(buffer, work.lane)
 
-    def _leave(self, place: Place, lane: Hashable) -> bool:
+    def _leave(self, place: TopicPartition, lane: Hashable) -> bool:
         """A record of a lane is not in flight any more; whether it was the last one."""
         count = self._busy[place, lane] - 1
         if count:
@@ -394,7 +396,7 @@ class WorkQueues:
         del self._busy[place, lane]
         return True
 
-    def _open(self, place: Place, lane: Hashable, first: bool = False) -> None:
+    def _open(self, place: TopicPartition, lane: Hashable, first: bool = False) -> None:
         if self._leave(place, lane) and (buffer := self._buffers.get(place)) is not None:
             self._admit(buffer, lane, first)
 

@@ -59,17 +59,17 @@ class Acls:
         for path in acl_nodes.ROOTS:
             ensure_path(self._store, path)
         entries: dict[Pattern, frozenset[Entry]] = {}
-        for place in acl_nodes.PLACES:
+        for parent in acl_nodes.PARENT_NODES:
             try:
-                names = self._store.children(place.path)
+                names = self._store.children(parent.path)
             except NoNode:
                 continue
             for first in range(0, len(names), READ_AT_ONCE):
                 some = names[first : first + READ_AT_ONCE]
-                paths = [f"{place.path}/{name}" for name in some]
+                paths = [f"{parent.path}/{name}" for name in some]
                 for path, name, node in zip(paths, some, self._store.get_many(paths), strict=True):
                     if node is not None:
-                        pattern = place.pattern(name)
+                        pattern = parent.pattern(name)
                         found = acl_nodes.decode_entries(path, node[0], pattern)
                         if found:
                             entries[pattern] = found

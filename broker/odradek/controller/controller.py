@@ -51,6 +51,7 @@ from odradek.metadata.election import run_for_controller
 from odradek.metadata.store import NodeError, Store, StoreError, delete_tree, ensure_path, parent_of
 from odradek.protocol.errors import ErrorCode
 from odradek.stepwise import MUST_GO_ON, Pace, Steps, Stepwise
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.controller")
 
@@ -196,7 +197,7 @@ class Controller:
         self._partitions.mark_epoch(slot, leader_epoch)
         self._store_epochs({(topic, partition): (slot, leader_epoch)})
 
-    def _store_epochs(self, epochs: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+    def _store_epochs(self, epochs: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Store leader epochs, then write them to their slots, before clients are served in them. Raises StoreError.
 
         :param epochs: {(topic, partition): (slot, leader epoch)}. If the store has a newer epoch, the slot gets that one.

@@ -14,6 +14,7 @@ from odradek.metadata import znodes
 from odradek.metadata.corrupt_nodes import usable
 from odradek.metadata.store import Store
 from odradek.metadata.znodes import PartitionState, TopicAssignment
+from odradek.topic_partition import TopicPartition
 
 
 @dataclass
@@ -97,7 +98,7 @@ def load_image(store: Store, tolerant: bool = False) -> ClusterImage:
 
 def load_states(
     store: Store, topics: Iterable[tuple[str, Sequence[int]]]
-) -> dict[tuple[str, int], tuple[PartitionState, int]]:
+) -> dict[TopicPartition, tuple[PartitionState, int]]:
     """The state and the partition epoch (the version of the state's node) of these partitions, by (topic, partition).
 
     The result does not contain partitions whose state is not stored yet. Raises CorruptNode, StoreUnavailable.

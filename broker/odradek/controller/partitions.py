@@ -18,6 +18,7 @@ import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slots as slots
 from odradek._ext.shm.layout import BegunEpoch, DiskState, SlotState, ThrottledSide
 from odradek.clock import now_ms
+from odradek.codecs import COMPRESSION_TYPES
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.config.key import Value
@@ -33,6 +34,7 @@ from odradek.shm.slot_settings import SlotSettings, throttled_partitions
 from odradek.storage.atomic_file import NO_ROOM
 from odradek.storage.file_names import PARTITION_METADATA, STRAY, marked_directory_name, partition_directory_name
 from odradek.storage.log_directory import CorruptMetadataError, encode_uuid, read_partition_metadata
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.controller")
 
@@ -40,10 +42,7 @@ BeginEpoch = Callable[[str, int, int, int], None]
 """(topic, partition, slot, leader epoch): stores the epoch and writes it to the slot. Called before clients are served from a
 log that needs a new leader epoch."""
 
-AS_SENT = 255
 NO_CHECKPOINTS = Checkpoints({}, {}, {})
-CODECS = {"producer": AS_SENT, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""``compression.type`` to the number of the codec in a record batch."""
 
 _NUMBERS = {
     "segment_bytes": "segment.bytes",
@@ -130,7 +129,7 @@ def topic_settings(effective: Mapping[str, Value], broker_id: int) -> SlotSettin
     settings["log_append_time"] = int(effective["message.timestamp.type"] == "LogAppendTime")
     settings["compact"] = int("compact" in policies)
     settings["delete_"] = int("delete" in policies)
-    settings["compression"] = CODECS[str(effective["compression.type"])]
+    settings["compression"] = COMPRESSION_TYPES[str(effective["compression.type"])]
     settings["min_cleanable_dirty_millionths"] = round(float(str(effective["min.cleanable.dirty.ratio"])) * 1_000_000)
     settings["compression_level"] = int(str(effective.get(f"compression.{effective['compression.type']}.level", 0)))
     settings.update(_timestamp_bounds(effective))
@@ -393,7 +392,7 @@ class LocalPartitions:
         entries = [(topic, partition, self._table.find(topic, partition)) for partition in partitions]
         return [entry for entry in entries if entry[2] >= 0]
 
-    def epochs_not_begun(self, waiting: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+    def epochs_not_begun(self, waiting: Iterable[tuple[str, int, int]]) -> dict[TopicPartition, tuple[int, int]]:
         """{(topic, partition): (slot, leader epoch)} of the logs that may have lost records, and in whose leader epoch clients
         may have been served. It excludes logs without a directory, which were never written to.
 
@@ -486,7 +485,7 @@ class LocalPartitions:
 
     # -- leader epochs that this start began --------------------------------------------------------------------------
 
-    def unstored_epochs(self) -> dict[tuple[str, int], tuple[int, int]]:
+    def unstored_epochs(self) -> dict[TopicPartition, tuple[int, int]]:
         """{(topic, partition): (slot, leader epoch)} of slots whose epoch is, or may be, newer than the stored one."""
         return {(topic, partition): (slot, epoch) for slot, topic, partition, epoch in slot_life.unstored_epochs()}
 

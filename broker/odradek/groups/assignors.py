@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappush, heapreplace
 from typing import NamedTuple
 
-Place = tuple[bytes, int]
-"""Topic id and partition."""
+from odradek.topic_partition import TopicIdPartition
 
-Assignment = dict[str, set[Place]]
+Assignment = dict[str, set[TopicIdPartition]]
 
 MOST_ROUNDS = 20
 """Largest number of rounds that move partitions from members with many to members with few."""
@@ -27,7 +26,7 @@ class Subscriber(NamedTuple):
     member_id: str
     instance_id: str | None
     topics: frozenset[bytes]
-    owned: frozenset[Place]
+    owned: frozenset[TopicIdPartition]
 
 
 Assignor = Callable[[Sequence[Subscriber], Mapping[bytes, int]], Assignment]
@@ -52,10 +51,10 @@ def assign_uniform(members: Sequence[Subscriber], partitions: Mapping[bytes, int
     return assignment
 
 
-def _share_equally(members: Sequence[Subscriber], places: list[Place], assignment: Assignment) -> None:
+def _share_equally(members: Sequence[Subscriber], places: list[TopicIdPartition], assignment: Assignment) -> None:
     least, more = divmod(len(places), len(members))
     assignable = set(places)
-    taken: set[Place] = set()
+    taken: set[TopicIdPartition] = set()
     for member in sorted(members, key=lambda member: (-len(member.owned & assignable), member.member_id)):
         kept = sorted((member.owned & assignable) - taken)
         room = least + (1 if more and len(kept) > least else 0)
@@ -77,7 +76,7 @@ def _share_by_subscription(
     members: Sequence[Subscriber], partitions: Mapping[bytes, int], assignment: Assignment
 ) -> None:
     readers = _readers(sorted(members, key=lambda member: member.member_id))
-    owner: dict[Place, str] = {}
+    owner: dict[TopicIdPartition, str] = {}
     for member in sorted(members, key=lambda member: member.member_id):
         for place in member.owned:
             if place[0] in member.topics and place[1] < partitions.get(place[0], 0) and place not in owner:

@@ -6,10 +6,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from odradek.coordination.environment import Deadline
-from odradek.groups.assignors import Place
 from odradek.groups.consumer_member import TopicNames
 from odradek.groups.history import client_text
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicIdPartition
 
 Protocols = Sequence[tuple[str, bytes]]
 """The assignors that a member supports, in its order of preference, each with the member's subscription."""
@@ -23,7 +23,7 @@ class Subscribed(NamedTuple):
 
     rack_id: str | None
     topics: TopicNames
-    owned: frozenset[Place]
+    owned: frozenset[TopicIdPartition]
 
 
 MALFORMED = Subscribed(None, TopicNames(), frozenset())

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from odradek._ext.api.offset_commits import CommittedOffset
 from odradek.coordination.environment import Record
-from odradek.groups.offsets import CommitRequest, Place, offset_record
+from odradek.groups.offsets import CommitRequest, offset_record
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.groups.group import Group
@@ -32,7 +33,7 @@ class Commit:
     member_id: str
     generation_id: int
     instance_id: str | None
-    offsets: Mapping[Place, CommittedOffset]
+    offsets: Mapping[TopicPartition, CommittedOffset]
     knows_epochs: bool = True
 
     def __len__(self) -> int:
@@ -47,7 +48,7 @@ class Commit:
         for (topic, partition), committed in self.offsets.items():
             yield offset_record(self.group_id, topic, partition, committed)
 
-    def items(self) -> ItemsView[Place, CommittedOffset]:
+    def items(self) -> ItemsView[TopicPartition, CommittedOffset]:
         """Each partition with the offset to commit."""
         return self.offsets.items()
 

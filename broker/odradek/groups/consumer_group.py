@@ -53,7 +53,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from odradek.coordination.environment import AppendCallback, Deadline, Record, Timers
 from odradek.groups import consumer_records
-from odradek.groups.assignors import ASSIGNORS, Place, Subscriber
+from odradek.groups.assignors import ASSIGNORS, Subscriber
 from odradek.groups.classic_member import JoinRequest
 from odradek.groups.consumer_member import (
     JOINING,
@@ -75,6 +75,7 @@ from odradek.groups.settings import ConsumerSettings, SettingsSource
 from odradek.groups.subscriptions import Subscriptions, subscription_of
 from odradek.groups.visible_topics import Visible, presumed
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicIdPartition, TopicPartition
 
 Persist = Callable[["ConsumerGroup", Sequence[Record], AppendCallback], None]
 """Appends records durably and in order, see `GroupLog.append`; may be called without records."""
@@ -108,7 +109,7 @@ class ConsumerGroup:
         self.metadata_hash = 0
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
-        self.target: dict[str, frozenset[Place]] = {}
+        self.target: dict[str, frozenset[TopicIdPartition]] = {}
         self.history = History()
         self.dead = False
         self.state_since_ms = timers.wall_ms()
@@ -427,7 +428,7 @@ class ConsumerGroup:
 
     # -- members of the classic protocol, see migration.py ---------------------------------------------------------------
 
-    def add_migrated_member(self, member: ConsumerMember, target: frozenset[Place]) -> None:
+    def add_migrated_member(self, member: ConsumerMember, target: frozenset[TopicIdPartition]) -> None:
         """Add a member that migrates from the classic protocol, with its partitions and its target."""
         self.admit(member)
         self.target[member.member_id] = target
@@ -548,7 +549,7 @@ class ConsumerGroup:
     # -- offsets ---------------------------------------------------------------------------------------------------------
 
     def commit_error(
-        self, member_id: str, member_epoch: int, knows_epochs: bool, places: Callable[[], Iterable[tuple[str, int]]]
+        self, member_id: str, member_epoch: int, knows_epochs: bool, places: Callable[[], Iterable[TopicPartition]]
     ) -> ErrorCode:
         """The error of an OffsetCommit, or NONE; a client without epoch may commit while the group is empty.
 
@@ -574,7 +575,7 @@ class ConsumerGroup:
         member_id: str,
         member_epoch: int,
         instance_id: str | None,
-        places: Callable[[], Iterable[tuple[str, int]]],
+        places: Callable[[], Iterable[TopicPartition]],
     ) -> ErrorCode:
         """The error of a TxnOffsetCommit, or NONE; the client need not name a member. :param places: see `commit_error`."""
         if self.dead:
@@ -587,7 +588,7 @@ class ConsumerGroup:
             return error if member is None else ErrorCode.NONE
         return ErrorCode.ILLEGAL_GENERATION
 
-    def _ids(self, places: Iterable[tuple[str, int]]) -> Iterator[Place | None]:
+    def _ids(self, places: Iterable[TopicPartition]) -> Iterator[TopicIdPartition | None]:
         for topic, partition in places:
             known = self._topics.find(topic)
             yield None if known is None else (known[0], partition)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from odradek.coordination.environment import Deadline
-from odradek.groups.assignors import Place
 from odradek.groups.history import client_text
 from odradek.groups.visible_topics import Visible
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicIdPartition
 
 JOINING, LEAVING, LEAVING_STATIC = 0, -1, -2
 """Special member epochs: the member joins, leaves, or leaves for a while as a static member."""
@@ -74,7 +74,7 @@ class HeartbeatRequest:
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
     assignor: str | None = None
-    owned: frozenset[Place] | None = None
+    owned: frozenset[TopicIdPartition] | None = None
     client_id: str = ""
     client_host: str = ""
     classic: ClassicSide | None = None
@@ -90,7 +90,7 @@ class HeartbeatResult:
     message: str | None = None
     member_id: str | None = None
     member_epoch: int = 0
-    assignment: frozenset[Place] | None = None
+    assignment: frozenset[TopicIdPartition] | None = None
 
 
 @dataclass(eq=False)
@@ -117,13 +117,13 @@ class ConsumerMember:
     epoch: int = 0
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
-    assigned: frozenset[Place] = frozenset()
-    revoking: frozenset[Place] = frozenset()
-    since: dict[Place, int] = field(default_factory=dict)
+    assigned: frozenset[TopicIdPartition] = frozenset()
+    revoking: frozenset[TopicIdPartition] = frozenset()
+    since: dict[TopicIdPartition, int] = field(default_factory=dict)
     classic: ClassicSide | None = None
     confirmed: bool = True
     claimed_by: str | None = None
-    reported_assignment: frozenset[Place] | None = field(default=None, repr=False)
+    reported_assignment: frozenset[TopicIdPartition] | None = field(default=None, repr=False)
     visible: Visible | None = field(default=None, repr=False)
     session: Deadline | None = field(default=None, repr=False)
     revocation: Deadline | None = field(default=None, repr=False)
@@ -139,10 +139,10 @@ class ConsumerMember:
 
     def reconcile(
         self,
-        target: frozenset[Place],
+        target: frozenset[TopicIdPartition],
         target_epoch: int,
-        owned: Iterable[Place] | None,
-        holder_of: Callable[[Place], str | None],
+        owned: Iterable[TopicIdPartition] | None,
+        holder_of: Callable[[TopicIdPartition], str | None],
     ) -> bool:
         """Take the next step towards the target; return whether the member changed.
 
@@ -172,7 +172,7 @@ class ConsumerMember:
         self.since = {place: self.since.get(place, self.epoch) for place in self.assigned | self.revoking}
         return True
 
-    def may_commit(self, epoch: int, places: Iterable[Place | None]) -> bool:
+    def may_commit(self, epoch: int, places: Iterable[TopicIdPartition | None]) -> bool:
         """Whether a member with an older `epoch` may commit: it has had all these partitions since then (KIP-1251).
 
         :param places: None for an unknown topic.
@@ -199,7 +199,7 @@ def size_of(request: HeartbeatRequest) -> int:
     return of_classic + of_topics + sum(len(text.encode()) + 3 for text in texts if text is not None) + RECORD_BYTES
 
 
-def by_topic(places: Iterable[Place]) -> Mapping[bytes, list[int]]:
+def by_topic(places: Iterable[TopicIdPartition]) -> Mapping[bytes, list[int]]:
     """Ascending partition numbers by topic id."""
     partitions: dict[bytes, list[int]] = {}
     for topic, partition in sorted(places):

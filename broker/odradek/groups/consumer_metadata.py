@@ -9,11 +9,11 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from odradek.groups.assignors import Place
 from odradek.groups.consumer_member import by_topic
 from odradek.protocol import ProtocolError, decode, decode_in_steps, encode
 from odradek.protocol.schemas.consumer_protocol import Assignment, Subscription
 from odradek.stepwise import Steps
+from odradek.topic_partition import TopicIdPartition
 
 CONSUMER = "consumer"
 """The protocol type of consumers."""
@@ -73,7 +73,7 @@ def _read(kind: Any, data: bytes) -> Any | None:
     return message
 
 
-def encode_assignment(places: Iterable[Place], names: Callable[[bytes], str | None], version: int) -> bytes:
+def encode_assignment(places: Iterable[TopicIdPartition], names: Callable[[bytes], str | None], version: int) -> bytes:
     """Encode an assignment for classic consumers; deleted topics are omitted."""
     make = Assignment.TopicPartition
     assigned = [

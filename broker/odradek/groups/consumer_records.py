@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.coordination.environment import Record
-from odradek.groups.assignors import Place
 from odradek.groups.consumer_member import ClassicSide, ConsumerMember, MemberState, TopicNames, by_topic
 from odradek.protocol.schemas import group_records as records
+from odradek.topic_partition import TopicIdPartition
 
 if TYPE_CHECKING:
     from odradek.groups.consumer_group import ConsumerGroup
@@ -104,11 +104,11 @@ def tombstones_of_group(group_id: str) -> list[Record]:
     return [records.record(kind, None, group_id=group_id) for kind in OF_GROUP]
 
 
-def _topic_partitions(make: Any, places: Iterable[Place]) -> list[Any]:
+def _topic_partitions(make: Any, places: Iterable[TopicIdPartition]) -> list[Any]:
     return [make(topic_id=topic, partitions=partitions) for topic, partitions in by_topic(places).items()]
 
 
-def _held(make: Any, places: Iterable[Place], since: Mapping[Place, int]) -> list[Any]:
+def _held(make: Any, places: Iterable[TopicIdPartition], since: Mapping[TopicIdPartition, int]) -> list[Any]:
     return [
         make(topic_id=topic, partitions=partitions, assignment_epochs=[since[topic, p] for p in partitions])
         for topic, partitions in by_topic(places).items()
@@ -187,13 +187,13 @@ def _ignored(group: ConsumerGroup, key: Any, value: Any) -> None:
     """Ignore a record that Kafka before 4.1 wrote, or whose content is computed when needed."""
 
 
-def _places(topics: Iterable[Any]) -> frozenset[Place]:
+def _places(topics: Iterable[Any]) -> frozenset[TopicIdPartition]:
     return frozenset((bytes(topic.topic_id), partition) for topic in topics for partition in topic.partitions)
 
 
-def _since(value: Any) -> dict[Place, int]:
+def _since(value: Any) -> dict[TopicIdPartition, int]:
     """The epochs in which a member received its partitions; records before Kafka 4.3 lack them, then its current epoch."""
-    since: dict[Place, int] = {}
+    since: dict[TopicIdPartition, int] = {}
     for topic in [*value.assigned_partitions, *value.partitions_pending_revocation]:
         epochs = topic.assignment_epochs or [value.member_epoch] * len(topic.partitions)
         since.update({(bytes(topic.topic_id), p): epoch for p, epoch in zip(topic.partitions, epochs, strict=False)})

@@ -21,12 +21,13 @@ from odradek.groups.environment import Topics
 from odradek.groups.group import Group
 from odradek.groups.membership import Membership
 from odradek.groups.migration import batch_bytes
-from odradek.groups.offsets import CommitRequest, Offsets, Place, offset_record
+from odradek.groups.offsets import CommitRequest, Offsets, offset_record
 from odradek.groups.patterns import Slices
 from odradek.groups.settings import GroupSettings, SettingsSource
 from odradek.groups.shards import NONE, Shard, Shards, log_failed_append
 from odradek.protocol.errors import ErrorCode
 from odradek.security.owners import NOBODY, Client
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.groups")
 
@@ -202,7 +203,7 @@ class GroupCoordinator:
         shard.transactions.ending(marker)
         shard.log.append_marker(marker, appended)
 
-    def unstable_places(self, group_id: str) -> Collection[Place]:
+    def unstable_places(self, group_id: str) -> Collection[TopicPartition]:
         """The places of a group whose committed offset an open transaction may change."""
         group = self.shards.find(group_id)[1]
         return group.unstable_places() if group is not None else ()
@@ -221,7 +222,10 @@ class GroupCoordinator:
         return error, group.offsets.without(shard.deleted_topics) if shard.deleted_topics else group.offsets
 
     def delete_offsets(
-        self, group_id: str, places: Sequence[Place], then: Callable[[ErrorCode, dict[Place, ErrorCode]], None]
+        self,
+        group_id: str,
+        places: Sequence[TopicPartition],
+        then: Callable[[ErrorCode, dict[TopicPartition, ErrorCode]], None],
     ) -> None:
         """Delete offsets of topics that no member subscribes to; `then` receives the error of the request and one
         for each place.
@@ -247,7 +251,7 @@ class GroupCoordinator:
 
         self._remove(shard, group, deletable, removed)
 
-    def _remove(self, shard: Shard, group: Group, places: Sequence[Place], then: AppendCallback) -> None:
+    def _remove(self, shard: Shard, group: Group, places: Sequence[TopicPartition], then: AppendCallback) -> None:
         """Delete the offsets at these places: committed and pending ones, and those of commits under way."""
         under_way = group.places_under_way()
         present = [
@@ -259,7 +263,12 @@ class GroupCoordinator:
         self._delete_offsets(shard, group, present, waiter, waiter.late)
 
     def _delete_offsets(
-        self, shard: Shard, group: Group, places: Sequence[Place], then: AppendCallback, late: LateCallback = None
+        self,
+        shard: Shard,
+        group: Group,
+        places: Sequence[TopicPartition],
+        then: AppendCallback,
+        late: LateCallback = None,
     ) -> None:
         """Append tombstones of these offsets, then remove them from memory.
 
@@ -272,7 +281,7 @@ class GroupCoordinator:
         waiting = len(parts)
         failed = NONE
 
-        def appended(part: Iterable[Place], error: ErrorCode) -> None:
+        def appended(part: Iterable[TopicPartition], error: ErrorCode) -> None:
             nonlocal waiting, failed
             waiting -= 1
             if error is NONE:
@@ -290,9 +299,9 @@ class GroupCoordinator:
                 late,
             )
 
-    def _batches(self, group_id: str, places: Iterable[Place]) -> list[dict[Place, Record]]:
+    def _batches(self, group_id: str, places: Iterable[TopicPartition]) -> list[dict[TopicPartition, Record]]:
         """The tombstones of offsets, split so that each part fits in a batch even with long names."""
-        parts: list[dict[Place, Record]] = []
+        parts: list[dict[TopicPartition, Record]] = []
         size = 0
         for place in places:
             tombstone = offset_record(group_id, *place, None)
@@ -420,7 +429,7 @@ class GroupCoordinator:
             if shard.not_expired is not NONE
         }
 
-    def _expire_group(self, shard: Shard, group: Group, places: Sequence[Place]) -> None:
+    def _expire_group(self, shard: Shard, group: Group, places: Sequence[TopicPartition]) -> None:
 
         def removed(error: ErrorCode) -> None:
             log_failed_append(error, "retrying at the next expiration")
@@ -433,5 +442,5 @@ class GroupCoordinator:
             self._remove(shard, group, places, removed)
 
 
-def _places_of(commit: CommitRequest) -> list[Place]:
+def _places_of(commit: CommitRequest) -> list[TopicPartition]:
     return [place for place, _ in commit.items()]

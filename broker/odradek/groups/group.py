@@ -15,9 +15,10 @@ from odradek.groups.classic_member import JoinRequest
 from odradek.groups.classic_rebalance import State
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.groups.consumer_metadata import CONSUMER, topics_of
-from odradek.groups.offsets import CommitRequest, Offsets, Place
+from odradek.groups.offsets import CommitRequest, Offsets
 from odradek.groups.transactions import PendingOffsets
 from odradek.protocol.schemas.group_records import GROUP_METADATA, record
+from odradek.topic_partition import TopicPartition
 
 
 class Group:
@@ -58,11 +59,11 @@ class Group:
         """Whether the group has no members, no committed offsets, no pending offsets, and no commits under way."""
         return self.empty and not self.offsets and not self.pending and not self.under_way
 
-    def places_under_way(self) -> set[Place]:
+    def places_under_way(self) -> set[TopicPartition]:
         """The places of commits under way, including those in transactions."""
         return {place for commit in self.under_way.values() for place, _ in commit.items()}
 
-    def unstable_places(self) -> Collection[Place]:
+    def unstable_places(self) -> Collection[TopicPartition]:
         """The places whose committed offset an open transaction may change: those with a pending offset, or with a commit in a
         transaction under way."""
         if not self.transactional_under_way:
@@ -70,7 +71,7 @@ class Group:
         under_way = self.transactional_under_way.values()
         return {place for commit in under_way for place, _ in commit.items()}.union(self.pending.places())
 
-    def places_in(self, topics: Collection[str]) -> list[Place]:
+    def places_in(self, topics: Collection[str]) -> list[TopicPartition]:
         """All places in these topics with committed offsets, pending offsets, or commits under way."""
         places = self.offsets.of_topics(topics)
         if self.under_way or self.pending:
@@ -95,7 +96,7 @@ class Group:
         self.offsets.remove(topic, partition)
         self.pending.drop((topic, partition))
 
-    def expired(self, now_ms: int, retention_ms: int) -> list[Place]:
+    def expired(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
         """Places with expired offsets, see `Offsets.expired`; without places with pending offsets or commits under way."""
         places = self.offsets.expired(now_ms, retention_ms, self.needed, self.empty_since_ms)
         if places and (self.pending or self.under_way):

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek.groups.assignors import Place
+from odradek.topic_partition import TopicIdPartition
 
 
 class Holdings:
     """The holder of each partition: the member that it is assigned to, or that must still release it."""
 
     def __init__(self) -> None:
-        self._holders: dict[Place, str] = {}
-        self._held: dict[str, frozenset[Place]] = {}
+        self._holders: dict[TopicIdPartition, str] = {}
+        self._held: dict[str, frozenset[TopicIdPartition]] = {}
 
-    def register(self, member_id: str, places: frozenset[Place]) -> None:
+    def register(self, member_id: str, places: frozenset[TopicIdPartition]) -> None:
         """Replace the partitions that a member holds."""
         self.release(member_id)
         self._held[member_id] = places
@@ -31,10 +31,10 @@ class Holdings:
             if self._holders.get(place) == member_id:
                 del self._holders[place]
 
-    def holder_of(self, place: Place) -> str | None:
+    def holder_of(self, place: TopicIdPartition) -> str | None:
         """The id of the member that holds a partition; None if it is free."""
         return self._holders.get(place)
 
-    def any_free_for(self, member_id: str, places: Iterable[Place]) -> bool:
+    def any_free_for(self, member_id: str, places: Iterable[TopicIdPartition]) -> bool:
         """Whether any of these partitions is free, or held by the member itself."""
         return any(self._holders.get(place) in (None, member_id) for place in places)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from odradek.coordination.environment import Record
-from odradek.groups.assignors import Place
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic_member import (
     MALFORMED,
@@ -48,15 +47,16 @@ from odradek.groups.consumer_metadata import (
 from odradek.groups.environment import Topics, new_member_id
 from odradek.protocol.errors import ErrorCode
 from odradek.stepwise import Pace, Stepwise, ordered_in_steps
+from odradek.topic_partition import TopicIdPartition
 
 PLACES_A_STEP = 2000
 BATCH_BYTES, RECORD_OVERHEAD = 61, 24
 """Largest size of a batch without records, and of a record without key and value."""
 
 
-def places_in_steps(topics: Topics, partitions: Iterable[Any]) -> Generator[None, None, frozenset[Place]]:
+def places_in_steps(topics: Topics, partitions: Iterable[Any]) -> Generator[None, None, frozenset[TopicIdPartition]]:
     """Convert topic partitions by name to places by topic id; unknown topics are omitted."""
-    places: set[Place] = set()
+    places: set[TopicIdPartition] = set()
     pace = Pace(PLACES_A_STEP)
     for topic in partitions:
         known = topics.find(topic.topic)

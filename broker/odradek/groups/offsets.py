@@ -12,11 +12,9 @@ from typing import Any, Protocol
 from odradek._ext.api.offset_commits import CommittedOffset
 from odradek.coordination.environment import Record
 from odradek.protocol.schemas import group_records
+from odradek.topic_partition import TopicPartition
 
 NO_EXPIRY = -1
-
-Place = tuple[str, int]
-"""Topic and partition."""
 
 
 class CommitRequest(Protocol):
@@ -44,7 +42,7 @@ class CommitRequest(Protocol):
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Record]: ...
-    def items(self) -> ItemsView[Place, CommittedOffset] | list[tuple[Place, CommittedOffset]]:
+    def items(self) -> ItemsView[TopicPartition, CommittedOffset] | list[tuple[TopicPartition, CommittedOffset]]:
         """Each partition with the offset to commit."""
 
     def put_into(self, offsets: MutableMapping[str, dict[int, CommittedOffset]]) -> None:
@@ -117,13 +115,13 @@ class Offsets:
         remaining._of_topic = {name: partitions for name, partitions in self._of_topic.items() if name not in topics}
         return remaining
 
-    def of_topics(self, topics: Iterable[str]) -> list[Place]:
+    def of_topics(self, topics: Iterable[str]) -> list[TopicPartition]:
         """All places with committed offsets in these topics."""
         return [(topic, partition) for topic in topics for partition in self._of_topic.get(topic, {})]
 
     def expired(
         self, now_ms: int, retention_ms: int, needed: set[str] | None, empty_since_ms: int | None
-    ) -> list[Place]:
+    ) -> list[TopicPartition]:
         """Places with expired offsets.
 
         :param needed: topics that members subscribe to, whose offsets do not expire; None if unknown: no offset expires.

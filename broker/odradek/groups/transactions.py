@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, KeysView
 from typing import TYPE_CHECKING
 
 from odradek.coordination.environment import EndMarker
-from odradek.groups.offsets import CommittedOffset, Place
+from odradek.groups.offsets import CommittedOffset
+from odradek.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.groups.group import Group
@@ -32,7 +33,12 @@ class PendingOffset:
     __slots__ = ("_of_place", "committed", "place", "producer_id", "record_offset")
 
     def __init__(
-        self, producer_id: int, place: Place, record_offset: int, committed: CommittedOffset, of_place: _OfPlace
+        self,
+        producer_id: int,
+        place: TopicPartition,
+        record_offset: int,
+        committed: CommittedOffset,
+        of_place: _OfPlace,
     ) -> None:
         self.producer_id = producer_id
         self.place = place
@@ -81,13 +87,13 @@ class PendingOffsets:
     """
 
     def __init__(self) -> None:
-        self._of_place: dict[Place, _OfPlace] = {}
+        self._of_place: dict[TopicPartition, _OfPlace] = {}
         self.metadata_size = 0
 
     def __bool__(self) -> bool:
         return bool(self._of_place)
 
-    def __contains__(self, place: Place) -> bool:
+    def __contains__(self, place: TopicPartition) -> bool:
         return place in self._of_place
 
     def __len__(self) -> int:
@@ -98,11 +104,13 @@ class PendingOffsets:
         for of_place in self._of_place.values():
             yield from reversed(of_place.by_producer.values())
 
-    def places(self) -> KeysView[Place]:
+    def places(self) -> KeysView[TopicPartition]:
         """The places with pending offsets: a view, which changes with this object."""
         return self._of_place.keys()
 
-    def add(self, producer_id: int, place: Place, record_offset: int, committed: CommittedOffset) -> PendingOffset:
+    def add(
+        self, producer_id: int, place: TopicPartition, record_offset: int, committed: CommittedOffset
+    ) -> PendingOffset:
         """Add a pending offset. Its record is newer than those of all other pending offsets. If the transaction already has a
         pending offset for this place, that one is removed."""
         of_place = self._of_place.get(place)
@@ -136,13 +144,13 @@ class PendingOffsets:
         elif commits:
             of_place.overtaken_up_to = max(of_place.overtaken_up_to, pending.record_offset)
 
-    def overtake(self, place: Place) -> None:
+    def overtake(self, place: TopicPartition) -> None:
         """The group has committed an offset whose record is newer than those of all pending offsets of this place."""
         of_place = self._of_place.get(place)
         if of_place is not None:
             of_place.overtaken_up_to = of_place.newest
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: TopicPartition) -> None:
         """Drop the pending offsets of a place, of all transactions: a tombstone follows their records in the log."""
         of_place = self._of_place.pop(place, None)
         if of_place is not None:
@@ -174,7 +182,7 @@ class OpenTransactions:
     """
 
     def __init__(self) -> None:
-        self._of_producer: dict[int, dict[Group, dict[Place, PendingOffset]]] = {}
+        self._of_producer: dict[int, dict[Group, dict[TopicPartition, PendingOffset]]] = {}
         self._guards: dict[int, list[Guard]] = {}
 
     def __iter__(self) -> Iterator[int]:
@@ -184,7 +192,7 @@ class OpenTransactions:
         self,
         producer_id: int,
         group: Group,
-        offsets: Iterable[tuple[Place, CommittedOffset]],
+        offsets: Iterable[tuple[TopicPartition, CommittedOffset]],
         record_offsets: Iterable[int],
     ) -> None:
         """Add offsets that were committed for a group in a transaction, in the order of their records.

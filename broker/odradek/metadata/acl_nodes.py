@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 
 from odradek.metadata.znodes import UNDECODABLE, CorruptNode
 from odradek.security.acl import Acl, Operation, PatternType, Permission, ResourceType, problem_of
+from odradek.security.resource_types import RESOURCE_TYPES
 
 log = logging.getLogger("odradek.metadata")
 
@@ -28,14 +29,7 @@ ROOTS = (LITERAL, PREFIXED, LITERAL_CHANGES, EXTENDED_CHANGES)
 """Nodes that a broker with an authorizer creates, if they are missing, when it starts."""
 
 _UNUSABLE = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
-_TYPES = {
-    ResourceType.TOPIC: "Topic",
-    ResourceType.GROUP: "Group",
-    ResourceType.CLUSTER: "Cluster",
-    ResourceType.TRANSACTIONAL_ID: "TransactionalId",
-    ResourceType.DELEGATION_TOKEN: "DelegationToken",
-    ResourceType.USER: "User",
-}
+_TYPES = {row.type: row.node for row in RESOURCE_TYPES.values()}
 _TYPE_OF = {name: kind for kind, name in _TYPES.items()}
 _PATTERNS = {PatternType.LITERAL: "literal", PatternType.PREFIXED: "prefixed"}
 
@@ -85,7 +79,7 @@ def joined(pattern: Pattern, entry: Entry) -> Acl:
     return Acl(kind, pattern_type, name, entry.principal, entry.host, entry.operation, entry.permission)
 
 
-class Place(NamedTuple):
+class ParentNode(NamedTuple):
     """A node whose children are named after resources. ``encoded``: whether their names are encoded."""
 
     path: str
@@ -98,8 +92,8 @@ class Place(NamedTuple):
         return Pattern(self.resource_type, self.pattern_type, unquote(node) if self.encoded else node)
 
 
-PLACES = tuple(
-    Place(f"{root}/{name}", kind, pattern, encoded)
+PARENT_NODES = tuple(
+    ParentNode(f"{root}/{name}", kind, pattern, encoded)
     for kind, name in _TYPES.items()
     for pattern in (PatternType.LITERAL, PatternType.PREFIXED)
     for root, encoded in (

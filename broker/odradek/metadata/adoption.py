@@ -29,7 +29,8 @@ from odradek.storage.atomic_file import fsync_directory
 from odradek.storage.checkpoints import write_gap_limit
 from odradek.storage.file_names import CLEANER_CHECKPOINT, CLUSTER_METADATA, partition_directory_name
 from odradek.storage.log_directory import MetaProperties, encode_uuid, read_meta_properties, read_partition_metadata
-from odradek.storage.verify import ALWAYS_COMPACTED, DirectoryFiles, DirectoryReport, Partition
+from odradek.storage.verify import ALWAYS_COMPACTED, DirectoryFiles, DirectoryReport
+from odradek.topic_partition import TopicPartition
 
 UNFINISHED = FILE_NAME + ".adopting"
 FORMER = FILE_NAME + ".former"
@@ -198,9 +199,9 @@ def _metadata_directory(directories: Sequence[DirectoryFiles], config: BrokerCon
     return next((path for parent in candidates if (path := Path(parent, METADATA_DIRECTORY)).is_dir()), None)
 
 
-def _directories_of_partitions(adoption: Adoption) -> dict[Partition, int]:
+def _directories_of_partitions(adoption: Adoption) -> dict[TopicPartition, int]:
     """The index of the log directory with the files of each partition."""
-    where: dict[Partition, int] = {}
+    where: dict[TopicPartition, int] = {}
     for index, files in enumerate(adoption.directories):
         for key in files.logs:
             if key[0] == CLUSTER_METADATA:
@@ -218,7 +219,7 @@ def _directories_of_partitions(adoption: Adoption) -> dict[Partition, int]:
 # -- KRaft -----------------------------------------------------------------------------------------------------------
 
 
-def _from_kraft(adoption: Adoption, cluster: KraftCluster, where: Mapping[Partition, int]) -> None:
+def _from_kraft(adoption: Adoption, cluster: KraftCluster, where: Mapping[TopicPartition, int]) -> None:
     adoption.next_producer_id = cluster.next_producer_id
     adoption.metadata_version = cluster.features.get("metadata.version")
     adoption.transaction_version = cluster.features.get(TRANSACTION_VERSION, 0)
@@ -250,7 +251,7 @@ _RESOURCES = {4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"
 
 
 def _kraft_partition(
-    adoption: Adoption, topic: KraftTopic, index: int, where: Mapping[Partition, int]
+    adoption: Adoption, topic: KraftTopic, index: int, where: Mapping[TopicPartition, int]
 ) -> AdoptedPartition:
     """A partition with this broker as a replica gets this broker as its only replica; another one keeps its replicas."""
     old: KraftPartition = topic.partitions[index]
@@ -283,7 +284,7 @@ def _kraft_partition(
 # -- ZooKeeper -------------------------------------------------------------------------------------------------------
 
 
-def _from_names(adoption: Adoption, where: Mapping[Partition, int], tree: KafkaTree | None) -> None:
+def _from_names(adoption: Adoption, where: Mapping[TopicPartition, int], tree: KafkaTree | None) -> None:
     """Take the topics from the names of directories. In ZooKeeper mode, their settings are in ZooKeeper."""
     for key in sorted(where):
         directory = Path(adoption.directories[where[key]].path, partition_directory_name(*key))

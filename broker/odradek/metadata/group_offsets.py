@@ -17,14 +17,13 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, 
 
 from odradek.metadata import znodes
 from odradek.metadata.store import NodeError, Store, delete_some, each_child
+from odradek.topic_partition import TopicPartition
 
 CONSUMERS = "/consumers"
 PORTION = 250
 """The maximum number of offsets that are read or written in one step."""
 ATTEMPTS = 20
 """The maximum number of attempts to write or delete a portion whose nodes other clients change meanwhile."""
-
-Place = tuple[str, int]
 
 
 def may_be_in_tree(name: str) -> bool:
@@ -37,9 +36,9 @@ def offset_path(group_id: str, topic: str, partition: int) -> str:
     return f"{CONSUMERS}/{group_id}/offsets/{topic}/{partition}"
 
 
-def portions(places: Iterable[Place]) -> Iterator[list[Place]]:
+def portions(places: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:
     """The places in lists of length `PORTION`; the last list contains the rest, which may be empty."""
-    portion: list[Place] = []
+    portion: list[TopicPartition] = []
     for place in places:
         portion.append(place)
         if len(portion) == PORTION:
@@ -48,7 +47,7 @@ def portions(places: Iterable[Place]) -> Iterator[list[Place]]:
     yield portion
 
 
-def read(store: Store, group_id: str, places: Sequence[Place]) -> dict[Place, int]:
+def read(store: Store, group_id: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
     """The valid offsets of a portion. Nodes whose data is not a number are skipped. Raises StoreError."""
     places = [place for place in places if may_be_in_tree(place[0])]
     created = creations(store, {topic for topic, _ in places})
@@ -68,9 +67,11 @@ def creations(store: Store, topics: Collection[str]) -> dict[str, int]:
     return {topic: node[1].created for topic, node in zip(topics, nodes, strict=True) if node is not None}
 
 
-def read_in_steps(store: Store, group_id: str, places: Iterable[Place]) -> Generator[None, None, dict[Place, int]]:
+def read_in_steps(
+    store: Store, group_id: str, places: Iterable[TopicPartition]
+) -> Generator[None, None, dict[TopicPartition, int]]:
     """`read` for any number of places; yields between two portions."""
-    offsets: dict[Place, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for number, portion in enumerate(portions(places)):
         if number:
             yield
@@ -78,7 +79,7 @@ def read_in_steps(store: Store, group_id: str, places: Iterable[Place]) -> Gener
     return offsets
 
 
-def write(store: Store, group_id: str, offsets: Mapping[Place, int]) -> None:
+def write(store: Store, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Store the offsets of a portion in one transaction; all are durable when this returns.
 
     The node `/consumers` exists in every cluster. Raises StoreError; then no offset is stored.
@@ -91,7 +92,7 @@ def write(store: Store, group_id: str, offsets: Mapping[Place, int]) -> None:
     return _write_once(store, group_id, offsets)
 
 
-def _write_once(store: Store, group_id: str, offsets: Mapping[Place, int]) -> None:
+def _write_once(store: Store, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     if not offsets:
         return
     data = {offset_path(group_id, *place): str(offset).encode() for place, offset in offsets.items()}
@@ -115,12 +116,12 @@ def groups(store: Store, after: str = "", limit: int = PORTION) -> list[str]:
     return store.some_children(CONSUMERS, after, limit)
 
 
-def describe(store: Store, group_id: str) -> Generator[None, None, dict[Place, int]]:
+def describe(store: Store, group_id: str) -> Generator[None, None, dict[TopicPartition, int]]:
     """All offsets of a group; yields between two portions. Raises StoreError."""
     return (yield from read_in_steps(store, group_id, _places(store, group_id)))
 
 
-def _places(store: Store, group_id: str) -> Iterator[Place]:
+def _places(store: Store, group_id: str) -> Iterator[TopicPartition]:
     root = f"{CONSUMERS}/{group_id}/offsets"
     for topic in each_child(store, root):
         for partition in each_child(store, f"{root}/{topic}"):

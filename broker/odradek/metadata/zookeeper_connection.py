@@ -32,6 +32,7 @@ from kazoo.protocol.serialization import CloseInstance
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 
+from odradek.backoff import Backoff
 from odradek.metadata.session import SessionEvent
 from odradek.metadata.store import (
     CHANGED,
@@ -144,8 +145,8 @@ class _Handler(SequentialThreadingHandler):
         self._beat = beat
         self._keeps_session = False
         self._tls = tls
-        self._longest_wait_s = connect_limit_s
-        self._wait_s = min(FIRST_WAIT_S, connect_limit_s)
+        self._waits_s = Backoff(FIRST_WAIT_S, connect_limit_s)
+        self._attempts = 1
         self._aborted = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._connecting = False
         self.failure = ""
@@ -157,7 +158,7 @@ class _Handler(SequentialThreadingHandler):
         self._connecting = False
         self._keeps_session = True
         self.failure = ""
-        self._wait_s = min(FIRST_WAIT_S, self._longest_wait_s)
+        self._attempts = 1
 
     def abort(self) -> None:
         """End the waits of the connection thread, with ECANCELED."""
@@ -174,7 +175,8 @@ class _Handler(SequentialThreadingHandler):
         if decrypted:
             timeout = 0
         elif self._connecting:
-            timeout = self._wait_s if timeout is None else min(timeout, self._wait_s)
+            wait_s = self._waits_s.after(self._attempts)
+            timeout = wait_s if timeout is None else min(timeout, wait_s)
         found = self._wait_until_ready([*readers, self._aborted], writers, timeout)
         if self._aborted in found[0]:
             raise OSError(errno.ECANCELED, "the connection is being closed")
@@ -202,9 +204,10 @@ class _Handler(SequentialThreadingHandler):
     ) -> socket.socket:
         """A connected socket, with TLS if configured. Raises OSError, KazooTimeoutError."""
         if self._connecting:  # the last attempt failed
-            self._wait_s = min(2 * self._wait_s, self._longest_wait_s)
+            self._attempts += 1
         self._connecting = True
-        deadline = time.monotonic() + (self._wait_s if timeout is None else min(timeout, self._wait_s))
+        wait_s = self._waits_s.after(self._attempts)
+        deadline = time.monotonic() + (wait_s if timeout is None else min(timeout, wait_s))
         sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         try:
             sock.setblocking(False)

@@ -38,7 +38,7 @@ from odradek.metrics.log_sizes import LogSizes
 from odradek.metrics.named_series import NamedSeries
 from odradek.metrics.names import METRICS
 from odradek.metrics.partitions import Address, PartitionLabels, Rows
-from odradek.metrics.processes import Place, single
+from odradek.metrics.processes import ProcessPlace, single
 from odradek.metrics.security import CertificateTimes, SecurityFaults
 from odradek.metrics.spool import Spool
 from odradek.metrics.transactions import OpenTransactions, TransactionReport
@@ -202,7 +202,7 @@ class Collector:
                     log.warning("cannot look for logs that were set aside in %s: %s; retrying in %d s",
                                 path, error, STRAYS_EVERY_MS // 1000)  # fmt: skip
 
-    def workers(self) -> list[Place]:
+    def workers(self) -> list[ProcessPlace]:
         """Return the places of the workers."""
         return [place for place in of_processes.places(self.shm) if place.kind == ProcessKind.WORKER]
 
@@ -301,7 +301,7 @@ class Collector:
         yield from of_quotas.families(self._settings.max_clients)
 
     def _transaction_families(
-        self, rows: Rows, places: Sequence[Place], report: TransactionReport | None
+        self, rows: Rows, places: Sequence[ProcessPlace], report: TransactionReport | None
     ) -> Iterator[Family]:
         now = self._clock()
         self.open_transactions.sample(now)
@@ -318,7 +318,7 @@ class Collector:
             groups, rows, self._topics.names, self._groups.names, self.history, self._clock(), limit
         )
 
-    def _traffic_families(self, places: Sequence[Place], workers: Sequence[Place]) -> Iterator[Family]:
+    def _traffic_families(self, places: Sequence[ProcessPlace], workers: Sequence[ProcessPlace]) -> Iterator[Family]:
         words = [pages.counters(self.shm, place.page) for place in places]
         yield from of_traffic.topic_families(self.ledger, words)
         yield from of_traffic.batch_families(self.shm, workers, self._record_bytes, self._topics.names)

@@ -15,6 +15,7 @@ from odradek.metrics.lag import EndHistory
 from odradek.metrics.names import METRICS
 from odradek.metrics.pages import PositionRow
 from odradek.metrics.partitions import Rows, serves
+from odradek.topic_partition import TopicPartition
 
 STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
 """Kafka's names of group states, of both protocols."""
@@ -93,7 +94,7 @@ def committed_offsets(group: GroupRow, rows: Rows) -> dict[str, dict[int, int]]:
     return found
 
 
-def _sums_of(group_id: str, topic: str, committed: Mapping[int, int], lags: Mapping[tuple[str, int], Lag]) -> _Sums:
+def _sums_of(group_id: str, topic: str, committed: Mapping[int, int], lags: Mapping[TopicPartition, Lag]) -> _Sums:
     known = [lags[topic, number].lag for number in committed if (topic, number) in lags]
     labels = Labels(consumergroup=group_id, topic=topic)
     return _Sums(labels, sum(committed.values()), sum(known) if known else None, len(committed) - len(known))

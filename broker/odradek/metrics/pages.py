@@ -97,7 +97,7 @@ def positions(shm: SharedMemory, page: int) -> Iterator[PositionRow]:
 
 
 def counters(shm: SharedMemory, page: int) -> dict[str, int]:
-    """Return the page's counters by name (`odradek._ext.shm.metering.PROBE_NAMES`); `parked_...` and `queued_bytes` are
+    """Return the page's counters by name (`odradek._ext.shm.probes.Probe`); `parked_...` and `queued_bytes` are
     gauges."""
     return dict(meter_reading.read_counters(page))
 

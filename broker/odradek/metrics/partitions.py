@@ -11,7 +11,8 @@ from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.metrics.exposition import Family, Labels, Sample
 from odradek.metrics.log_sizes import LogSize, LogSizes
 from odradek.metrics.names import METRICS
-from odradek.metrics.processes import Place, single
+from odradek.metrics.processes import ProcessPlace, single
+from odradek.topic_partition import TopicPartition
 
 RUNNING, SHUTTING_DOWN = 3, 7
 OTHER = "other"
@@ -47,7 +48,7 @@ class PartitionLabels:
 
     def __init__(self, most: int = 1 << 17) -> None:
         self._most = most
-        self._cache: dict[tuple[str, int], Labels] = {}
+        self._cache: dict[TopicPartition, Labels] = {}
 
     def __call__(self, topic: str, partition: int) -> Labels:
         labels = self._cache.get((topic, partition))
@@ -195,7 +196,7 @@ def _live_brokers(listener: str) -> Iterator[Address]:
         yield Address(info.id, "" if endpoint is None else f"{host}:{endpoint.port}")
 
 
-def broker_families(rows: Rows, shm: SharedMemory, places: Sequence[Place]) -> Iterator[Family]:
+def broker_families(rows: Rows, shm: SharedMemory, places: Sequence[ProcessPlace]) -> Iterator[Family]:
     """Yield the families of this broker's partitions and of its state."""
     everything = [row for partitions in rows.values() for row in partitions]
     led = [row for row in everything if _leads_here(row)]
@@ -244,7 +245,7 @@ def producer_families(shm: SharedMemory) -> Iterator[Family]:
         yield Family(METRICS[name], samples)
 
 
-def not_ready(shm: SharedMemory, places: Sequence[Place]) -> str | None:
+def not_ready(shm: SharedMemory, places: Sequence[ProcessPlace]) -> str | None:
     """Return the reason why the broker is not ready for requests; None if it is ready."""
     if shm.stopping:
         return "the broker is stopping"

@@ -31,7 +31,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = resource.getpagesize()
 _CLOSED = "closed_"
 _PARKED = {
-    "other": "parked_requests",
+    "other": "parked_other",
     "Fetch": "parked_fetches",
     "Produce": "parked_produces",
     "forward": "parked_forwards",
@@ -75,7 +75,7 @@ _REPLICAS = {"maxlag": "replica_max_lag", "failedpartitionscount": "replica_fail
 SIDES = {QuotaSide.QUOTA_LEADER: "leader", QuotaSide.QUOTA_FOLLOWER: "follower"}
 
 
-class Place(NamedTuple):
+class ProcessPlace(NamedTuple):
     """A place of the process table (loaders are left out): the index of its meter page, its number within its kind, its
     state."""
 
@@ -102,7 +102,7 @@ class ProcessFigures(NamedTuple):
     disk_write_bytes: int
 
 
-def places(shm: SharedMemory) -> list[Place]:
+def places(shm: SharedMemory) -> list[ProcessPlace]:
     """Return all places except those of loaders."""
     result = []
     ordinals: dict[ProcessKind, int] = {}
@@ -111,7 +111,9 @@ def places(shm: SharedMemory) -> list[Place]:
         if info.kind != ProcessKind.LOADER:
             name = NAMES[info.kind]
             result.append(
-                Place(info.index, info.kind, name, ordinal, info.state, info.pid, info.incarnation, info.connections)
+                ProcessPlace(
+                    info.index, info.kind, name, ordinal, info.state, info.pid, info.incarnation, info.connections
+                )
             )
     return result
 
@@ -151,7 +153,7 @@ def read_process(pid: int, supervisor: int, boot_seconds: float) -> ProcessFigur
     )
 
 
-def families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Family]:
+def families(shm: SharedMemory, places: Iterable[ProcessPlace]) -> Iterator[Family]:
     """Yield the families of all processes: figures from /proc, up, restarts."""
     boot = _boot_seconds()
     samples: dict[str, list[Sample]] = {name: [] for name in _FIGURES}
@@ -181,7 +183,7 @@ def _tls_families(counters: Mapping[int, Mapping[str, int]]) -> Iterator[Family]
     yield Family(METRICS["odradek_tls_handshake_seconds_total"], seconds)
 
 
-def worker_families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Family]:
+def worker_families(shm: SharedMemory, places: Iterable[ProcessPlace]) -> Iterator[Family]:
     """Yield the families of workers: sockets, event loops, and requests that wait."""
     workers = [place for place in places if place.kind == ProcessKind.WORKER]
     labels = {place.page: Labels(worker=str(place.ordinal)) for place in workers}
@@ -216,7 +218,7 @@ def worker_families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Fami
     yield Family(METRICS["odradek_worker_loop_delay_seconds"], delays)
 
 
-def late_families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Family]:
+def late_families(shm: SharedMemory, places: Iterable[ProcessPlace]) -> Iterator[Family]:
     """Yield the family of requests that were not executed because their clients had closed the connection long before."""
     kinds = (ProcessKind.WORKER, ProcessKind.COORDINATOR)
     late: list[Sample] = [
@@ -227,7 +229,7 @@ def late_families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Family
     yield Family(METRICS["odradek_late_requests_total"], late)
 
 
-def replica_families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Family]:
+def replica_families(shm: SharedMemory, places: Iterable[ProcessPlace]) -> Iterator[Family]:
     """Yield how the partitions that this broker follows are fetched. Without a cluster, all values are 0."""
     words = [pages.counters(shm, place.page) for place in places if place.kind == ProcessKind.REPLICATOR]
     for name, word in _REPLICAS.items():
@@ -238,7 +240,7 @@ def replica_families(shm: SharedMemory, places: Iterable[Place]) -> Iterator[Fam
     yield Family(METRICS["odradek_throttled_replication_bytes_total"], throttled)
 
 
-def _delays(shm: SharedMemory, place: Place) -> Iterator[Sample]:
+def _delays(shm: SharedMemory, place: ProcessPlace) -> Iterator[Sample]:
     times = pages.loop_delay(shm, place.page)
     worker = str(place.ordinal)
     for bound_us in LOOP_DELAYS_US:

@@ -12,7 +12,7 @@ from odradek.metrics.exposition import NO_LABELS, Family, Labels, Sample
 from odradek.metrics.ledger import Ledger
 from odradek.metrics.names import METRICS
 from odradek.metrics.names.traffic import BATCH_BYTES, QUANTILES
-from odradek.metrics.processes import Place
+from odradek.metrics.processes import ProcessPlace
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import UnknownApiError, by_key
 from odradek.shm.published_jwks import Provider
@@ -89,7 +89,7 @@ class RequestTimes:
         self.sums_us: dict[TimesKey, int] = {}
         self.now: dict[TimesKey, Histogram] = {}
 
-    def read(self, shm: SharedMemory, places: Sequence[Place], now_ms: int) -> None:
+    def read(self, shm: SharedMemory, places: Sequence[ProcessPlace], now_ms: int) -> None:
         """Read the current histograms of the pages; keep a snapshot every SNAPSHOT_EVERY_MS."""
         total: dict[TimesKey, list[int]] = {}
         self.sums_us = {}
@@ -130,7 +130,7 @@ def quantile(buckets: Histogram, share: float) -> float:
     return float(1 << len(buckets))
 
 
-def request_families(shm: SharedMemory, places: Sequence[Place], times: RequestTimes) -> Iterator[Family]:
+def request_families(shm: SharedMemory, places: Sequence[ProcessPlace], times: RequestTimes) -> Iterator[Family]:
     """Yield the families of requests by version, errors by code, and times by phase.
 
     :param places: all processes, because the process that executes a request counts its errors.
@@ -183,7 +183,7 @@ def topic_families(sums: Ledger, words: Sequence[Mapping[str, int]]) -> Iterator
 
 
 def batch_families(
-    shm: SharedMemory, places: Sequence[Place], record_bytes: int, topics: Collection[str]
+    shm: SharedMemory, places: Sequence[ProcessPlace], record_bytes: int, topics: Collection[str]
 ) -> Iterator[Family]:
     """Yield the sizes of all batches that producers sent, and the size of the largest appended batch of each topic.
 
@@ -232,7 +232,9 @@ def usage_families(sums: Ledger) -> Iterator[Family]:
     yield Family(METRICS["odradek_usage_connection_seconds_total"], seconds)
 
 
-def connection_families(shm: SharedMemory, places: Sequence[Place], listeners: Sequence[str]) -> Iterator[Family]:
+def connection_families(
+    shm: SharedMemory, places: Sequence[ProcessPlace], listeners: Sequence[str]
+) -> Iterator[Family]:
     """Yield open connections by listener and worker, and by client software. :param listeners: names by index."""
     counts: list[Sample] = []
     software: list[Sample] = []
@@ -266,7 +268,7 @@ LOGIN_METRICS = {
 EXPIRED = "kafka_server_socket_server_metrics_expired_connections_killed_total"
 
 
-def login_families(shm: SharedMemory, places: Sequence[Place], listeners: Sequence[str]) -> Iterator[Family]:
+def login_families(shm: SharedMemory, places: Sequence[ProcessPlace], listeners: Sequence[str]) -> Iterator[Family]:
     """Yield the ended logins, and the connections that outlived their session. :param listeners: names by index."""
     counts: dict[str, list[Sample]] = {metric: [] for metric in (*LOGIN_METRICS.values(), EXPIRED)}
     for place in places:

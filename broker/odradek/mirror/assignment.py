@@ -10,7 +10,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 
-from odradek.mirror.routes import Place
+from odradek.topic_partition import TopicPartition
 
 VERSION = 1
 _PROTOCOL = "lanes-"
@@ -18,7 +18,7 @@ _PROTOCOL = "lanes-"
 Lanes = frozenset[int]
 
 
-def lane_of(target: Place, lanes: int) -> int:
+def lane_of(target: TopicPartition, lanes: int) -> int:
     """The lane of a partition of the target. It depends only on its name, its number and the number of lanes."""
     topic, partition = target
     return (zlib.crc32(topic.encode()) + partition) % lanes

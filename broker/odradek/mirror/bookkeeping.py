@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from odradek.backoff import Backoff
 from odradek.clients import groups
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, RefusedError
@@ -127,7 +128,7 @@ class _Job:
         """The time between the last attempt and the next one."""
         if not self.failures:
             return self.interval_s
-        return max(self.interval_s, min(LONGEST_RETRY_S, self.interval_s * 2 ** min(self.failures, 20)))
+        return Backoff(2 * self.interval_s, LONGEST_RETRY_S, shortest=self.interval_s).after(self.failures)
 
     def cluster(self, side: str) -> Cluster:
         """A connection of this job. :param side: SOURCE or TARGET. Raises ClientError."""

@@ -16,8 +16,8 @@ from odradek.clients.errors import RefusedError
 from odradek.clients.groups import CommittedOffset
 from odradek.mirror.offset_syncs import OffsetSyncs
 from odradek.mirror.records import Checkpoint
-from odradek.mirror.routes import Place
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
 OWN_GROUPS = "odradek-mirror."
 """Prefix of the groups that hold the positions of flows; they are not consumers."""
@@ -32,7 +32,7 @@ class Checkpoints:
     def __init__(self, syncs: OffsetSyncs, wants: Callable[[str], bool]) -> None:
         self._syncs = syncs
         self._wants = wants
-        self._written: dict[tuple[str, Place], Checkpoint] = {}
+        self._written: dict[tuple[str, TopicPartition], Checkpoint] = {}
 
     def groups(self, source: Cluster) -> list[str]:
         """The ids of the groups in the source that are followed. Raises ClientError."""
@@ -45,7 +45,7 @@ class Checkpoints:
             and self._wants(listing.group_id)
         ]
 
-    def translated(self, group_id: str, offsets: Mapping[Place, CommittedOffset]) -> list[Checkpoint]:
+    def translated(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Checkpoint]:
         """The checkpoints of a group for the partitions that this worker moves; those that cannot be translated are omitted.
 
         :param offsets: the committed offsets of the group in the source.

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from odradek.clients.backoff import Backoff
+from odradek.backoff import Waits
 from odradek.clients.cluster import GROUP, TRANSACTION, Cluster
 from odradek.clients.errors import ClientError, RefusedError, code_of, describe_code
 from odradek.clients.groups import FIRST_STABLE, FIRST_WITH_GROUPS, NEWEST_BY_NAME
 from odradek.clients.wire import Connection
-from odradek.mirror.routes import LaneOptions, Place
+from odradek.mirror.routes import LaneOptions
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import (
@@ -26,6 +26,7 @@ from odradek.protocol.schemas import (
     offset_fetch,
     txn_offset_commit,
 )
+from odradek.topic_partition import TopicPartition
 
 NO_TRANSACTION_MS = (1 << 31) - 1
 BY_CLIENTS = 3
@@ -66,7 +67,7 @@ class LaneFencedError(ClientError):
 class PositionRefusedError(RefusedError):
     """The target does not take the position of one partition. :param place: the partition of the target."""
 
-    def __init__(self, code: int, place: Place) -> None:
+    def __init__(self, code: int, place: TopicPartition) -> None:
         self.place = place
         super().__init__(code, what=f"the target refuses the position of {place[0]}-{place[1]}")
 
@@ -113,7 +114,7 @@ class Commits:
         self._group_id = group_id
         self._options = options
         self._coordinators: dict[int, int] = {}
-        self._in_transaction: set[Place] = set()
+        self._in_transaction: set[TopicPartition] = set()
         self._offsets_added = False
         self._opened_at: float | None = None
         self.producer = self._begin(former)
@@ -181,7 +182,7 @@ class Commits:
 
     # -- positions ------------------------------------------------------------------------------------------------
 
-    def positions(self, places: Iterable[Place]) -> tuple[dict[Place, Position], set[Place]]:
+    def positions(self, places: Iterable[TopicPartition]) -> tuple[dict[TopicPartition, Position], set[TopicPartition]]:
         """The committed positions of target partitions, without those that have none; and the partitions that are denied."""
         wanted: dict[str, list[int]] = {}
         for name, number in places:
@@ -216,7 +217,7 @@ class Commits:
 
     # -- the transaction ------------------------------------------------------------------------------------------
 
-    def join(self, places: Iterable[Place]) -> dict[Place, ErrorCode]:
+    def join(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         """Add partitions, and the group's offsets, to the transaction, in one round trip; nothing without exactly once.
 
         Returns the partitions that were refused: then the session must end.
@@ -250,7 +251,7 @@ class Commits:
         self._offsets_added = True
         return {}
 
-    def _add_partitions(self, places: Iterable[Place]) -> _Request:
+    def _add_partitions(self, places: Iterable[TopicPartition]) -> _Request:
         make = add_partitions_to_txn.Request
         topics: dict[str, list[int]] = {}
         for name, number in places:
@@ -274,7 +275,7 @@ class Commits:
         )
         return _Request(add_offsets_to_txn.SCHEMA, request, None)
 
-    def commit(self, positions: Mapping[Place, Position], meanwhile: Callable[[], None]) -> None:
+    def commit(self, positions: Mapping[TopicPartition, Position], meanwhile: Callable[[], None]) -> None:
         """Commit what was written together with these positions. If this raises, the outcome is unknown.
 
         :param positions: by target partition. :param meanwhile: waits for the acknowledgements of all batches.
@@ -285,7 +286,7 @@ class Commits:
             meanwhile()
             self._commit_offsets(positions)
 
-    def _commit_transaction(self, positions: Mapping[Place, Position], meanwhile: Callable[[], None]) -> None:
+    def _commit_transaction(self, positions: Mapping[TopicPartition, Position], meanwhile: Callable[[], None]) -> None:
         if not self._offsets_added:
             self.join(())  # positions without records
         make = txn_offset_commit.Request
@@ -313,7 +314,7 @@ class Commits:
         self._offsets_added = False
         self._opened_at = None
 
-    def _commit_offsets(self, positions: Mapping[Place, Position]) -> None:
+    def _commit_offsets(self, positions: Mapping[TopicPartition, Position]) -> None:
         make = offset_commit.Request
         request = make(
             group_id=self._group_id,
@@ -346,7 +347,7 @@ class Commits:
         Requests whose errors pass soon are sent again until the timeout. :param meanwhile: called before the responses are
         awaited.
         """
-        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self._options.request_timeout_s)
+        backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, self._options.request_timeout_s)
         while True:
             connection = self._coordinator(kind)
             for api, request, newest in requests:
@@ -389,7 +390,7 @@ class Commits:
             raise RefusedError(code, what=f"{what} at the target")
 
 
-def _by_topic(positions: Mapping[Place, Position], make_topic: Any, make_partition: Any) -> list[Any]:
+def _by_topic(positions: Mapping[TopicPartition, Position], make_topic: Any, make_partition: Any) -> list[Any]:
     topics: dict[str, list[Any]] = {}
     for (name, number), position in positions.items():
         topics.setdefault(name, []).append(

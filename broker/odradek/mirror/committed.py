@@ -16,7 +16,6 @@ from odradek.clients import topics
 from odradek.clients.cluster import Cluster, Partition
 from odradek.clients.errors import ClientError, RefusedError
 from odradek.clients.fetching import FetchedRecords, Fetcher
-from odradek.mirror.routes import Place
 from odradek.storage.batch import (
     ABORT,
     END_TXN_KEY,
@@ -28,6 +27,7 @@ from odradek.storage.batch import (
     read_batch,
 )
 from odradek.storage.old_messages import MOST_MESSAGES, read_message
+from odradek.topic_partition import TopicPartition
 
 MOST_DECOMPRESSED_BYTES = 1 << 30
 MOST_RECORDS = 1 << 21
@@ -80,13 +80,13 @@ class DataBatch:
         return records
 
 
-def bounds(cluster: Cluster, place: Place) -> Bounds:
+def bounds(cluster: Cluster, place: TopicPartition) -> Bounds:
     """The log start offset and last stable offset of a partition. Raises RefusedError, ClientError."""
     partition = cluster.partition(*place)
     return Bounds(_offset(cluster, partition, topics.EARLIEST, True), _offset(cluster, partition, topics.LATEST, True))
 
 
-def log_end(cluster: Cluster, place: Place) -> int:
+def log_end(cluster: Cluster, place: TopicPartition) -> int:
     """The high watermark of a partition, also if a transaction is open. Raises RefusedError, ClientError."""
     return _offset(cluster, cluster.partition(*place), topics.LATEST, False)
 
@@ -101,7 +101,9 @@ def _offset(cluster: Cluster, partition: Partition, time_ms: int, committed_only
     return found.offset
 
 
-def read(cluster: Cluster, place: Place, start: int, end: int, timeout_s: float | None = None) -> Iterator[DataBatch]:
+def read(
+    cluster: Cluster, place: TopicPartition, start: int, end: int, timeout_s: float | None = None
+) -> Iterator[DataBatch]:
     """Yield the batches with committed data records in [start, end), in order; the first and last may exceed the range.
 
     :param end: at most the last stable offset. :param timeout_s: the longest time without a response that has data; default:
@@ -158,7 +160,7 @@ def batches_of(fetched: FetchedRecords, position: int) -> Iterator[tuple[DataBat
             yield batch, last + 1
 
 
-def _header(place: Place, data: memoryview) -> RecordBatch:
+def _header(place: TopicPartition, data: memoryview) -> RecordBatch:
     """The batch, with its CRC checked. Raises ClientError."""
     if len(data) < HEADER.size:
         raise ClientError(f"{place[0]}-{place[1]} returned a batch of {len(data)} bytes; its header has {HEADER.size}")
@@ -194,7 +196,7 @@ def _is_abort(batch: RecordBatch) -> bool:
     return len(key) >= END_TXN_KEY.size and END_TXN_KEY.unpack_from(key)[1] == ABORT
 
 
-def _old(place: Place, data: memoryview) -> DataBatch:
+def _old(place: TopicPartition, data: memoryview) -> DataBatch:
     """A message of format v0 or v1, with its inner messages if it is compressed. Raises ClientError."""
     try:
         message, _ = read_message(data)

@@ -15,9 +15,9 @@ from odradek.clients import topics
 from odradek.clients.cluster import Cluster, Partition
 from odradek.clients.errors import code_of
 from odradek.clients.partition_leaders import STALE_LEADER
-from odradek.mirror.routes import Place
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_for_leader_epoch as api
+from odradek.topic_partition import TopicPartition
 
 MOST = 8
 """Epochs of a partition that are remembered, in memory and in the metadata of its position."""
@@ -96,9 +96,9 @@ class Diverged(NamedTuple):
 class Compared(NamedTuple):
     """Of some partitions: those that diverged, those whose leader changes just now, and those that are refused."""
 
-    diverged: dict[Place, Diverged]
-    again: set[Place]
-    refused: dict[Place, ErrorCode]
+    diverged: dict[TopicPartition, Diverged]
+    again: set[TopicPartition]
+    refused: dict[TopicPartition, ErrorCode]
 
 
 class _Older(NamedTuple):
@@ -119,7 +119,7 @@ def compare(cluster: Cluster, asked: Iterable[Asked]) -> Compared:
     wanted = {place: _Older(one.epochs.before(one.position)[-1].number, one.position) for place, one in waiting.items()}
     while wanted:
         answers = _ask(cluster, [waiting[place].partition for place in wanted], wanted)
-        following: dict[Place, _Older] = {}
+        following: dict[TopicPartition, _Older] = {}
         for place, question in wanted.items():
             answer = answers.get(place)
             code = ErrorCode.NONE if answer is None else code_of(answer.error_code)
@@ -167,10 +167,12 @@ def _emptied(cluster: Cluster, one: Asked) -> bool:
     return found is not None and not found.error and found.offset >= one.position
 
 
-def _ask(cluster: Cluster, partitions: Iterable[Partition], wanted: Mapping[Place, _Older]) -> dict[Place, Any]:
+def _ask(
+    cluster: Cluster, partitions: Iterable[Partition], wanted: Mapping[TopicPartition, _Older]
+) -> dict[TopicPartition, Any]:
     """The answers of the leaders; None for a partition whose leader does not serve the request."""
     make = api.Request
-    answers: dict[Place, Any] = {}
+    answers: dict[TopicPartition, Any] = {}
     for connection, led in cluster.by_leader(partitions):
         served = connection.serves(api.API_KEY)
         if served is None or served[1] < OF_CONSUMERS:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from odradek.backoff import Backoff
 from odradek.clients.errors import ClientError
 from odradek.mirror.assignment import Lanes
 from odradek.mirror.bookkeeping import Bookkeeping, options_of
@@ -26,7 +27,7 @@ from odradek.mirror.settings import FlowSettings
 
 log = logging.getLogger("odradek.mirror")
 
-FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 30.0
+RETRIES_S = Backoff(first=1.0, longest=30.0)
 REVIVE_S = 1.0
 HANDOVER_S, STOP_S = 3.0, 10.0
 """How long to wait for lanes that stop: less than a session before a rebalance, longer at the end of the process."""
@@ -156,22 +157,23 @@ class FlowWorker:
 
     def _follow(self) -> None:
         """Look for topics until the flow stops."""
-        retry_s = FIRST_RETRY_S
+        failures = 0
         due = time.monotonic()
         while not self._stopping:
             if time.monotonic() >= due:
                 try:
                     self._refresh()
-                    retry_s = FIRST_RETRY_S
+                    failures = 0
                     every_s = self.flow.every_s("refresh.topics")
                     due = float("inf") if every_s is None else time.monotonic() + every_s
                 except (ClientError, FlowError) as error:
                     self._metrics.refresh_failures += 1
+                    failures += 1
+                    retry_s = RETRIES_S.after(failures)
                     log.error(
                         "%s: cannot read or change topics: %s; retrying in %.0f s", self.flow.name, error, retry_s
                     )
                     due = time.monotonic() + retry_s
-                    retry_s = min(2 * retry_s, LONGEST_RETRY_S)
             left_s = max(0.0, due - time.monotonic())
             woken = self._wake.wait(None if left_s == float("inf") else left_s)
             self._wake.clear()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek._ext.records.moved_batches import MOVE, FetchedBatch
+from odradek.backoff import Backoff
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, describe_code
 from odradek.clients.partition_leaders import STALE_LEADER
@@ -24,15 +25,16 @@ from odradek.mirror.epochs import Asked, Compared, Epochs, compare
 from odradek.mirror.leaders import Limits, limits
 from odradek.mirror.positions import LONGEST_REASON, changed_source, cut_noted, noted, notes, stop_noted, truncated
 from odradek.mirror.reencode import InvalidBatchError, reencode
-from odradek.mirror.routes import EARLIEST, LaneOptions, Observer, Place, Route
+from odradek.mirror.routes import EARLIEST, LaneOptions, Observer, Route
 from odradek.mirror.source import Answered, Fetched, Rewound, SourceReader, Stopped
 from odradek.mirror.starting import newest, obstacles, positions_group, positions_in
 from odradek.mirror.target import ABSENT, BatchLostError, Outgoing, PartitionRefusedError, TargetWriter
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
 __all__ = ["Lane", "LaneFencedError"]
 
-FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 10.0
+RETRIES_S = Backoff(first=0.1, longest=10.0)
 SEND_PART = 4
 """A lane sends for at most transaction_timeout_ms / SEND_PART; then it waits for acknowledgements, and commits."""
 ABSENT_S = 10.0
@@ -71,13 +73,13 @@ class _Session:
     commits: Commits
     control: Cluster
     cluster_id: str | None
-    routes: dict[Place, Route] = field(default_factory=dict)
-    positions: dict[Place, int] = field(default_factory=dict)
-    epochs: dict[Place, Epochs] = field(default_factory=dict)
-    dirty: set[Place] = field(default_factory=set)
-    foreign: set[Place] = field(default_factory=set)
-    cuts: dict[Place, int] = field(default_factory=dict)
-    stopped: dict[Place, Route] = field(default_factory=dict)
+    routes: dict[TopicPartition, Route] = field(default_factory=dict)
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    epochs: dict[TopicPartition, Epochs] = field(default_factory=dict)
+    dirty: set[TopicPartition] = field(default_factory=set)
+    foreign: set[TopicPartition] = field(default_factory=set)
+    cuts: dict[TopicPartition, int] = field(default_factory=dict)
+    stopped: dict[TopicPartition, Route] = field(default_factory=dict)
     records: bool = False
     opened_at: float = 0.0
     refresh_at: float = 0.0
@@ -108,22 +110,28 @@ class Lane:
         self._options = options
         self._observer = observer
         self._lock = threading.Lock()
-        self._wanted: dict[Place, Route] = {}
+        self._wanted: dict[TopicPartition, Route] = {}
         self._changed = False
         self._stopping = False
         self._wake, self._waker = socket.socketpair()
         self._wake.setblocking(False)
         self._waker.setblocking(False)
         self._former = NO_PRODUCER
-        self._halts: dict[Place, _Halt] = {}
-        self._reported: dict[Place, str] = {}  # the reasons of stopped partitions that the observer knows
-        self._noted: dict[Place, str] = {}  # those that are committed with positions
-        self._unnoted: set[Place] = set()  # the target refuses their positions with the reason, or at all: see `_mark`
-        self._caught_up: dict[Place, Route] = {}  # those of `_reported` and `_noted` that have nothing more to move
-        self._recompressed: dict[Place, float] = {}  # until when batches are compressed again
-        self._absent_since: dict[Place, float] = {}
-        self._suspects: dict[Place, tuple[int, int]] = {}  # the first offset of a lost batch, and how often it was lost
-        self._retry_s = FIRST_RETRY_S
+        self._halts: dict[TopicPartition, _Halt] = {}
+        self._reported: dict[TopicPartition, str] = {}  # the reasons of stopped partitions that the observer knows
+        self._noted: dict[TopicPartition, str] = {}  # those that are committed with positions
+        self._unnoted: set[TopicPartition] = (
+            set()
+        )  # the target refuses their positions with the reason, or at all: see `_mark`
+        self._caught_up: dict[
+            TopicPartition, Route
+        ] = {}  # those of `_reported` and `_noted` that have nothing more to move
+        self._recompressed: dict[TopicPartition, float] = {}  # until when batches are compressed again
+        self._absent_since: dict[TopicPartition, float] = {}
+        self._suspects: dict[
+            TopicPartition, tuple[int, int]
+        ] = {}  # the first offset of a lost batch, and how often it was lost
+        self._failures = 0
         self._commit_s = 0.0  # how long the last commit took, with the wait for the acknowledgements
         self.commits = 0
 
@@ -189,7 +197,8 @@ class Lane:
 
     def _failed(self, reason: str) -> None:
         """Report an error, and wait before the next session."""
-        retry_s, self._retry_s = self._retry_s, min(2 * self._retry_s, LONGEST_RETRY_S)
+        self._failures += 1
+        retry_s = RETRIES_S.after(self._failures)
         self._observer.failed(self.index, reason, retry_s)
         deadline = time.monotonic() + retry_s
         while not self._stopping and (left := deadline - time.monotonic()) > 0:
@@ -229,7 +238,7 @@ class Lane:
         )
         self._halt(place, error.first_offset, reason, may_pass=True)
 
-    def _halt(self, place: Place, first_offset: int, reason: str, may_pass: bool) -> None:
+    def _halt(self, place: TopicPartition, first_offset: int, reason: str, may_pass: bool) -> None:
         retry_at = time.monotonic() + self._options.retry_stopped_s if may_pass else None
         self._halts[place] = _Halt(first_offset, reason, retry_at)
         self._suspects.pop(place, None)
@@ -242,7 +251,7 @@ class Lane:
         if place in session.positions and place not in session.foreign:
             self._mark_note(session, place, self._halts[place].reason)
 
-    def _mark_note(self, session: _Session, place: Place, reason: str) -> None:
+    def _mark_note(self, session: _Session, place: TopicPartition, reason: str) -> None:
         """Commit the position of a partition again if another reason is noted with it. :param reason: "": it is moved."""
         if self._noted.get(place, "") != reason[:LONGEST_REASON] and place not in self._unnoted:
             self._mark(session, place)
@@ -356,17 +365,17 @@ class Lane:
             session.cuts[place] = cut
             self._halt(place, position.offset, reason, may_pass=False)
 
-    def _rewind(self, session: _Session, place: Place, position: int, reason: str) -> None:
+    def _rewind(self, session: _Session, place: TopicPartition, position: int, reason: str) -> None:
         self._warn(f"{reason}; continuing at offset {position}")
         session.cuts.pop(place, None)
         self._advance(session, place, position)
 
-    def _starts(self, routes: list[Route]) -> dict[Place, int]:
+    def _starts(self, routes: list[Route]) -> dict[TopicPartition, int]:
         """The first offsets to copy for partitions without a position, by target; those that have none are halted."""
         if not routes:
             return {}
         found = self._limits([route.source for route in routes], self._options.start)
-        reasons: dict[Place, str] = {}
+        reasons: dict[TopicPartition, str] = {}
         if self._options.start == EARLIEST and not self._options.append:
             with self._target() as target:
                 reasons = obstacles(target, [route.target for route in routes])
@@ -390,7 +399,7 @@ class Lane:
                 self._halt(route.target, 0, reason, may_pass=True)
         return starts
 
-    def _committed(self, session: _Session, places: Collection[Place]) -> dict[Place, Position]:
+    def _committed(self, session: _Session, places: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         """The committed positions. Former owners that had another number of lanes are fenced before they are read."""
         committed, denied = session.commits.positions(places)
         others = {self._other_writer(position) for position in committed.values()} - {None}
@@ -417,7 +426,7 @@ class Lane:
     def _no_start(self, route: Route) -> str:
         return f"the source gives no {self._options.start} offset of {route.source[0]}-{route.source[1]}"
 
-    def _limits(self, places: Collection[Place], start: str) -> Limits:
+    def _limits(self, places: Collection[TopicPartition], start: str) -> Limits:
         """As `leaders.limits`, over separate connections, because those of the reader have requests in flight."""
         with self._source() as source:
             return limits(source, places, start)
@@ -431,7 +440,7 @@ class Lane:
         """Why the position is not one of the route's topic; None if it is, or if that cannot be known."""
         return changed_source(route.source, route.target, position.metadata, route.source_topic_id, session.cluster_id)
 
-    def _position(self, session: _Session, place: Place) -> Position:
+    def _position(self, session: _Session, place: TopicPartition) -> Position:
         """What to commit: the first offset that the writer has not sent, and what is noted with it."""
         unsent, topic_id = session.writer.unsent(place), session.routes[place].source_topic_id
         position = session.positions[place] if unsent is None else unsent
@@ -440,7 +449,7 @@ class Lane:
         cut, stop = session.cuts.get(place), self._stop_to_note(session, place)
         return Position(position, notes(known, session.cluster_id, topic_id, writer, cut, stop))
 
-    def _stop_to_note(self, session: _Session, place: Place) -> str:
+    def _stop_to_note(self, session: _Session, place: TopicPartition) -> str:
         return self._halts[place].reason if place in session.stopped and place not in self._unnoted else ""
 
     # -- moving -----------------------------------------------------------------------------------------------------
@@ -541,12 +550,12 @@ class Lane:
         else:
             self._advance(session, place, walk.position)
 
-    def _advance(self, session: _Session, place: Place, position: int) -> None:
+    def _advance(self, session: _Session, place: TopicPartition, position: int) -> None:
         if position != session.positions[place]:
             session.positions[place] = position
             self._mark(session, place)
 
-    def _mark(self, session: _Session, place: Place) -> None:
+    def _mark(self, session: _Session, place: TopicPartition) -> None:
         """Commit the position of a partition, unless the target refuses it: nothing of this partition is moved then."""
         halt = self._halts.get(place)
         if place in self._unnoted and halt is not None and halt.first_offset == 0:
@@ -593,7 +602,7 @@ class Lane:
         session.dirty = {place for place in session.dirty if session.writer.unsent(place) is not None}
         session.records = bool(session.dirty)
         session.opened_at = time.monotonic()
-        self._retry_s = FIRST_RETRY_S
+        self._failures = 0
         if self._suspects:
             self._suspects = {it: at for it, at in self._suspects.items() if session.positions.get(it, 0) <= at[0]}
             session.writer.alone = bool(self._suspects)
@@ -601,15 +610,7 @@ class Lane:
             self._absent_since.pop(batch.route.target, None)
             if batch.route.target in self._reported:
                 self._resumed(batch.route)
-            self._observer.moved(
-                batch.route,
-                batch.source_offset,
-                batch.target_offset,
-                batch.next_offset,
-                batch.records,
-                batch.size_bytes,
-                batch.max_timestamp,
-            )
+            self._observer.moved(batch)
 
 
 def _outgoing(route: Route, data: memoryview, batch: FetchedBatch, recompress: bool) -> Outgoing | None:

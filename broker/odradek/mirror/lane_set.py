@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from odradek.mirror.assignment import Lanes, lane_of
-from odradek.mirror.routes import Place, Route
+from odradek.mirror.routes import Route
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.mirror")
 
@@ -91,7 +92,7 @@ class LaneSet:
         with self._lock:
             return self._former_commits + sum(lane.commits for lane in self._live)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[TopicPartition]:
         """The partitions of the target in the lanes of this worker."""
         return [route.target for route in self.owned_routes()]
 

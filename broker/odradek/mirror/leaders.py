@@ -6,9 +6,10 @@ from typing import NamedTuple
 from odradek.clients import topics
 from odradek.clients.cluster import WITH_CREATION, Cluster, Partition, TopicInfo, view_from
 from odradek.clients.errors import code_of
-from odradek.mirror.routes import EARLIEST, Place
+from odradek.mirror.routes import EARLIEST
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import list_offsets, metadata
+from odradek.topic_partition import TopicPartition
 
 _TIMES = {EARLIEST: topics.EARLIEST}
 
@@ -19,12 +20,12 @@ class LookedUp(NamedTuple):
     topics: dict[str, TopicInfo]
     errors: dict[str, ErrorCode]
 
-    def leader(self, place: Place) -> int:
+    def leader(self, place: TopicPartition) -> int:
         """The id of the broker that leads a partition; -1 if it is unknown, or there is none."""
         partition = self.partition(place)
         return -1 if partition is None else partition.leader
 
-    def partition(self, place: Place) -> Partition | None:
+    def partition(self, place: TopicPartition) -> Partition | None:
         """A partition; None if it is unknown."""
         name, number = place
         found = self.topics.get(name)
@@ -54,11 +55,11 @@ def look_up(cluster: Cluster, names: Iterable[str]) -> LookedUp:
 class Limits(NamedTuple):
     """The offsets of partitions. :param refused: the errors of those for which the leader gave none."""
 
-    offsets: dict[Place, int]
-    refused: dict[Place, ErrorCode]
+    offsets: dict[TopicPartition, int]
+    refused: dict[TopicPartition, ErrorCode]
 
 
-def limits(cluster: Cluster, places: Iterable[Place], start: str) -> Limits:
+def limits(cluster: Cluster, places: Iterable[TopicPartition], start: str) -> Limits:
     """The first offset (EARLIEST) or the offset behind the last record (LATEST) of partitions that have a leader.
 
     Raises ClientError.

@@ -24,8 +24,8 @@ from odradek.mirror.committed import Bounds
 from odradek.mirror.exact import Side
 from odradek.mirror.internal_topic import InternalTopic
 from odradek.mirror.records import Checkpoint, MirrorRecordError, read_checkpoint
-from odradek.mirror.routes import Place
 from odradek.mirror.switch import SwitchError, SwitchFlow, offsets_of
+from odradek.topic_partition import TopicPartition
 
 COUNTED_OFFSETS = 10_000
 """Records behind an offset are counted if they have at most this many offsets; else the number of offsets is the bound."""
@@ -48,7 +48,7 @@ class LostMove:
     :param repeats: the records from the offset to the end: at most so many are read twice. :param note: "" or what is unusual.
     """
 
-    place: Place
+    place: TopicPartition
     newest: Newest | None
     translated: int
     before: int | None
@@ -63,12 +63,12 @@ class LostPlan:
 
     group_id: str
     moves: list[LostMove]
-    missing: list[Place]
+    missing: list[TopicPartition]
 
 
-def newest_checkpoints(target: Cluster, flow: SwitchFlow) -> dict[str, dict[Place, Newest]]:
+def newest_checkpoints(target: Cluster, flow: SwitchFlow) -> dict[str, dict[TopicPartition, Newest]]:
     """The newest checkpoint of each partition by group; empty if the flow has written none. Raises SwitchError, ClientError."""
-    found: dict[str, dict[Place, Newest]] = {}
+    found: dict[str, dict[TopicPartition, Newest]] = {}
     topic = InternalTopic(target, checkpoints_topic(flow.source, flow.internal_separator), -1)
     try:
         for checkpoint, written_ms in topic.read_timed(read_checkpoint):
@@ -132,7 +132,7 @@ class LostSource:
         view = self._target.metadata(sorted(names))
         return [partition for name in sorted(view.topics) for partition in view.topics[name].partitions]
 
-    def _bounds(self, partitions: list[Partition]) -> dict[Place, Bounds]:
+    def _bounds(self, partitions: list[Partition]) -> dict[TopicPartition, Bounds]:
         """The log start offset and last stable offset of each partition. Raises SwitchError for one without a leader."""
         listed = [
             topics.list_offsets(self._target, partitions, time_ms, committed_only=True)
@@ -155,10 +155,10 @@ class LostSource:
 
     def _move(
         self,
-        place: Place,
+        place: TopicPartition,
         newest: Newest | None,
         bounds: Bounds,
-        present: Mapping[Place, CommittedOffset],
+        present: Mapping[TopicPartition, CommittedOffset],
         overwrite: bool,
     ) -> LostMove:
         translated, note = _translated(newest, bounds)
@@ -171,7 +171,7 @@ class LostSource:
             note = f"{note}; {beyond}" if note else beyond
         return LostMove(place, newest, translated, before, kept, self._repeats(place, translated, bounds), note)
 
-    def _repeats(self, place: Place, translated: int, bounds: Bounds) -> int:
+    def _repeats(self, place: TopicPartition, translated: int, bounds: Bounds) -> int:
         start = max(translated, bounds.start)
         if bounds.end - start > COUNTED_OFFSETS:
             return bounds.end - start

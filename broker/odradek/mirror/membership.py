@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from odradek.backoff import Backoff
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, RefusedError, UnreachableError
 from odradek.mirror import assignment
@@ -25,7 +26,7 @@ log = logging.getLogger("odradek.mirror")
 
 HEARTBEATS_IN_A_SESSION = 12
 """How many heartbeats a worker sends in the time after which the coordinator removes it from the group."""
-FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 2.0
+RETRIES_S = Backoff(first=0.1, longest=2.0)
 _MOVED = frozenset(
     (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 )
@@ -99,22 +100,23 @@ class Membership:
 
     def run(self) -> None:
         """Be a member until `stop`. Raises MembershipError if the group refuses this worker for good."""
-        retry_s = FIRST_RETRY_S
+        failures = 0
         while not self._stopping:
             try:
                 self._join()
-                retry_s = FIRST_RETRY_S
+                failures = 0
                 self._beat()
             except ClientError as error:
                 if isinstance(error, RefusedError) and error.code in _FINAL:
                     raise MembershipError(self._final(error)) from error
+                failures += 1
+                retry_s = RETRIES_S.after(failures)
                 log.warning(
                     "the worker lost contact with group %s: %s; retrying in %.1f s", self._group_id, error, retry_s
                 )
                 self._disconnect()
                 self._check_session()
                 self._changed.wait(retry_s)
-                retry_s = min(2 * retry_s, LONGEST_RETRY_S)
         self._leave()
 
     # -- requests -------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from odradek.metrics.exposition import Family, Labels, Sample
 from odradek.metrics.names.mirror import MIRROR_METRICS
 from odradek.mirror.bookkeeping import BookkeepingCounts
-from odradek.mirror.routes import Place, Route
+from odradek.mirror.routes import Moved, Route
+from odradek.topic_partition import TopicPartition
 
 _PREFIX = "odradek_mirror_"
 
@@ -67,7 +68,7 @@ class FlowMetrics:
     source: str
     target: str
     clock: Callable[[], float] = time.time
-    partitions: dict[Place, PartitionCounts] = field(default_factory=dict)
+    partitions: dict[TopicPartition, PartitionCounts] = field(default_factory=dict)
     failures: int = 0
     last_failure: str = ""
     last_commit: float = 0.0
@@ -85,21 +86,12 @@ class FlowMetrics:
         counts = self.partitions.get(route.target)
         return counts if counts is not None else self.partitions.setdefault(route.target, PartitionCounts())
 
-    def moved(
-        self,
-        route: Route,
-        source_offset: int,
-        target_offset: int,
-        next_source_offset: int,
-        records: int,
-        size_bytes: int,
-        timestamp_ms: int,
-    ) -> None:
+    def moved(self, batch: Moved) -> None:
         """Count a batch; see `Observer`."""
-        counts = self._of(route)
-        counts.records += records
-        counts.size_bytes += size_bytes
-        counts.newest_timestamp_ms = max(counts.newest_timestamp_ms, timestamp_ms)
+        counts = self._of(batch.route)
+        counts.records += batch.records
+        counts.size_bytes += batch.size_bytes
+        counts.newest_timestamp_ms = max(counts.newest_timestamp_ms, batch.max_timestamp)
         self.last_commit = self.clock()
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
@@ -125,7 +117,7 @@ class FlowMetrics:
             self.failures += 1
             self.last_failure = reason
 
-    def keep(self, places: Sequence[Place]) -> None:
+    def keep(self, places: Sequence[TopicPartition]) -> None:
         """Forget the gauges of all other partitions: another worker has them now. Their counters stay."""
         kept = set(places)
         for place, counts in list(self.partitions.items()):
@@ -134,7 +126,7 @@ class FlowMetrics:
                 counts.behind_since, counts.caught_up, counts.stopped = 0.0, False, ""
 
     @property
-    def stopped_partitions(self) -> dict[Place, str]:
+    def stopped_partitions(self) -> dict[TopicPartition, str]:
         """The reason of each stopped partition."""
         return {place: counts.stopped for place, counts in list(self.partitions.items()) if counts.stopped}
 
@@ -198,7 +190,7 @@ class MirrorMetrics:
             found[f"{_PREFIX}last_commit_timestamp_seconds"].append(("", labels, flow.last_commit))
 
     def _add_partition(
-        self, found: dict[str, list[Sample]], flow: FlowMetrics, place: Place, counts: PartitionCounts
+        self, found: dict[str, list[Sample]], flow: FlowMetrics, place: TopicPartition, counts: PartitionCounts
     ) -> None:
         named = {"source": flow.source, "target": flow.target, "topic": place[0], "partition": str(place[1])}
         labels = Labels(**named)

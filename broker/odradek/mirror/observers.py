@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Sequence
 
-from odradek.mirror.routes import Observer, Place, Route
+from odradek.mirror.routes import Moved, Observer, Route
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.mirror")
 
@@ -14,19 +15,10 @@ class Observers:
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = tuple(observers)
 
-    def moved(
-        self,
-        route: Route,
-        source_offset: int,
-        target_offset: int,
-        next_source_offset: int,
-        records: int,
-        size_bytes: int,
-        timestamp_ms: int,
-    ) -> None:
+    def moved(self, batch: Moved) -> None:
         """See `Observer`."""
         for observer in self._observers:
-            observer.moved(route, source_offset, target_offset, next_source_offset, records, size_bytes, timestamp_ms)
+            observer.moved(batch)
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
         """See `Observer`."""
@@ -57,18 +49,9 @@ class LogObserver:
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
-        self._stopped: dict[Place, str] = {}  # the reasons; of each partition used by one thread
+        self._stopped: dict[TopicPartition, str] = {}  # the reasons; of each partition used by one thread
 
-    def moved(
-        self,
-        route: Route,
-        source_offset: int,
-        target_offset: int,
-        next_source_offset: int,
-        records: int,
-        size_bytes: int,
-        timestamp_ms: int,
-    ) -> None:
+    def moved(self, batch: Moved) -> None:
         """Batches are counted, not logged."""
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:

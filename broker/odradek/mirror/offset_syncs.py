@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.mirror.records import OffsetSync
-from odradek.mirror.routes import Place, Route
+from odradek.mirror.routes import Moved, Route
 from odradek.mirror.translation import Run, Translation
+from odradek.topic_partition import TopicPartition
 
 MOST_AT_ONCE = 2
 """Runs of one partition whose starts are written at a time."""
@@ -23,7 +24,7 @@ class PendingSyncs(NamedTuple):
     """What is to be written. :param records: in the order of offsets. :param up_to: the newest source offset by partition."""
 
     records: list[OffsetSync]
-    up_to: dict[Place, int]
+    up_to: dict[TopicPartition, int]
 
 
 class _Partition:
@@ -58,29 +59,21 @@ class OffsetSyncs:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._partitions: dict[Place, _Partition] = {}
-        self._changed: set[Place] = set()
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._changed: set[TopicPartition] = set()
 
     # -- called by lanes --------------------------------------------------------------------------------------------
 
-    def moved(
-        self,
-        route: Route,
-        source_offset: int,
-        target_offset: int,
-        next_source_offset: int,
-        records: int,
-        size_bytes: int,
-        timestamp_ms: int,
-    ) -> None:
+    def moved(self, batch: Moved) -> None:
         """See `routes.Observer`."""
-        place = route.source
+        route, place = batch.route, batch.route.source
         with self._lock:
             partition = self._partitions.get(place)
             if partition is None or partition.route is not route:
                 partition = self._of(route)
-            if not partition.translation.extend(source_offset, target_offset, next_source_offset, records):
-                partition.add(Run(source_offset, target_offset, next_source_offset, records))
+            run = batch.source_offset, batch.target_offset, batch.next_source_offset, batch.records
+            if not partition.translation.extend(*run):
+                partition.add(Run(*run))
             self._changed.add(place)
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
@@ -114,12 +107,12 @@ class OffsetSyncs:
 
     # -- called by the thread of the flow ---------------------------------------------------------------------------
 
-    def unloaded(self) -> set[Place]:
+    def unloaded(self) -> set[TopicPartition]:
         """Partitions whose former syncs have not been read from the topic."""
         with self._lock:
             return {place for place, partition in self._partitions.items() if not partition.loaded}
 
-    def load(self, places: Collection[Place], syncs: Iterable[OffsetSync]) -> None:
+    def load(self, places: Collection[TopicPartition], syncs: Iterable[OffsetSync]) -> None:
         """Take over former syncs, in the order of the topic. :param places: those that the topic was read for."""
         earlier = {place: Translation() for place in places}
         for sync in syncs:
@@ -149,7 +142,7 @@ class OffsetSyncs:
                     pending.up_to[place] = syncs[-1].upstream
             return pending
 
-    def written(self, up_to: Mapping[Place, int]) -> None:
+    def written(self, up_to: Mapping[TopicPartition, int]) -> None:
         """The pending syncs up to these source offsets are in the topic."""
         with self._lock:
             for place, upstream in up_to.items():
@@ -161,7 +154,7 @@ class OffsetSyncs:
                 if not _chosen(place, newest, upstream):
                     self._changed.discard(place)
 
-    def translate(self, place: Place, group_id: str, offset: int) -> tuple[Place, int] | None:
+    def translate(self, place: TopicPartition, group_id: str, offset: int) -> tuple[TopicPartition, int] | None:
         """The target's partition and offset for a group at `offset` of a source partition; None if it is unknown.
 
         Never skips a record. Does not go back for a group that does not go back, even if what is known becomes coarser.
@@ -194,7 +187,7 @@ def _recreated(before: Route, now: Route) -> bool:
     return len(ids) > 1
 
 
-def _chosen(place: Place, runs: list[Run], written: int) -> list[OffsetSync]:
+def _chosen(place: TopicPartition, runs: list[Run], written: int) -> list[OffsetSync]:
     """Syncs for runs: the first records of some of them, evenly chosen, and the last record of the newest one.
 
     With the last record, a group that has read everything is translated to the end of what was moved.

@@ -6,7 +6,8 @@ Pure functions: used by the threads of the lanes, and by `odradek mirror status`
 import json
 from collections.abc import Sequence
 
-from odradek.mirror.routes import UNKNOWN_TOPIC_ID, Place
+from odradek.mirror.routes import UNKNOWN_TOPIC_ID
+from odradek.topic_partition import TopicPartition
 
 LONGEST_REASON = 500
 """Characters of a reason that are noted: brokers limit the metadata of a position to 4096 bytes by default."""
@@ -67,7 +68,12 @@ def stop_noted(metadata: str) -> str:
 
 
 def truncated(
-    source: Place, target: Place, position: int, offset: int | None, below: int, continued: bool = False
+    source: TopicPartition,
+    target: TopicPartition,
+    position: int,
+    offset: int | None,
+    below: int,
+    continued: bool = False,
 ) -> str:
     """Why a partition whose source lost copied records stops.
 
@@ -92,7 +98,9 @@ def truncated(
     )
 
 
-def changed_source(source: Place, target: Place, metadata: str, topic_id: bytes, cluster_id: str | None) -> str | None:
+def changed_source(
+    source: TopicPartition, target: TopicPartition, metadata: str, topic_id: bytes, cluster_id: str | None
+) -> str | None:
     """Why a position is not one of the source's topic; None if it is, or if that cannot be known.
 
     :param metadata: of the position. :param topic_id: of the source's topic now. :param cluster_id: of the source; None if it

@@ -10,9 +10,9 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from odradek.mirror.routes import Place
 from odradek.protocol import ProtocolError, decode, encode
 from odradek.protocol.schema import message
+from odradek.topic_partition import TopicPartition
 
 VERSION = 0
 _VERSION = struct.Struct(">h")
@@ -40,7 +40,7 @@ class OffsetSync(NamedTuple):
     :param source: topic and partition in the source.
     """
 
-    source: Place
+    source: TopicPartition
     upstream: int
     downstream: int
 
@@ -57,7 +57,7 @@ class Checkpoint(NamedTuple):
     """
 
     group_id: str
-    target: Place
+    target: TopicPartition
     upstream: int
     downstream: int
     metadata: str

@@ -5,10 +5,9 @@ Imported in all threads of `odradek mirror run`; all objects are immutable.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-Place = tuple[str, int]
-"""Topic and partition."""
+from odradek.topic_partition import TopicPartition
 
 UNKNOWN_TOPIC_ID = bytes(16)
 """The id of a topic on brokers that report none (before Kafka 2.8)."""
@@ -25,8 +24,8 @@ class Route:
     :param convert_append_time: batches with LogAppendTime go into a topic with CreateTime: every record gets the batch's time.
     """
 
-    source: Place
-    target: Place
+    source: TopicPartition
+    target: TopicPartition
     source_topic_id: bytes = UNKNOWN_TOPIC_ID
     convert_append_time: bool = False
 
@@ -65,25 +64,28 @@ class LaneOptions:
     retry_stopped_s: float = 60.0
 
 
+class Moved(NamedTuple):
+    """A batch that the target acknowledged.
+
+    :ivar source_offset: of the batch's first record that was moved. :ivar target_offset: of the same record.
+    :ivar next_source_offset: the offset after the batch's last one. :ivar records: how many were moved.
+    :ivar size_bytes: of the batch in the target. :ivar max_timestamp: the batch's largest timestamp, in ms.
+    """
+
+    route: Route
+    source_offset: int
+    target_offset: int
+    next_source_offset: int
+    records: int
+    size_bytes: int
+    max_timestamp: int
+
+
 class Observer(Protocol):
     """What a lane reports. Called from the threads of the lanes; must be cheap and must not raise."""
 
-    def moved(
-        self,
-        route: Route,
-        source_offset: int,
-        target_offset: int,
-        next_source_offset: int,
-        records: int,
-        size_bytes: int,
-        timestamp_ms: int,
-    ) -> None:
-        """After the commit, once for each batch.
-
-        :param source_offset: of the batch's first record that was moved. :param target_offset: of the same record.
-        :param next_source_offset: the offset after the batch's last one. :param records: how many were moved.
-        :param size_bytes: of the batch in the target. :param timestamp_ms: the batch's largest timestamp.
-        """
+    def moved(self, batch: Moved) -> None:
+        """After the commit, once for each batch."""
 
     def progress(self, route: Route, position: int, high_watermark: int, log_start: int) -> None:
         """After each Fetch response. The lag in records is `high_watermark - position`."""

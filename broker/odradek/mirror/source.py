@@ -20,9 +20,10 @@ from odradek.clients.wire import MAX_RESPONSE_BYTES, Connection
 from odradek.mirror.epochs import Asked, Compared, Diverged, Epochs
 from odradek.mirror.leaders import Limits, look_up
 from odradek.mirror.positions import made_again, truncated
-from odradek.mirror.routes import EARLIEST, LATEST, UNKNOWN_TOPIC_ID, LaneOptions, Place, Route
+from odradek.mirror.routes import EARLIEST, LATEST, UNKNOWN_TOPIC_ID, LaneOptions, Route
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import fetch
+from odradek.topic_partition import TopicPartition
 
 WITH_IDS = 13
 """The first version of Fetch that names topics by their id, so that a topic that was created again is noticed."""
@@ -96,7 +97,7 @@ class _PendingFetch(NamedTuple):
 
     node_id: int
     deadline: FetchDeadline
-    turns: dict[Place, int]
+    turns: dict[TopicPartition, int]
     rest_until: float
 
 
@@ -110,7 +111,7 @@ class SourceReader:
         self,
         cluster: Cluster,
         options: LaneOptions,
-        limits: Callable[[list[Place], str], Limits],
+        limits: Callable[[list[TopicPartition], str], Limits],
         compare: Callable[[list[Asked]], Compared],
         progress: Callable[[Route, int, int, int], None],
         warn: Callable[[str], None],
@@ -120,7 +121,7 @@ class SourceReader:
         self._limits = limits
         self._compare = compare
         self._progress = progress
-        self._followed: dict[Place, _Followed] = {}
+        self._followed: dict[TopicPartition, _Followed] = {}
         self._names: dict[bytes, str] = {}
         self._leaders = PartitionLeaders(cluster, lambda line: warn(f"the source: {line}"))
         self._pending: dict[Connection, _PendingFetch] = {}
@@ -305,7 +306,7 @@ class SourceReader:
             return most
         return MAX_RESPONSE_BYTES
 
-    def _chosen(self, node_id: int, version: int) -> list[Place]:
+    def _chosen(self, node_id: int, version: int) -> list[TopicPartition]:
         """The partitions of the next request to a leader."""
         places = self._leaders.led[node_id]
         if node_id in self._alone:
@@ -314,7 +315,7 @@ class SourceReader:
         grown = [place for place in places if version < WITH_LIMIT and self._followed[place].fetch_bytes > usual]
         return grown[:1] or list(places)
 
-    def _fetch_request(self, places: list[Place], version: int) -> Any:
+    def _fetch_request(self, places: list[TopicPartition], version: int) -> Any:
         make, share = fetch.Request, self._share()
         topics: dict[str, list[Any]] = {}
         for name, number in places:
@@ -361,7 +362,7 @@ class SourceReader:
             turns = {place: self._followed[place].turn for place in places}
             self._pending[connection] = _PendingFetch(node_id, deadline, turns, time.monotonic() + wait_s)
 
-    def _too_large(self, node_id: int, places: list[Place], error: ResponseTooLargeError) -> Iterator[Stopped]:
+    def _too_large(self, node_id: int, places: list[TopicPartition], error: ResponseTooLargeError) -> Iterator[Stopped]:
         """A batch does not fit into the memory: find its partition with requests for one at a time, and stop it."""
         self._cluster.forget(node_id)
         self._leaders.schedule()

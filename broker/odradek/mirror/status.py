@@ -15,9 +15,9 @@ from odradek.mirror.assignment import assigned_by, lane_of, lanes_in, worker_in
 from odradek.mirror.following import Following
 from odradek.mirror.names import Edge
 from odradek.mirror.positions import changed_source, cut_noted, stop_noted, truncated
-from odradek.mirror.routes import Place
 from odradek.mirror.settings import PROTOCOL_TYPE, FlowSettings
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
 _SAMPLE = re.compile(r'odradek_mirror_partition_stopped\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\} 1')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -42,8 +42,8 @@ class PartitionRow(NamedTuple):
         more; "" if none is known.
     """
 
-    source: Place
-    target: Place
+    source: TopicPartition
+    target: TopicPartition
     lane: int
     position: int | None
     end: int | None
@@ -80,8 +80,8 @@ def read(flow: FlowSettings, edges: Sequence[Edge], source: Cluster, target: Clu
     rows = []
     for topic in plan.topics:
         for partition in topic.source.partitions:
-            ours: Place = (topic.source.name, partition.number)
-            theirs: Place = (topic.target, partition.number)
+            ours: TopicPartition = (topic.source.name, partition.number)
+            theirs: TopicPartition = (topic.target, partition.number)
             position, end, first = committed.get(theirs), _offset(ends.get(ours)), _offset(firsts.get(ours))
             changed = (
                 None
@@ -99,13 +99,13 @@ def read(flow: FlowSettings, edges: Sequence[Edge], source: Cluster, target: Clu
     return FlowStatus(flow.name, flow.group_id, state, lanes, workers, rows, plan.refused, plan.warnings)
 
 
-def _truncated(ours: Place, theirs: Place, position: groups.CommittedOffset | None) -> str:
+def _truncated(ours: TopicPartition, theirs: TopicPartition, position: groups.CommittedOffset | None) -> str:
     """Why a partition stopped whose source had lost copied records; "" if it had not."""
     cut = None if position is None else cut_noted(position.metadata, position.offset)
     return "" if position is None or cut is None else truncated(ours, theirs, position.offset, cut, cut)
 
 
-def _deleted(place: Place, position: groups.CommittedOffset | None, first: int | None) -> str:
+def _deleted(place: TopicPartition, position: groups.CommittedOffset | None, first: int | None) -> str:
     """Why a partition cannot continue at its position, which the source's log does not have any more; "" if it can."""
     if position is None or first is None or position.offset >= first:
         return ""
@@ -119,7 +119,7 @@ def _offset(listed: topics.ListedOffset | None) -> int | None:
     return None if listed is None or listed.error or listed.offset < 0 else listed.offset
 
 
-def _positions(target: Cluster, group_id: str) -> dict[Place, groups.CommittedOffset]:
+def _positions(target: Cluster, group_id: str) -> dict[TopicPartition, groups.CommittedOffset]:
     """The committed positions of a flow; empty if no worker has ever run. Raises ClientError."""
     try:
         return groups.fetch_offsets(target, group_id)

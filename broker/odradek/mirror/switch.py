@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from odradek.backoff import Waits
 from odradek.clients import configs, groups
-from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import ClientError, RefusedError, UnsupportedError
 from odradek.clients.groups import CommittedOffset
@@ -32,10 +32,10 @@ from odradek.mirror.checkpoints import OWN_GROUPS, has_members
 from odradek.mirror.exact import Anchor, Seen, Side
 from odradek.mirror.internal_topic import InternalTopic
 from odradek.mirror.records import MirrorRecordError, OffsetSync, read_offset_sync
-from odradek.mirror.routes import Place
 from odradek.mirror.settings import FlowSettings
 from odradek.mirror.starting import positions_group
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 MOST_SEARCHES = 6
@@ -97,8 +97,8 @@ class Twin(NamedTuple):
     """A partition of the group and its copy or origin in the other cluster. :param forward: whether `there` is the copy."""
 
     flow: SwitchFlow
-    here: Place
-    there: Place
+    here: TopicPartition
+    there: TopicPartition
     forward: bool
 
 
@@ -128,7 +128,7 @@ class Plan:
 
     group_id: str
     moves: list[Move]
-    unmoved: dict[Place, int]
+    unmoved: dict[TopicPartition, int]
 
 
 class Switch:
@@ -238,7 +238,7 @@ class Switch:
 
     # -- what the plan is made of -----------------------------------------------------------------------------------
 
-    def _twins(self, offsets: Mapping[Place, CommittedOffset]) -> tuple[list[Twin], dict[Place, int]]:
+    def _twins(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> tuple[list[Twin], dict[TopicPartition, int]]:
         """The partitions that are mirrored between the clusters, and the offsets of the others."""
         twins, unmoved = [], {}
         for place in sorted(offsets):
@@ -249,7 +249,7 @@ class Switch:
                 twins.append(twin)
         return twins, unmoved
 
-    def _twin(self, flow: SwitchFlow, place: Place) -> Twin | None:
+    def _twin(self, flow: SwitchFlow, place: TopicPartition) -> Twin | None:
         forward = flow.source == self._from
         topic = (flow.target_topic if forward else flow.source_topic)(place[0])
         return None if topic is None else Twin(flow, place, (topic, place[1]), forward)
@@ -295,7 +295,7 @@ class Switch:
         """The cluster with this alias."""
         return self._here if alias == self._from else self._there
 
-    def side(self, alias: str, place: Place) -> Side:
+    def side(self, alias: str, place: TopicPartition) -> Side:
         """A partition with its present bounds. Raises SwitchError if it does not exist, ClientError."""
         cluster = self.cluster_of(alias)
         view = cluster.metadata([place[0]])
@@ -317,7 +317,7 @@ class Switch:
 
     def _wait_for(self, attempt: Callable[[], Result | str]) -> Result:
         """Call `attempt` until it returns something else than a sentence about what it waits for. Raises SwitchError."""
-        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self._timeout_s)
+        backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, self._timeout_s)
         while True:
             result = attempt()
             if not isinstance(result, str):
@@ -427,7 +427,7 @@ class _Translation:
         return Move(self._twin, self._offset, self._metadata, translated, None, is_exact, end, note)
 
 
-def offsets_of(cluster: Cluster, group_id: str) -> dict[Place, CommittedOffset]:
+def offsets_of(cluster: Cluster, group_id: str) -> dict[TopicPartition, CommittedOffset]:
     """The committed offsets of a group, after the transactions that contain some; empty if there is no such group."""
     try:
         return groups.fetch_offsets(cluster, group_id, stable=True)

@@ -21,10 +21,11 @@ from odradek.clients.errors import ClientError, RefusedError, UnreachableError, 
 from odradek.clients.wire import Buffer, Connection
 from odradek.mirror.commits import FENCED, Commits, Position
 from odradek.mirror.leaders import LookedUp, look_up
-from odradek.mirror.routes import LaneOptions, Place, Route
+from odradek.mirror.routes import LaneOptions, Moved, Route
 from odradek.mirror.send_window import MOST_REQUEST_BYTES, SendWindow
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import produce
+from odradek.topic_partition import TopicPartition
 
 OLDEST, NEWEST = 3, 8
 """Versions of Produce: 3 is the first with batches of format v2, 8 the last that is not flexible."""
@@ -117,18 +118,6 @@ class Outgoing(NamedTuple):
     max_timestamp: int
 
 
-class Written(NamedTuple):
-    """A batch that the target acknowledged. :param target_offset: of its first record."""
-
-    route: Route
-    source_offset: int
-    target_offset: int
-    next_offset: int
-    records: int
-    size_bytes: int
-    max_timestamp: int
-
-
 class _Batch(NamedTuple):
     """A batch in flight, without its bytes. :param compressed: its records are."""
 
@@ -156,17 +145,17 @@ class TargetWriter:
         self._transactional_id = transactional_id
         self._options = options
         self.alone = alone
-        self._acknowledged: set[Place] = set()
+        self._acknowledged: set[TopicPartition] = set()
         self._found = LookedUp({}, {})
-        self._leaders: dict[Place, int] = {}
-        self._sequences: dict[Place, int] = {}
-        self._queues: dict[Place, deque[Outgoing]] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._sequences: dict[TopicPartition, int] = {}
+        self._queues: dict[TopicPartition, deque[Outgoing]] = {}
         self._in_flight: dict[Connection, deque[list[_Batch]]] = {}
         self._windows: dict[Connection, SendWindow] = {}
         self._since: dict[Connection, float] = {}
         self._late_s = options.transaction_timeout_ms / 1000 / LATE_PART
         self._late_at = 0.0
-        self._written: list[Written] = []
+        self._written: list[Moved] = []
         self.unacknowledged = 0
         self.bytes_sent = 0
 
@@ -212,7 +201,7 @@ class TargetWriter:
             queue = self._queues[place] = deque()
         queue.append(batch)
 
-    def unsent(self, place: Place) -> int | None:
+    def unsent(self, place: TopicPartition) -> int | None:
         """The source's offset of the first batch of a partition that is queued; None if there is none."""
         queue = self._queues.get(place)
         return queue[0].first_offset if queue else None
@@ -365,7 +354,7 @@ class TargetWriter:
                 window.acknowledged(batch.size, now >= self._late_at)
                 self.unacknowledged -= 1
                 self._written.append(
-                    Written(
+                    Moved(
                         batch.route,
                         batch.first_offset,
                         part.base_offset,
@@ -398,7 +387,7 @@ class TargetWriter:
 
     # -- commit ---------------------------------------------------------------------------------------------------
 
-    def commit(self, positions: Mapping[Place, Position]) -> list[Written]:
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> list[Moved]:
         """Wait for all acknowledgements and commit them with these positions; return what was written, in order.
 
         :param positions: by target partition. If this raises, the outcome is unknown; the next session reads the positions.

@@ -18,6 +18,7 @@ from math import inf
 from typing import Any, cast
 
 from odradek._ext.net.forwarding import ForwardTable
+from odradek.backoff import Backoff
 from odradek.net.forward_frames import ForwardContext, ForwardReply, Kind, Status, encode_context
 
 log = logging.getLogger("odradek.forwarding")
@@ -25,7 +26,7 @@ log = logging.getLogger("odradek.forwarding")
 DEFAULT_TIMEOUT_S = 30.0
 MAX_QUEUED = 10_000
 MAX_QUEUED_BYTES = 64 << 20
-FIRST_RETRY_S, LONGEST_RETRY_S = 0.01, 1.0
+RETRIES_S = Backoff(first=0.01, longest=1.0)
 EXPIRY_STEP_S = 0.01
 ANONYMOUS = "User:ANONYMOUS"
 
@@ -93,7 +94,7 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         self._settled = settled
         self._close_ended = close_ended
         self._transport: asyncio.Transport | None = None
-        self._retry_s = FIRST_RETRY_S
+        self._retries = 0
         self._retry: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task | None = None
         self._closed = False
@@ -148,14 +149,16 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         try:
             await self._loop.create_unix_connection(lambda: self, self._path)
         except OSError as error:
-            log.warning("cannot connect to the coordinator: %s; retrying in %d ms", error, self._retry_s * 1000)
-            self._connect_later()
+            wait_s = self._connect_later()
+            log.warning("cannot connect to the coordinator: %s; retrying in %d ms", error, wait_s * 1000)
         finally:
             self._connecting = None
 
-    def _connect_later(self) -> None:
-        self._retry = self._loop.call_later(self._retry_s, self._connect_again)
-        self._retry_s = min(self._retry_s * 2, LONGEST_RETRY_S)
+    def _connect_later(self) -> float:
+        self._retries += 1
+        wait_s = RETRIES_S.after(self._retries)
+        self._retry = self._loop.call_later(wait_s, self._connect_again)
+        return wait_s
 
     def _connect_again(self) -> None:
         self._retry = None
@@ -176,7 +179,7 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         """Fail the requests that were sent; requests that were not sent wait for the next stream."""
         self._transport = None
         if self.has_answered:
-            self._retry_s = FIRST_RETRY_S
+            self._retries = 0
         sent = self.lost()
         if self._closed:
             return

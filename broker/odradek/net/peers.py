@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from odradek import __version__
+from odradek.backoff import RecentFailures, SetupTimeout
 from odradek.config.broker_config import BrokerConfig
 from odradek.protocol import ProtocolError, decode, encode_frame
 from odradek.protocol.errors import ErrorCode, peer_error_text
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import api_versions
 from odradek.protocol.schemas.header import RequestHeader, request_header_version, response_header_version
-from odradek.replication.backoff import GrowingBackoff, SetupTimeout
 from odradek.security.opening import RETRY_MS, Opened, Opening, PeerRefused, opening
 from odradek.security.sasl.client import LoginError, NoTokenError
 
@@ -40,7 +40,7 @@ MAX_OPENING_BYTES = 1 << 20
 """The largest response of a broker that has not been authenticated yet."""
 RENEWED_AFTER = 0.8
 """A connection is replaced after this part of the lifetime of its session."""
-LONGEST_RETRY_MS = 4 * RETRY_MS
+FIRST_RETRY_MS, LONGEST_RETRY_MS = 20, 4 * RETRY_MS
 SETUP_TIMEOUT_MS = 10_000, 30_000
 API_VERSIONS_VERSION = 3
 SOFTWARE = "odradek"
@@ -118,7 +118,7 @@ class Peer:
         self.name = name
         self._security = security
         self._setup = SetupTimeout(*setup_ms)
-        self._refusals = GrowingBackoff(LONGEST_RETRY_MS)
+        self._refusals = RecentFailures(FIRST_RETRY_MS, LONGEST_RETRY_MS)
         self._phase = ""  # of a connection that is being opened and is connected
         self._used = False  # whether a request was sent on the connection
         self._renew_at: float | None = None  # in the time of the loop: when the session of the login ends soon

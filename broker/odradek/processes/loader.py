@@ -46,6 +46,7 @@ from odradek.shm.checkpoints import checkpoints_to_load_by
 from odradek.shm.partition_table import PartitionTable
 from odradek.storage.file_names import ForeignNameError, parse_directory_name, partition_directory_name
 from odradek.storage.log_directory import CorruptMetadataError, read_partition_metadata
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.loader")
 
@@ -232,9 +233,9 @@ def prepare_in_cluster(context: ProcessContext, table: PartitionTable) -> None:
     log.info("found %d partitions to load in %.0f ms", context.shm.slots_used, took)
 
 
-def find_directories(context: ProcessContext) -> dict[tuple[str, int], int]:
+def find_directories(context: ProcessContext) -> dict[TopicPartition, int]:
     """The number of the log directory that contains each partition's directory, by topic and partition."""
-    directories: dict[tuple[str, int], int] = {}
+    directories: dict[TopicPartition, int] = {}
     for index, path in enumerate(context.log_dirs):
         if context.shm.log_dir_offline(index):
             continue
@@ -265,7 +266,7 @@ def _subdirectories(path: Path) -> Iterator[str]:
         yield from (entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
 
-def report_strays(context: ProcessContext, image: ClusterImage, directories: dict[tuple[str, int], int]) -> None:
+def report_strays(context: ProcessContext, image: ClusterImage, directories: dict[TopicPartition, int]) -> None:
     """Log a warning for each directory that belongs to no topic of the store. The directories are not changed."""
     strays: Counter[str] = Counter()
     for (name, partition), index in directories.items():

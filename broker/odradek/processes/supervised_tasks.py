@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from odradek.backoff import Backoff
 from odradek.processes import own_tasks
 
 log = logging.getLogger("odradek.supervisor")
@@ -39,7 +40,7 @@ def supervised(
 
 
 async def _until_done(what: str, work: Callable[[], Coroutine[Any, Any, None]], sleep: Sleep) -> None:
-    task, wait_s = what.removeprefix("the "), RETRY_S
+    task, failures = what.removeprefix("the "), 0
     recovered: asyncio.TimerHandle | None = None
     while True:
         began = time.monotonic()
@@ -49,11 +50,12 @@ async def _until_done(what: str, work: Callable[[], Coroutine[Any, Any, None]], 
             return
         except Exception as error:
             if time.monotonic() - began > LONGEST_RETRY_S:
-                wait_s = RETRY_S
+                failures = 0
+            failures += 1
+            wait_s = Backoff(RETRY_S, LONGEST_RETRY_S).after(failures)
             log.exception("%s ended by an unexpected error; it begins again in %g s", what, wait_s)
             if recovered is not None:
                 recovered.cancel()
             own_tasks.ended(task, error)
             recovered = asyncio.get_running_loop().call_later(wait_s + LONGEST_RETRY_S, own_tasks.ran, task)
         await sleep(wait_s)
-        wait_s = min(2 * wait_s, LONGEST_RETRY_S)

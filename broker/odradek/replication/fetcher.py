@@ -29,10 +29,10 @@ from odradek._ext.replication.followed_slots import Followed, note_fetch_error, 
 from odradek._ext.replication.replica_connection import FetchOutcome, ReplicaConnection
 from odradek._ext.shm.locks import enter_lane
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.backoff import RecentFailures, SetupTimeout
 from odradek.protocol.errors import ErrorCode, peer_error_text
 from odradek.replication import follow
-from odradek.replication.backoff import GrowingBackoff, SetupTimeout
-from odradek.replication.follow import Action, Event, Follow, Position
+from odradek.replication.follow import FIRST_BACKOFF_MS, Action, Event, Follow, Position
 from odradek.replication.leader_connection import (
     Address,
     LeaderConnection,
@@ -157,7 +157,7 @@ class Fetcher:
         self._connected_to: Address | None = None
         self._last_address: Address | None = None
         self._connect_at_ms = 0
-        self._reconnects = GrowingBackoff(settings.backoff_ms)
+        self._reconnects = RecentFailures(FIRST_BACKOFF_MS, settings.backoff_ms)
         self._setup = SetupTimeout(settings.setup_timeout_ms, settings.setup_timeout_max_ms)
         self._renew_at_ms: int | None = None  # when the session of the login ends soon
         self._unreachable = ""  # why, as it was logged

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek._ext.partition.slot_access import AppendResult
+from odradek.backoff import RecentFailures
 from odradek.protocol.errors import ErrorCode, peer_error_text
-from odradek.replication.backoff import GrowingBackoff
 
 UNDEFINED = -1
+FIRST_BACKOFF_MS = 20
 
 EpochEnd = Callable[[int], tuple[int, int]]
 """The largest epoch of the follower's log that is not above the given epoch, and its end offset; (-1, -1) if the epoch is
@@ -224,10 +225,10 @@ class Follow:
     epoch_end: EpochEnd
     state: State = field(default_factory=lambda: Delayed(0, Fetch()))
     _begun: bool = False
-    _usual: GrowingBackoff = field(init=False)
+    _usual: RecentFailures = field(init=False)
 
     def __post_init__(self) -> None:
-        self._usual = GrowingBackoff(self.backoff_ms)
+        self._usual = RecentFailures(FIRST_BACKOFF_MS, self.backoff_ms)
 
     def handle(self, event: Event, log: Position, now_ms: int) -> Action:
         """Take an event, change the state, and return what to do next.

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from odradek.printable import printable
-from odradek.security.acl import Operation, ResourceType
+from odradek.security.acl import Operation
 from odradek.security.authorizer import Rule
+from odradek.security.resource_types import RESOURCE_TYPES
 
 log = logging.getLogger("odradek.authorizer")
 
@@ -33,14 +34,6 @@ MOST_HOSTS = 100
 MOST_PRINCIPALS = 1000
 """The most principals with shares of their own."""
 OTHERS = "others"
-TYPE_NAMES = {
-    ResourceType.TOPIC: "Topic",
-    ResourceType.GROUP: "Group",
-    ResourceType.CLUSTER: "Cluster",
-    ResourceType.TRANSACTIONAL_ID: "TransactionalId",
-    ResourceType.DELEGATION_TOKEN: "DelegationToken",
-    ResourceType.USER: "User",
-}
 
 
 class Action(NamedTuple):
@@ -59,7 +52,7 @@ def message_of(action: Action, rule: Rule) -> str:
     return (
         f"Principal = {printable(action.principal)} is {'Allowed' if rule.allowed else 'Denied'} "
         f"operation = {Operation(action.operation).name} from host = {action.host} "
-        f"on resource = {TYPE_NAMES[ResourceType(action.resource_type)]}:LITERAL:{printable(action.name)} "
+        f"on resource = {RESOURCE_TYPES[action.resource_type].node}:LITERAL:{printable(action.name)} "
         f"for request = {action.request} with resourceRefCount = 1 based on rule {rule}"
     )
 

@@ -20,21 +20,12 @@ from odradek.security.acl import (
     ResourceType,
 )
 from odradek.security.hosts import normal_host
+from odradek.security.resource_types import RESOURCE_TYPES
 
 _GRANTED_BY: dict[int, frozenset[int]] = {operation: frozenset((operation, Operation.ALL)) for operation in Operation}
 """By operation: the operations of an ALLOW that allow it. A DENY denies only its own operation, or all."""
 _GRANTED_BY[Operation.DESCRIBE] |= {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
 _GRANTED_BY[Operation.DESCRIBE_CONFIGS] |= {Operation.ALTER_CONFIGS}
-
-OPERATIONS_OF: dict[int, tuple[int, ...]] = {
-    ResourceType.TOPIC: (3, 4, 5, 6, 7, 8, 10, 11),
-    ResourceType.GROUP: (3, 6, 8, 10, 11),
-    ResourceType.CLUSTER: (5, 7, 8, 9, 10, 11, 12),
-    ResourceType.TRANSACTIONAL_ID: (8, 4, 15),
-    ResourceType.DELEGATION_TOKEN: (8,),
-    ResourceType.USER: (13, 14),
-}
-"""The operations that exist for a type of resources, which authorized-operations bit fields contain."""
 
 
 class Rule(NamedTuple):
@@ -177,7 +168,7 @@ class Authorizer:
         """The bit field of the operations that the client may do with a resource (KIP-430)."""
         return sum(
             1 << operation
-            for operation in OPERATIONS_OF[resource_type]
+            for operation in RESOURCE_TYPES[resource_type].operations
             if self.decide(principal, host, operation, resource_type, name).allowed
         )
 

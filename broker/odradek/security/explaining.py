@@ -5,19 +5,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from odradek.security.acl import ANYBODY, WILDCARD, Acl, Operation, PatternType, Permission, ResourceType
-from odradek.security.authorizer import OPERATIONS_OF, Authorizer, Rule
+from odradek.security.authorizer import Authorizer, Rule
 from odradek.security.hosts import normal_host
 from odradek.security.needs import Need
-
-TYPE_NAMES = {
-    ResourceType.TOPIC: "topic",
-    ResourceType.GROUP: "group",
-    ResourceType.CLUSTER: "cluster",
-    ResourceType.TRANSACTIONAL_ID: "transactional id",
-    ResourceType.DELEGATION_TOKEN: "delegation token",
-    ResourceType.USER: "user",
-}
-
+from odradek.security.resource_types import RESOURCE_TYPES
 
 ANY_ADDRESS = "any address"
 """The host of a question about a client whose address does not matter: only ACLs for all hosts concern it."""
@@ -88,7 +79,7 @@ def changes_of(question: Question, authorizer: Authorizer, acls: Sequence[Acl]) 
     at = WILDCARD if host == ANY_ADDRESS else host
     own = Acl(kind, PatternType.LITERAL, name, principal, at, operation, Permission.ALLOW)
     opposite = own._replace(permission=Permission.DENY)
-    if rule.reason == "SuperUser" or operation not in OPERATIONS_OF[kind]:
+    if rule.reason == "SuperUser" or operation not in RESOURCE_TYPES[kind].operations:
         return []
     mine = _concerning(question, acls)
     allowing = [acl for acl in mine if acl.permission == Permission.ALLOW]
@@ -174,7 +165,7 @@ def _explained(question: Question, authorizer: Authorizer, acls: Sequence[Acl], 
     principal, host, operation, kind, name = question
     rule = authorizer.decide(principal, host, operation, kind, name)
     mine = _concerning(question, acls)
-    wanted = f"{operation.name} on {TYPE_NAMES[kind]} {name}"
+    wanted = f"{operation.name} on {RESOURCE_TYPES[kind].words} {name}"
     if rule.reason == "SuperUser":
         return Explanation(
             rule, f"{principal} is a super user", "remove it from super.users and restart the broker", mine
@@ -218,7 +209,7 @@ def shown(acl: Acl) -> str:
     """An ACL as one line."""
     verb = "allow" if acl.permission == Permission.ALLOW else "deny"
     pattern = "prefix " if acl.pattern_type == 4 else ""
-    kind = TYPE_NAMES[ResourceType(acl.resource_type)]
+    kind = RESOURCE_TYPES[acl.resource_type].words
     host = "any host" if acl.host == "*" else f"host {acl.host}"
     return f"{verb} {acl.principal} {Operation(acl.operation).name} on {kind} {pattern}{acl.name} from {host}"
 

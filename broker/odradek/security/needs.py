@@ -7,15 +7,8 @@ with exactly the rights of an API, and with one less.
 from typing import NamedTuple
 
 from odradek.security.acl import Operation, ResourceType
+from odradek.security.resource_types import RESOURCE_TYPES
 
-_RESOURCES = {
-    ResourceType.TOPIC: "topic",
-    ResourceType.GROUP: "group",
-    ResourceType.CLUSTER: "cluster",
-    ResourceType.TRANSACTIONAL_ID: "transactional id",
-    ResourceType.DELEGATION_TOKEN: "delegation token",
-    ResourceType.USER: "user",
-}
 TOPIC, GROUP, CLUSTER, TXN = (
     ResourceType.TOPIC,
     ResourceType.GROUP,
@@ -23,8 +16,9 @@ TOPIC, GROUP, CLUSTER, TXN = (
     ResourceType.TRANSACTIONAL_ID,
 )
 TOKEN, USER = ResourceType.DELEGATION_TOKEN, ResourceType.USER
-TOPIC_DENIED, GROUP_DENIED = "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"
-CLUSTER_DENIED, ID_DENIED = "CLUSTER_AUTHORIZATION_FAILED", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, ID_DENIED, TOKEN_DENIED = (
+    row.denied_as.name for row in RESOURCE_TYPES.values() if row.denied_as is not None
+)
 OF_PARTITIONS = f"{TOPIC_DENIED} for each partition of the topic"
 
 
@@ -35,7 +29,7 @@ class Need(NamedTuple):
     resource_type: ResourceType
 
     def __str__(self) -> str:
-        return f"{self.operation.name} on {_RESOURCES[self.resource_type]}"
+        return f"{self.operation.name} on {RESOURCE_TYPES[self.resource_type].words}"
 
 
 Ways = tuple[tuple[Need, ...], ...]

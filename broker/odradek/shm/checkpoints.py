@@ -28,10 +28,10 @@ from odradek.storage.checkpoints import (
     read_offset_checkpoint,
     write_offset_checkpoint,
 )
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.storage")
 
-Partition = tuple[str, int]
 ALL_FILES = (
     file_names.RECOVERY_POINT_CHECKPOINT,
     file_names.LOG_START_OFFSET_CHECKPOINT,
@@ -47,10 +47,10 @@ class Checkpoints(NamedTuple):
     """The offsets in the files of a log directory. `cleaner_offsets` is None if it is unknown which logs were compacted.
     `high_watermarks` are read only in a cluster."""
 
-    recovery_points: Mapping[Partition, int]
-    log_start_offsets: Mapping[Partition, int]
-    cleaner_offsets: Mapping[Partition, int] | None
-    high_watermarks: Mapping[Partition, int] = MappingProxyType({})
+    recovery_points: Mapping[TopicPartition, int]
+    log_start_offsets: Mapping[TopicPartition, int]
+    cleaner_offsets: Mapping[TopicPartition, int] | None
+    high_watermarks: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 def read_checkpoints(log_dir: Path) -> Checkpoints:
@@ -106,7 +106,7 @@ def write_checkpoints(shm: SharedMemory, log_dirs: Sequence[Path], only: int | N
 
 
 def _write_all(number: int, path: Path) -> None:
-    waiting: set[Partition] = set()  # logs that are not loaded, or failed
+    waiting: set[TopicPartition] = set()  # logs that are not loaded, or failed
     recovery, watermark, starts = CheckpointLines(), CheckpointLines(), CheckpointLines()
     points: list[tuple[int, int, int]] = []
     for slot, (topic, partition, log_dir, flushed, log_start, high) in slot_upkeep.checkpoint_offsets():
@@ -143,7 +143,7 @@ def write_log_starts(shm: SharedMemory, log_dirs: Sequence[Path], only: int | No
         if shm.log_dir_offline(number) or only not in (None, number):
             continue
         with alone(path):
-            waiting: set[Partition] = set()
+            waiting: set[TopicPartition] = set()
             lines = CheckpointLines()
             for _, (topic, partition, log_dir, _, log_start, _) in slot_upkeep.checkpoint_offsets():
                 if log_dir == number and log_start < 0:
@@ -153,7 +153,7 @@ def write_log_starts(shm: SharedMemory, log_dirs: Sequence[Path], only: int | No
             _put_log_starts(path, waiting, lines)
 
 
-def _put_log_starts(path: Path, waiting: set[Partition], lines: CheckpointLines) -> None:
+def _put_log_starts(path: Path, waiting: set[TopicPartition], lines: CheckpointLines) -> None:
     target = path / file_names.LOG_START_OFFSET_CHECKPOINT
     _keep(target, waiting, lines)
     if not lines.is_in(target):
@@ -162,7 +162,7 @@ def _put_log_starts(path: Path, waiting: set[Partition], lines: CheckpointLines)
         fsync_directory(path)  # the process that wrote it may have died before it synced
 
 
-def _keep(path: Path, waiting: set[Partition], lines: CheckpointLines) -> None:
+def _keep(path: Path, waiting: set[TopicPartition], lines: CheckpointLines) -> None:
     """Copy the lines of logs whose slots have no valid offsets now from the existing file. Raises OSError,
     CorruptCheckpointError."""
     if waiting:
@@ -171,7 +171,7 @@ def _keep(path: Path, waiting: set[Partition], lines: CheckpointLines) -> None:
             lines.add_offset(topic, partition, before[topic, partition])
 
 
-def forget_partitions(shm: SharedMemory, log_dirs: Sequence[Path], deleted: Collection[Partition]) -> None:
+def forget_partitions(shm: SharedMemory, log_dirs: Sequence[Path], deleted: Collection[TopicPartition]) -> None:
     """Remove the lines of deleted partitions from all files: a later topic of that name has another log.
 
     A file that does not follow its format is not changed, because no start uses it. Offline directories are skipped. A
@@ -202,7 +202,7 @@ def forget_partitions(shm: SharedMemory, log_dirs: Sequence[Path], deleted: Coll
         raise no_room
 
 
-def _forget(path: Path, deleted: Collection[Partition], topics: Sequence[bytes]) -> None:
+def _forget(path: Path, deleted: Collection[TopicPartition], topics: Sequence[bytes]) -> None:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -222,7 +222,7 @@ def _forget(path: Path, deleted: Collection[Partition], topics: Sequence[bytes])
         lines.write(path)
 
 
-def lower_cleaner_offset(log_dir: Path, partition: Partition, limit: int) -> None:
+def lower_cleaner_offset(log_dir: Path, partition: TopicPartition, limit: int) -> None:
     """Lower a log's line in the cleaner checkpoint to `limit`, after the log was truncated there or lost its end.
 
     Nobody uses a line of a file that does not follow its format, so there is nothing to lower: the cleaner compacts from the

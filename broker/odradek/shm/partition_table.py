@@ -28,6 +28,7 @@ from odradek.shm.slot_settings import of_partition
 from odradek.storage import file_names
 from odradek.storage.atomic_file import NO_ROOM
 from odradek.storage.log_directory import write_partition_metadata
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.storage")
 
@@ -290,7 +291,7 @@ class PartitionTable:
         slot_life.delete(slot, os.fsencode(file_names.marked_directory_name(state.topic, state.partition, "delete")))
         self._in_use().put(state.topic, state.partition, -1)
 
-    def forget(self, deleted: Collection[tuple[str, int]]) -> None:
+    def forget(self, deleted: Collection[TopicPartition]) -> None:
         """Remove the lines of deleted partitions from the checkpoints of all log directories. Raises OSError."""
         forget_partitions(self.shm, self.log_dirs, deleted)
 

@@ -56,7 +56,7 @@ class RecordBatch:
 
     @property
     def codec(self) -> int:
-        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        """See `odradek.codecs`."""
         return self.attributes & 7
 
     @property

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from odradek.storage.atomic_file import replace_file
 from odradek.storage.file_names import GAPS_CHECKPOINT
+from odradek.topic_partition import TopicPartition
 
 VERSION = 0
 
@@ -83,7 +84,7 @@ def _number(path: str | os.PathLike[str], text: str) -> int:
         raise CorruptCheckpointError(f"{path}: {text!r} is not a number") from error
 
 
-def read_offset_checkpoint(path: str | os.PathLike[str]) -> dict[tuple[str, int], int]:
+def read_offset_checkpoint(path: str | os.PathLike[str]) -> dict[TopicPartition, int]:
     """{(topic, partition): offset}; empty if the file does not exist. Raises CorruptCheckpointError, OSError."""
     return {
         (topic, _number(path, partition)): _number(path, offset) for topic, partition, offset in _read(path, words=3)
@@ -91,7 +92,7 @@ def read_offset_checkpoint(path: str | os.PathLike[str]) -> dict[tuple[str, int]
 
 
 def write_offset_checkpoint(
-    path: str | os.PathLike[str], offsets: Mapping[tuple[str, int], int], *, sync: bool = True
+    path: str | os.PathLike[str], offsets: Mapping[TopicPartition, int], *, sync: bool = True
 ) -> None:
     """Replace the file. Raises OSError."""
     lines = CheckpointLines()

@@ -1,5 +1,6 @@
-"""The four codecs of record batches. Decompression is bounded, so that a few bytes cannot become gigabytes.
+"""Compresses and decompresses in the codecs of record batches (`odradek.codecs`).
 
+Decompression is bounded, so that a few bytes cannot become gigabytes.
 Runs in append threads of workers (the libraries release the GIL), in look-ups by timestamp, and in tools. Stateless.
 Formats: gzip; raw snappy or the framing of Java's xerial library (which Kafka writes); lz4 frames; zstd frames. Each library is
 imported with the first batch that needs it, which saves memory in processes that decompress nothing.
@@ -17,10 +18,8 @@ from typing import Any
 
 import odradek._ext.records.record_batch as records
 import odradek._ext.records.zstd_frames as zstd_frames
+from odradek.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from odradek.storage import lz4_header
-
-NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
-CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 INVALID_RECORD = 87
 
@@ -49,14 +48,15 @@ class DecompressionLimitError(ValueError):
 def decompress(codec: int, data: bytes | memoryview, limit: int) -> bytes:
     """Decompress the records of a batch.
 
-    codec: as in the attributes of a batch; 5 to 7 are invalid. data: the bytes after the header. limit: the largest size of
-    the result, in bytes. Raises CorruptCompressedDataError or DecompressionLimitError; holds at most about twice `limit`
-    bytes (the parts and the result, or the parts and the window of zstd), and no more than `limit` bytes plus STEP_BYTES if the
-    limit is exceeded. Raises MemoryError if the system refuses the memory of a window.
+    codec: as in the attributes of a batch, which can name codecs that do not exist. data: the bytes after the header. limit:
+    the largest size of the result, in bytes. Raises CorruptCompressedDataError or DecompressionLimitError; holds at most about
+    twice `limit` bytes (the parts and the result, or the parts and the window of zstd), and no more than `limit` bytes plus
+    STEP_BYTES if the limit is exceeded. Raises MemoryError if the system refuses the memory of a window.
     """
-    if codec >= len(DECOMPRESSORS):
+    decompressor = DECOMPRESSORS.get(codec)
+    if decompressor is None:
         raise CorruptCompressedDataError(f"unknown compression {codec}")
-    return DECOMPRESSORS[codec](data, limit)
+    return decompressor(data, limit)
 
 
 def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
@@ -292,5 +292,17 @@ def _zstd(data: bytes, level: int | None) -> bytes:
     return zstandard.ZstdCompressor(level=ZSTD_DEFAULT_LEVEL if level is None else level).compress(data)
 
 
-DECOMPRESSORS: tuple[Callable[[bytes | memoryview, int], bytes], ...] = (_plain, _gunzip, _unsnappy, _unlz4, _unzstd)
-COMPRESSORS: tuple[Callable[[bytes, int | None], bytes], ...] = (_uncompressed, _gzip, _snappy, _lz4, _zstd)
+DECOMPRESSORS: dict[int, Callable[[bytes | memoryview, int], bytes]] = {
+    NONE: _plain,
+    GZIP: _gunzip,
+    SNAPPY: _unsnappy,
+    LZ4: _unlz4,
+    ZSTD: _unzstd,
+}
+COMPRESSORS: dict[int, Callable[[bytes, int | None], bytes]] = {
+    NONE: _uncompressed,
+    GZIP: _gzip,
+    SNAPPY: _snappy,
+    LZ4: _lz4,
+    ZSTD: _zstd,
+}

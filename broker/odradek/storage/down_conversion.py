@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import odradek._ext.records.batch_to_messages as batch_to_messages
 import odradek._ext.records.message_sets as message_sets
+from odradek.codecs import IN_MESSAGES, NONE
 from odradek.storage import batch as batches
 from odradek.storage import compression, old_messages
 from odradek.storage.checksum import crc32c
@@ -187,7 +188,7 @@ def _convert_entry(entry: _Entry, part: Part, room: int, decompression: Decompre
     payload = memoryview(entry.data)[HEADER_BYTES:]
     codec = entry.data[22] & 7
     plain: bytes | memoryview = payload
-    if codec not in (compression.NONE, compression.ZSTD):
+    if codec != NONE and codec in IN_MESSAGES:
         plain = compression.decompress(codec, payload, OPEN_LIMIT)
         decompression.left -= len(plain)
     converted: bytes

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from odradek import codecs
 from odradek.storage import batch_file
 from odradek.storage.batch import (
     CONTROL,
@@ -30,7 +31,6 @@ from odradek.storage.checkpoints import (
     read_leader_epochs,
     read_offset_checkpoint,
 )
-from odradek.storage.compression import CODEC_NAMES
 from odradek.storage.file_names import (
     GAPS_CHECKPOINT,
     INDEX,
@@ -158,7 +158,7 @@ def _batch(entry: batch_file.FileBatch) -> Entry:
         "base_timestamp": batch.base_timestamp,
         "max_timestamp": batch.max_timestamp,
         "timestamp_type": _timestamp_type(batch.attributes),
-        "codec": CODEC_NAMES[batch.codec],
+        "codec": codecs.NAMES[batch.codec],
         "leader_epoch": batch.partition_leader_epoch,
         "producer_id": batch.producer_id,
         "producer_epoch": batch.producer_epoch,
@@ -180,7 +180,7 @@ def _message(entry: batch_file.FileBatch) -> Entry:
         "last_offset": message.offset,
         "timestamp": message.timestamp,
         "timestamp_type": _timestamp_type(message.attributes),
-        "codec": CODEC_NAMES[message.codec],
+        "codec": codecs.NAMES[message.codec],
     }
 
 

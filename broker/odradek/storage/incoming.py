@@ -11,14 +11,13 @@ from typing import Any
 
 import odradek._ext.records.messages_to_batch as messages_to_batch
 from odradek._ext.records.message_sets import BadMessageError
+from odradek.codecs import AS_SENT, NONE
 from odradek.storage import compression
 from odradek.storage.compression import (
     INVALID_RECORD,
     CorruptCompressedDataError,
     DecompressionLimitError,
 )
-
-AS_SENT = 255
 
 LIMIT_REACHED = -1
 
@@ -90,6 +89,6 @@ def from_messages(data: bytes | memoryview, codec: int, level: int, limit: int, 
         "found_min_timestamp": records.min_timestamp,
         "log_append_time": records.log_append_time,
         "records": plain,
-        "separate": records.codec == compression.NONE,
+        "separate": records.codec == NONE,
     }
     return 0, properties, batch, len(plain)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import odradek._ext.records.crc32 as crc32
+from odradek.codecs import IN_MESSAGES, NONE
 from odradek.storage import compression
 
 HEAD = struct.Struct(">qiIbB")
@@ -41,7 +42,7 @@ class OldMessage:
 
     @property
     def codec(self) -> int:
-        """0 none, 1 gzip, 2 snappy, 3 lz4."""
+        """See `odradek.codecs`."""
         return self.attributes & CODEC_MASK
 
     def opened(self, limit: int = NO_LIMIT, most_messages: int = NO_LIMIT) -> list[OldMessage]:
@@ -51,9 +52,9 @@ class OldMessage:
         :raises CorruptMessageError: the value is not a message set of the wrapper's format.
         :raises ValueError: errors of `decompress`.
         """
-        if self.codec == compression.NONE:
+        if self.codec == NONE:
             return [self]
-        if self.codec > compression.LZ4:
+        if self.codec not in IN_MESSAGES:
             raise CorruptMessageError(
                 f"the wrapper at offset {self.offset} has compression {self.codec}, which format v{self.magic} does not allow"
             )
@@ -120,7 +121,7 @@ def reduced(data: bytes, offsets: Collection[int]) -> bytes:
     """
     message, _ = read_message(data)
     kept = [inner for inner in message.opened() if inner.offset in offsets]
-    if message.codec == compression.NONE:
+    if message.codec == NONE:
         return data
     first, last = kept[0].offset, kept[-1].offset
     message_set = b"".join(

@@ -49,12 +49,12 @@ from odradek.storage.verify_log import (
     join,
     list_log,
 )
+from odradek.topic_partition import TopicPartition
 
 ODRADEK_PREFIX = "odradek"
 ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 GROUP_BYTES, GROUP_SEGMENTS = 64 << 20, 200
 POLL_S = 0.1
-Partition = tuple[str, int]
 OFFSET_CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -79,8 +79,8 @@ class DirectoryFiles:
     path: str
     locked: bool = False
     clean: bool = False
-    logs: dict[Partition, LogFiles] = field(default_factory=dict)
-    checkpoints: dict[str, dict[Partition, int]] = field(default_factory=dict)
+    logs: dict[TopicPartition, LogFiles] = field(default_factory=dict)
+    checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     unknown_files: list[str] = field(default_factory=list)
     written_by_odradek: bool = False
     findings: list[Finding] = field(default_factory=list)
@@ -101,7 +101,7 @@ class DirectoryReport:
     """The report of a log directory: one report per log, and findings about other files."""
 
     files: DirectoryFiles
-    logs: dict[Partition, LogReport] = field(default_factory=dict)
+    logs: dict[TopicPartition, LogReport] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -194,7 +194,9 @@ _FATES = {
 }
 
 
-def expectation(files: DirectoryFiles, key: Partition, gaps: Iterable[str] = (), deep: bool = False) -> Expectation:
+def expectation(
+    files: DirectoryFiles, key: TopicPartition, gaps: Iterable[str] = (), deep: bool = False
+) -> Expectation:
     """The expectations for a log. :param gaps: topics that are known to be compacted."""
     log_start = files.checkpoints.get(LOG_START_OFFSET_CHECKPOINT, {}).get(key, 0)
     return Expectation(
@@ -206,7 +208,7 @@ def expectation(files: DirectoryFiles, key: Partition, gaps: Iterable[str] = (),
     )
 
 
-def _gap_limit(files: DirectoryFiles, key: Partition, gaps: Iterable[str]) -> int:
+def _gap_limit(files: DirectoryFiles, key: TopicPartition, gaps: Iterable[str]) -> int:
     """The offset below which a starting broker would accept offset gaps as caused by compaction.
 
     In a directory that only Kafka has written, Kafka's always compacted topics may have gaps anywhere: the log of a
@@ -315,7 +317,7 @@ def verify(
 
 
 def _groups(
-    directories: Sequence[DirectoryFiles], expected: Mapping[tuple[int, Partition], Expectation]
+    directories: Sequence[DirectoryFiles], expected: Mapping[tuple[int, TopicPartition], Expectation]
 ) -> list[list[Job]]:
     """All segments in groups; a process verifies one group at a time. Large groups come first."""
     groups: list[tuple[int, list[Job]]] = []
@@ -399,7 +401,7 @@ def _check_directory(report: DirectoryReport) -> None:
             report.findings.append(Finding(f"{log.directory}/partition.metadata", text))
 
 
-def _check_entry(report: DirectoryReport, name: str, key: Partition, offset: int) -> None:
+def _check_entry(report: DirectoryReport, name: str, key: TopicPartition, offset: int) -> None:
     """Check that the offset of a checkpoint is within its log."""
     path = f"{report.files.path}/{name}"
     place = f"{key[0]}-{key[1]}"

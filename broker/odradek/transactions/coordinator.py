@@ -19,6 +19,7 @@ from sys import intern
 
 from odradek.coordination.environment import LogBatch, Record, Timers
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 from odradek.transactions import transaction as verbs
 from odradek.transactions.environment import (
     EVERYTHING,
@@ -30,7 +31,6 @@ from odradek.transactions.environment import (
     ListFilter,
     Mark,
     Owner,
-    Place,
     Settings,
     TransactionLog,
 )
@@ -47,7 +47,7 @@ ProducerCallback = Callable[[ErrorCode, int, int], None]
 """Receives the error, the producer id and the producer epoch. With an error, id and epoch are -1."""
 AddCallback = Callable[[ErrorCode, Sequence[ErrorCode | None]], None]
 """Receives the error of the request and, if it is NONE, the result of `Marks.allow` for each place, in order."""
-VerifyCallback = Callable[[Mapping[Place, ErrorCode | None]], None]
+VerifyCallback = Callable[[Mapping[TopicPartition, ErrorCode | None]], None]
 """Receives the error of each place, or None, as `Marks.allow` returns it."""
 
 REPEATED = frozenset(
@@ -238,7 +238,7 @@ class TransactionCoordinator:
         transactional_id: str,
         producer_id: int,
         epoch: int,
-        places: Sequence[Place],
+        places: Sequence[TopicPartition],
         transaction_version: int,
         then: AddCallback,
         patience_ms: int = 0,
@@ -298,7 +298,7 @@ class TransactionCoordinator:
         transactional_id: str,
         producer_id: int,
         epoch: int,
-        places: Sequence[Place],
+        places: Sequence[TopicPartition],
         then: VerifyCallback,
         owner: int = NO_OWNER,
     ) -> None:
@@ -313,7 +313,9 @@ class TransactionCoordinator:
         absent = verbs.missing(transaction.facts.places, places)
         present = [place for place in places if place not in absent] if absent else places
         mark = Mark(transactional_id, producer_id, epoch, shard.coordinator_epoch, 0, owner)
-        codes: dict[Place, ErrorCode | None] = dict(zip(present, self._marks.allow(present, mark), strict=True))
+        codes: dict[TopicPartition, ErrorCode | None] = dict(
+            zip(present, self._marks.allow(present, mark), strict=True)
+        )
         if absent:
             refusal = ErrorCode.TRANSACTION_ABORTABLE
             self._refuse(shard, refusal, lambda error: then(codes | dict.fromkeys(absent, error)))

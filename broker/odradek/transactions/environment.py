@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from odradek.coordination.environment import GroupLog
 from odradek.protocol.errors import ErrorCode
 from odradek.quotas.new_names import TRANSACTIONAL_IDS, CurrentLimits
+from odradek.topic_partition import TopicPartition
 
 TransactionLog = GroupLog
 """One partition of `__transaction_state` that this broker leads.
@@ -30,8 +31,6 @@ NOT_WRITTEN = frozenset(
     )
 )
 
-Place = tuple[str, int]
-"""A topic and a partition."""
 
 NO_OWNER = 0
 """The owner of a mark that no client asked for; see `Mark`."""
@@ -102,7 +101,7 @@ class Marks(Protocol):
     def leadership(self, topic: str, partition: int) -> tuple[int, int] | None:
         """What identifies the present leadership of a partition that this broker leads; None if it does not lead it."""
 
-    def allow(self, places: Sequence[Place], mark: Mark) -> Sequence[ErrorCode | None]:
+    def allow(self, places: Sequence[TopicPartition], mark: Mark) -> Sequence[ErrorCode | None]:
         """Set the mark in those of the partitions that this broker leads.
 
         :returns: for each partition, NONE: the mark is set, or another broker leads the partition. INVALID_PRODUCER_EPOCH: the
@@ -198,7 +197,7 @@ class Description(NamedTuple):
     start_ms: int
     producer_id: int
     producer_epoch: int
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
 
 
 class Listed(NamedTuple):
@@ -235,4 +234,4 @@ class Owner(NamedTuple):
     producer_id: int
     producer_epoch: int
     state: str
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]

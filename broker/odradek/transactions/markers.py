@@ -11,9 +11,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from odradek.backoff import Backoff
 from odradek.coordination.environment import Timer, Timers
 from odradek.protocol.errors import ErrorCode
-from odradek.transactions.environment import Counts, Environment, Marker, Place, Settings
+from odradek.topic_partition import TopicPartition
+from odradek.transactions.environment import Counts, Environment, Marker, Settings
 from odradek.transactions.records import value_of
 from odradek.transactions.shards import NONE, ErrorCallback, Shard, Transaction
 from odradek.transactions.states import COMPLETE_COMMIT, COMPLETE_OF, PREPARE_COMMIT
@@ -61,8 +63,8 @@ class Completion:
         self.then = then
         self.attempt = 0
         self.began_ms = now_ms
-        self.sent: tuple[Place, ...] = ()
-        self.missing: dict[Place, int] = {}  # partitions that did not exist at so many looks in succession
+        self.sent: tuple[TopicPartition, ...] = ()
+        self.missing: dict[TopicPartition, int] = {}  # partitions that did not exist at so many looks in succession
 
     def answer(self) -> None:
         """Call the callback of EndTxn, unless it was called before. The outcome is durable."""
@@ -185,7 +187,7 @@ class Completions:
             completion.attempt = 0
             self._append(completion)
 
-    def _is_deleted(self, completion: Completion, place: Place) -> bool:
+    def _is_deleted(self, completion: Completion, place: TopicPartition) -> bool:
         """Whether a partition does not exist any more. In a cluster its metadata may be on their way to a broker that has just
         started, and a marker that is dropped too soon leaves the transaction open in this partition for ever. So it counts as
         deleted only if it did not exist at `DELETED_AFTER_LOOKS` attempts in succession, whatever happened before."""
@@ -195,7 +197,7 @@ class Completions:
         looks = completion.missing[place] = completion.missing.get(place, 0) + 1
         return not self._settings.may_be_deposed or looks >= DELETED_AFTER_LOOKS
 
-    def _retry_markers(self, completion: Completion, place: Place, failure: ErrorCode) -> None:
+    def _retry_markers(self, completion: Completion, place: TopicPartition, failure: ErrorCode) -> None:
         wait_ms = self._backoff_ms(completion)
         if failure in DEPOSED:
             wait_ms = self._settings.fenced_backoff_ms
@@ -255,7 +257,7 @@ class Completions:
     def _backoff_ms(self, completion: Completion) -> int:
         completion.attempt += 1
         settings = self._settings
-        return min(settings.marker_backoff_ms << min(completion.attempt - 1, 16), settings.marker_backoff_max_ms)
+        return int(Backoff(settings.marker_backoff_ms, settings.marker_backoff_max_ms).after(completion.attempt))
 
     def _given_up(self, completion: Completion) -> bool:
         """Whether the shard is loaded again, or led by another broker: the coordinator that loads it completes the

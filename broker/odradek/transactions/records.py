@@ -16,7 +16,7 @@ from odradek._ext.records.transaction_values import encode_value
 from odradek.coordination.environment import Record
 from odradek.protocol import ProtocolError
 from odradek.protocol.schemas.group_records import UnknownRecord
-from odradek.transactions.environment import Place
+from odradek.topic_partition import TopicPartition
 from odradek.transactions.states import BY_NUMBER, COMPLETE_OF, EMPTY, ONGOING, State
 from odradek.transactions.transaction import NO_EPOCH, NO_ID, Facts
 
@@ -147,7 +147,7 @@ def facts_of(value: bytes) -> Facts:
 
 def _facts_of(value: bytes) -> Facts:
     version, producer_id, epoch, timeout_ms, status = _HEAD.unpack_from(value)
-    places: tuple[Place, ...] = ()
+    places: tuple[TopicPartition, ...] = ()
     previous_id = next_id = NO_ID
     client_version = 0
     if version < _FLEXIBLE:
@@ -192,9 +192,9 @@ def _facts_of(value: bytes) -> Facts:
     )
 
 
-def _places_0(value: bytes) -> tuple[tuple[Place, ...], int]:
+def _places_0(value: bytes) -> tuple[tuple[TopicPartition, ...], int]:
     """The partitions of a value of version 0, and the position after them."""
-    places: list[Place] = []
+    places: list[TopicPartition] = []
     (topics,) = _INT.unpack_from(value, _PARTITIONS_AT)
     at = _PARTITIONS_AT + _INT.size
     for _ in range(topics):
@@ -209,9 +209,9 @@ def _places_0(value: bytes) -> tuple[tuple[Place, ...], int]:
     return tuple(places), at
 
 
-def _places_1(value: bytes) -> tuple[tuple[Place, ...], int]:
+def _places_1(value: bytes) -> tuple[tuple[TopicPartition, ...], int]:
     """The partitions of a value of version 1, and the position after them."""
-    places: list[Place] = []
+    places: list[TopicPartition] = []
     topics, at = _read_uvarint(value, _PARTITIONS_AT)
     for _ in range(topics - 1):
         length, at = _read_uvarint(value, at)

@@ -16,7 +16,8 @@ from odradek.coordination.environment import LogBatch, Record, Timer, Timers
 from odradek.protocol import ProtocolError
 from odradek.protocol.errors import ErrorCode
 from odradek.quotas.new_names import NewNames
-from odradek.transactions.environment import NOT_WRITTEN, Environment, Place, Settings, TransactionLog
+from odradek.topic_partition import TopicPartition
+from odradek.transactions.environment import NOT_WRITTEN, Environment, Settings, TransactionLog
 from odradek.transactions.records import (
     busy_ids,
     facts_of,
@@ -76,12 +77,12 @@ class Transaction:
         self.key = key_of(transactional_id)
         self.facts = facts
         self.pending: State | None = None
-        self.places_left: tuple[Place, ...] | None = None
+        self.places_left: tuple[TopicPartition, ...] | None = None
         self.parked: list[Parked] | None = None
         self.used = True
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[TopicPartition, ...]:
         """The partitions of the transaction, without those whose markers are written."""
         return self.facts.places if self.places_left is None else self.places_left
 

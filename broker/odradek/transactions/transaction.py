@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from odradek.protocol.errors import ErrorCode
-from odradek.transactions.environment import Place
+from odradek.topic_partition import TopicPartition
 from odradek.transactions.states import (
     COMPLETE_OF,
     EMPTY,
@@ -62,7 +62,7 @@ class Facts(NamedTuple):
     last_epoch: int
     timeout_ms: int
     state: State
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
     start_ms: int
     updated_ms: int
     client_version: int
@@ -168,7 +168,7 @@ def add(
     pending: State | None,
     producer_id: int,
     epoch: int,
-    places: Sequence[Place],
+    places: Sequence[TopicPartition],
     client_version: int,
     now_ms: int,
 ) -> Outcome:
@@ -275,7 +275,7 @@ def expired(facts: Facts, now_ms: int, expiration_ms: int) -> bool:
     return facts.state in IDLE and facts.updated_ms <= now_ms - expiration_ms
 
 
-def missing(present: tuple[Place, ...], places: Sequence[Place]) -> tuple[Place, ...]:
+def missing(present: tuple[TopicPartition, ...], places: Sequence[TopicPartition]) -> tuple[TopicPartition, ...]:
     """The places that are not present, each once."""
     known = present if len(present) < MANY else frozenset(places).intersection(present)
     new = [place for place in places if place not in known]

@@ -7,12 +7,12 @@ import uuid
 
 import pytest
 
+from odradek import codecs
 from odradek.protocol import encode
 from odradek.protocol.schemas import group_records, transaction_records
 from odradek.protocol.schemas.consumer_protocol import Subscription
 from odradek.storage.batch import Record, build_batch, build_end_marker
 from odradek.storage.checkpoints import write_gap_limit, write_offset_checkpoint
-from odradek.storage.compression import CODEC_NAMES
 from odradek.storage.log_directory import MetaProperties, encode_uuid, write_meta_properties, write_partition_metadata
 from tests.adopt import kraft_writer
 from tests.storage.log_writer import LogWriter
@@ -64,7 +64,7 @@ def test_batches_and_records_of_every_codec_are_dumped(log_dir):
     path, _ = log_dir
     entries = dump("--deep", path / "t-0" / "00000000000000000000.log")
     batches, records = of_type(entries, "batch"), of_type(entries, "record")
-    assert [entry["codec"] for entry in batches] == [*CODEC_NAMES, "none", "none"]
+    assert [entry["codec"] for entry in batches] == [*codecs.NAMES, "none", "none"]
     assert [entry["base_offset"] for entry in batches] == [0, 3, 6, 9, 12, 15, 16]
     assert [entry["leader_epoch"] for entry in batches] == [0, 0, 1, 1, 2, 2, 2]
     assert [entry["offset"] for entry in records] == list(range(17))

@@ -25,6 +25,7 @@ from odradek.security.needs import (
     ALTERS,
 )
 from odradek.stepwise import Pace, Steps
+from odradek.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.controller.cluster.admin import ClusterAdmin
@@ -109,7 +110,7 @@ def _in_cluster(request: elect_leaders.Request, election_type: int, cluster: "Cl
     return Response(replica_election_results=list(topics.values()))
 
 
-def _parts(request: elect_leaders.Request, cluster: "ClusterAdmin") -> Iterator[list[tuple[str, int]]]:
+def _parts(request: elect_leaders.Request, cluster: "ClusterAdmin") -> Iterator[list[TopicPartition]]:
     """The partitions of a request, some at a time. Raises NotController."""
     places = (
         iter(cluster.partitions())

@@ -14,7 +14,6 @@ from odradek.api.guarding import (
     Merged,
     VerdictInSteps,
 )
-from odradek.groups.assignors import Place as TopicPartition
 from odradek.groups.consumer_member import by_topic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import consumer_group_describe
@@ -26,6 +25,7 @@ from odradek.security.needs import (
     TOPIC_DENIED,
     each,
 )
+from odradek.topic_partition import TopicIdPartition
 
 Response = consumer_group_describe.Response
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
@@ -127,7 +127,7 @@ def _described(group_id: str, call: GroupCall) -> Any:
     )
 
 
-def _assignment(places: Iterable[TopicPartition], call: GroupCall) -> Any:
+def _assignment(places: Iterable[TopicIdPartition], call: GroupCall) -> Any:
     topics = []
     for topic_id, partitions in by_topic(places).items():
         topic = call.topic_by_id(topic_id)

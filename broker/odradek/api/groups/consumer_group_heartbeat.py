@@ -13,7 +13,6 @@ from odradek.api.guarding import (
     Refused,
     VerdictInSteps,
 )
-from odradek.groups.assignors import Place as TopicPartition
 from odradek.groups.consumer_member import (
     JOINING,
     LEAVING_STATIC,
@@ -34,6 +33,7 @@ from odradek.security.needs import (
     each,
 )
 from odradek.stepwise import ordered_in_steps
+from odradek.topic_partition import TopicIdPartition
 
 Response = consumer_group_heartbeat.Response
 RUN = 1_000
@@ -116,12 +116,12 @@ async def handle(request: consumer_group_heartbeat.Request, call: GroupCall) -> 
     return response
 
 
-async def _places(topics: list[Any] | None) -> frozenset[TopicPartition] | None:
+async def _places(topics: list[Any] | None) -> frozenset[TopicIdPartition] | None:
     """The partitions that a member owns, with pauses."""
     if topics is None:
         return None
     pause = Pause(RUN)
-    places: set[TopicPartition] = set()
+    places: set[TopicIdPartition] = set()
     for topic in topics:
         topic_id = bytes(topic.topic_id)
         for first in range(0, len(topic.partitions), RUN):

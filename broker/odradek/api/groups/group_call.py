@@ -19,6 +19,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.security.acl import Operation, ResourceType
 from odradek.security.owners import Client
 from odradek.stepwise import Pace, Steps, Stepwise
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.groups")
 
@@ -144,8 +145,8 @@ class OffsetTree:
     :param delete: deletes a group with its offsets; returns whether the group existed.
     """
 
-    read: Callable[[str, list[tuple[str, int]]], Awaitable[dict[tuple[str, int], int]]]
-    write: Callable[[str, dict[tuple[str, int], int]], Awaitable[set[str]]]
+    read: Callable[[str, list[TopicPartition]], Awaitable[dict[TopicPartition, int]]]
+    write: Callable[[str, dict[TopicPartition, int]], Awaitable[set[str]]]
     has_members: Callable[[str], Awaitable[bool]]
     delete: Callable[[str], Awaitable[bool]]
 

@@ -24,7 +24,6 @@ from odradek.api.guarding import (
 from odradek.controller.store_errors import code_of
 from odradek.groups.commits import Commit
 from odradek.groups.offsets import NO_EXPIRY, CommittedOffset
-from odradek.groups.offsets import Place as TopicPartition
 from odradek.metadata.group_offsets import may_be_in_tree
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
@@ -37,6 +36,7 @@ from odradek.security.needs import (
     TOPIC_DENIED,
     each,
 )
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.groups")
 

@@ -12,7 +12,6 @@ from odradek.api.guarding import (
     made_in_steps,
     taken_out,
 )
-from odradek.groups.offsets import Place as TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_delete
 from odradek.security.acl import Operation
@@ -23,6 +22,7 @@ from odradek.security.needs import (
     TOPIC_DENIED,
     each,
 )
+from odradek.topic_partition import TopicPartition
 
 Response = offset_delete.Response
 AT_ONCE = 200

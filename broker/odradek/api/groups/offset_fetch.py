@@ -26,7 +26,6 @@ from odradek.api.guarding import (
 from odradek.api.permits import NAMES_A_STEP
 from odradek.controller.store_errors import code_of
 from odradek.groups.offsets import CommittedOffset, Offsets
-from odradek.groups.offsets import Place as TopicPartition
 from odradek.metadata.group_offsets import may_be_in_tree
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
@@ -41,6 +40,7 @@ from odradek.security.needs import (
     each,
 )
 from odradek.stepwise import Pace, Steps
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.groups")
 

@@ -35,7 +35,6 @@ from odradek.api.guarding import (
 from odradek.api.transactions.transaction_call import Producer
 from odradek.groups.commits import Commit
 from odradek.groups.offsets import CommitRequest, CommittedOffset
-from odradek.groups.offsets import Place as TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import txn_offset_commit
 from odradek.security.acl import Operation, ResourceType
@@ -49,6 +48,7 @@ from odradek.security.needs import (
     each,
 )
 from odradek.security.owners import Client
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.groups")
 

@@ -38,6 +38,7 @@ from odradek.security.needs import (
 from odradek.shm import log_starts
 from odradek.shm.log_starts import HIGH_WATERMARK, Deletion
 from odradek.stepwise import Pace, Steps
+from odradek.topic_partition import TopicPartition
 
 NO_LOW_WATERMARK = -1
 STEP = 1000
@@ -159,7 +160,7 @@ def handle(request: delete_records.Request, call: CoordinatorCall) -> Steps:
     records.
     """
     make = delete_records.Response
-    offsets: dict[tuple[str, int], int] = {}
+    offsets: dict[TopicPartition, int] = {}
     pace = Pace(READ_A_STEP)
     of_topic: dict[str, list[Any]] = {}
     for topic in request.topics:
@@ -207,11 +208,11 @@ def _await_followers(name: str, result: Any, offset: int, awaited: dict[int, Awa
 
 
 def _delete(
-    places: Sequence[tuple[tuple[str, int], int]], request: delete_records.Request, call: CoordinatorCall
-) -> dict[tuple[str, int], Answer]:
+    places: Sequence[tuple[TopicPartition, int]], request: delete_records.Request, call: CoordinatorCall
+) -> dict[TopicPartition, Answer]:
     """Delete records of these partitions. Returns their results; new log start offsets are durable then."""
-    answers: dict[tuple[str, int], Answer] = {}
-    deletions: dict[tuple[str, int], Deletion] = {}
+    answers: dict[TopicPartition, Answer] = {}
+    deletions: dict[TopicPartition, Deletion] = {}
     for (name, partition), offset in places:
         deletion = _deletion(name, partition, offset, call)
         if isinstance(deletion, Deletion):

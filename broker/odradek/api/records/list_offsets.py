@@ -49,6 +49,7 @@ from odradek.stepwise import Pace, Steps
 from odradek.storage.file_names import partition_directory_name
 from odradek.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, last_timestamp
 from odradek.storage.lookup import find_timestamp
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.requests")
 
@@ -85,7 +86,7 @@ def handle(request: list_offsets.Request, call: Call) -> Steps:
     """Handle each partition independently. A partition that is named more than once is refused, with one result. A step is one
     look-up by time, or a few partitions that need no look-up.
     """
-    counts: Counter[tuple[str, int]] = Counter()
+    counts: Counter[TopicPartition] = Counter()
     counting = Pace(COUNTED_A_STEP)
     for topic in request.topics:
         if counting.over():

@@ -12,12 +12,12 @@ from odradek.security.acl import Operation, ResourceType
 from odradek.security.delegation_token import USER as USER_TYPE
 from odradek.security.delegation_token import name_of
 from odradek.security.needs import (
+    TOKEN_DENIED,
     USER,
     need,
 )
 
 NO_TIMES = {"issue_timestamp_ms": NO_TIME, "expiry_timestamp_ms": NO_TIME, "max_timestamp_ms": NO_TIME}
-TOKEN_DENIED = "DELEGATION_TOKEN_AUTHORIZATION_FAILED"
 API = Api(
     create_delegation_token.SCHEMA,
     versions=(0, 3),

@@ -34,7 +34,7 @@ from odradek.security.needs import (
     each,
 )
 from odradek.stepwise import Pace, Steps, waited
-from odradek.transactions.environment import Place as TopicPartition
+from odradek.topic_partition import TopicPartition
 
 FIRST_OF_BROKERS = 4
 FIRST_WITH_FENCED = 2

@@ -34,7 +34,7 @@ FIRST_WITH_VERSION = 2
 EPOCH_PER_TRANSACTION = 2
 """The transaction version from which on the epoch of a marker tells whether it is late."""
 Response = write_txn_markers.Response
-Marked = tuple[int, str, int]
+MarkedPartition = tuple[int, str, int]
 """Number of the marker in the request, topic and partition."""
 API = Api(
     write_txn_markers.SCHEMA,
@@ -51,9 +51,9 @@ guard = of_whole(API)
 
 def handle(request: write_txn_markers.Request, call: TransactionCall) -> Steps:
     """Respond when each marker is on all in-sync replicas, or was refused."""
-    wanted: list[Marked] = []
+    wanted: list[MarkedPartition] = []
 
-    def write(place: Marked, then: Callable[[ErrorCode], None]) -> None:
+    def write(place: MarkedPartition, then: Callable[[ErrorCode], None]) -> None:
         number, topic, partition = place
         marker = request.markers[number]
         version = marker.transaction_version if call.version >= FIRST_WITH_VERSION else 0
@@ -97,7 +97,7 @@ def handle(request: write_txn_markers.Request, call: TransactionCall) -> Steps:
 
 
 def _log_markers(
-    request: write_txn_markers.Request, wanted: list[Marked], codes: list[ErrorCode], client: str
+    request: write_txn_markers.Request, wanted: list[MarkedPartition], codes: list[ErrorCode], client: str
 ) -> Steps:
     """Log the markers of a client, which decide what consumers read: nobody else records who ended these transactions."""
     pace = Pace(A_STEP)
@@ -126,7 +126,7 @@ def _is_late(marker: Any, call: TransactionCall) -> bool:
     )
 
 
-def _response(request: write_txn_markers.Request, codes: Iterable[tuple[Marked, ErrorCode]]) -> Steps:
+def _response(request: write_txn_markers.Request, codes: Iterable[tuple[MarkedPartition, ErrorCode]]) -> Steps:
     """The response: one result for each producer id, even if several markers name the same producer, as coordinators expect."""
     pace = Pace(A_STEP)
     results: dict[int, dict[str, dict[int, Any]]] = {}

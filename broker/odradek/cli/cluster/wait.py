@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 import click
 
+from odradek.backoff import Waits
 from odradek.cli.framework.echo import echo
 from odradek.cli.framework.failure import complain, fail, warn
 from odradek.cli.framework.interrupt import interrupt_note
 from odradek.cli.framework.options import command_security
 from odradek.cli.framework.output import count, echo_json, span
-from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Address, Cluster, parse_servers
 from odradek.clients.errors import ClientError, NoBootstrapServerError, UnreachableError
 from odradek.clients.readiness import Readiness, Wanted, look
@@ -102,7 +102,7 @@ def run(servers: str, wanted: Wanted, timeout_s: float, as_json: bool) -> None:
 
 
 def _until_ready(watch: Watch, wanted: Wanted, timeout_s: float, show: "Show") -> Readiness | None:
-    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, timeout_s)
+    backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, timeout_s)
     while True:
         seen = watch.look(wanted, min(RESPONSE_S, max(backoff.left_s, SHORTEST_RESPONSE_S)))
         if seen is not None and seen.ready:

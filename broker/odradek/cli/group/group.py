@@ -19,7 +19,8 @@ from odradek.cli.framework.options import (
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
-    from odradek.clients.groups import Event, GroupDescription, PendingOffset, Place
+    from odradek.clients.groups import Event, GroupDescription, PendingOffset
+    from odradek.topic_partition import TopicPartition
 
 STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling")
 
@@ -208,7 +209,7 @@ def explain(cluster: "Cluster", as_json: bool, group_id: str, last: int) -> None
 
 
 def _summary(
-    events: "list[Event]", description: "GroupDescription", pending: "dict[Place, list[PendingOffset]]"
+    events: "list[Event]", description: "GroupDescription", pending: "dict[TopicPartition, list[PendingOffset]]"
 ) -> list[str]:
     """The group's state and a summary of its events, in sentences."""
     from collections import Counter

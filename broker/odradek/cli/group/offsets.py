@@ -17,8 +17,8 @@ from odradek.cli.framework.options import DRY_RUN_OPTION, complete_groups, on_cl
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
-    from odradek.clients.groups import Place
     from odradek.protocol.errors import ErrorCode
+    from odradek.topic_partition import TopicPartition
 
 
 @click.group(cls=LazyGroup)
@@ -135,8 +135,8 @@ def _migrate(cluster: "Cluster", group_id: str, target: str, overwrite: bool, dr
     ]
     tree = tree_offsets.fetch(cluster, group_id, places)
     log = {place: committed.offset for place, committed in groups.fetch_offsets(cluster, group_id).items()}
-    to_log: dict[Place, int] = {}
-    to_tree: dict[Place, int] = {}
+    to_log: dict[TopicPartition, int] = {}
+    to_tree: dict[TopicPartition, int] = {}
     rows: list[dict[str, Any]] = []
     for place in sorted({*tree, *log}):
         in_tree, in_log = tree.get(place), log.get(place)
@@ -160,7 +160,7 @@ def _migrate(cluster: "Cluster", group_id: str, target: str, overwrite: bool, dr
         rows.append(row | {"tree": in_tree, "log": in_log, "to": to, "outcome": outcome})
     if dry_run:
         return rows
-    refused: dict[tuple[str, Place], ErrorCode] = {}
+    refused: dict[tuple[str, TopicPartition], ErrorCode] = {}
     if to_log:
         commits = {place: groups.CommittedOffset(offset) for place, offset in to_log.items()}
         refused |= {("log", place): code for place, code in groups.commit_offsets(cluster, group_id, commits).items()}

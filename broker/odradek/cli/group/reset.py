@@ -11,7 +11,8 @@ from odradek import clock
 from odradek.cli.framework.values import duration_ms, time_ms
 from odradek.clients import topics
 from odradek.clients.cluster import Cluster
-from odradek.clients.groups import CommittedOffset, Place
+from odradek.clients.groups import CommittedOffset
+from odradek.topic_partition import TopicPartition
 
 _AGO = re.compile(r"(.+?)\s+ago")
 
@@ -20,7 +21,7 @@ class InvalidTargetError(ValueError):
     """A partition or a target that does not exist or cannot be parsed; one line."""
 
 
-def parse_partitions(cluster: Cluster, words: Sequence[str]) -> list[Place]:
+def parse_partitions(cluster: Cluster, words: Sequence[str]) -> list[TopicPartition]:
     """The partitions of words such as "topic" and "topic:0,1".
 
     Raises InvalidTargetError, RefusedError for a topic that does not exist, ClientError.
@@ -51,7 +52,7 @@ def parse_partitions(cluster: Cluster, words: Sequence[str]) -> list[Place]:
 
 
 def plan(
-    cluster: Cluster, places: Sequence[Place], committed: Mapping[Place, CommittedOffset], target: str
+    cluster: Cluster, places: Sequence[TopicPartition], committed: Mapping[TopicPartition, CommittedOffset], target: str
 ) -> list[dict[str, Any]]:
     """A row for each partition: before, after (None if it cannot be determined), change.
 
@@ -81,18 +82,18 @@ def plan(
     return rows
 
 
-def _offsets(results: Mapping[Place, topics.ListedOffset]) -> dict[Place, int]:
+def _offsets(results: Mapping[TopicPartition, topics.ListedOffset]) -> dict[TopicPartition, int]:
     return {place: result.offset for place, result in results.items() if not result.error}
 
 
 def _targets(
     cluster: Cluster,
     partitions: Sequence[Any],
-    committed: Mapping[Place, CommittedOffset],
+    committed: Mapping[TopicPartition, CommittedOffset],
     target: str,
-    starts: Mapping[Place, int],
-    ends: Mapping[Place, int],
-) -> Mapping[Place, int]:
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> Mapping[TopicPartition, int]:
     """The target offset of each partition, not yet limited to its log. Raises InvalidTargetError, ClientError."""
     word = target.strip().lower()
     current = {place: committed[place].offset if place in committed else ends.get(place, 0) for place in ends}

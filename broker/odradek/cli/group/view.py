@@ -14,9 +14,10 @@ from odradek.cli.framework.output import count, print_table
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import RefusedError
-from odradek.clients.groups import CommittedOffset, GroupDescription, Member, PendingOffset, Place
+from odradek.clients.groups import CommittedOffset, GroupDescription, Member, PendingOffset
 from odradek.mirror.keys import GROUP_PREFIX
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
 OFFSET_TITLES = ["topic", "partition", "committed", "end", "lag", "client", "host", "note"]
 MEMBER_TITLES = ["member", "instance", "client", "host", "epoch", "assigned", "wants"]
@@ -39,7 +40,7 @@ class View(NamedTuple):
 def read_view(cluster: Cluster, group_id: str, with_offsets: bool) -> View:
     """Read a group from its coordinator and the metadata tree. Raises RefusedError if the group is in neither, ClientError."""
 
-    def in_tree() -> dict[Place, CommittedOffset]:
+    def in_tree() -> dict[TopicPartition, CommittedOffset]:
         offsets = tree_offsets.of_groups(cluster, [group_id]).get(group_id, {})
         return {place: CommittedOffset(offset) for place, offset in offsets.items()}
 
@@ -133,9 +134,9 @@ def _members(described: GroupDescription | None) -> list[dict[str, Any]]:
 
 def _progress(
     cluster: Cluster,
-    read_committed: Callable[[], Mapping[Place, CommittedOffset]],
-    owners: Mapping[Place, Member],
-    pending: Mapping[Place, Sequence[PendingOffset]] | None = None,
+    read_committed: Callable[[], Mapping[TopicPartition, CommittedOffset]],
+    owners: Mapping[TopicPartition, Member],
+    pending: Mapping[TopicPartition, Sequence[PendingOffset]] | None = None,
 ) -> list[dict[str, Any]]:
     """A row for each partition that has a committed offset, an offset in an open transaction, or an owner.
 

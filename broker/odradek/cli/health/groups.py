@@ -8,9 +8,10 @@ from odradek.cli.health.finding import Finding
 from odradek.clients import groups, topics, tree_offsets
 from odradek.clients.cluster import Cluster, View
 from odradek.clients.errors import RefusedError
-from odradek.clients.groups import CommittedOffset, GroupDescription, Place
+from odradek.clients.groups import CommittedOffset, GroupDescription
 from odradek.mirror.keys import GROUP_PREFIX
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
@@ -24,7 +25,7 @@ class GroupOffsets(NamedTuple):
 
     group_id: str
     state: str
-    committed: dict[Place, CommittedOffset]
+    committed: dict[TopicPartition, CommittedOffset]
 
 
 def examine_groups(cluster: Cluster, view: View) -> list[Finding]:
@@ -115,11 +116,11 @@ def judge_members(group: GroupDescription) -> Iterator[Finding]:
 
 
 def judge_tree(
-    tree: Mapping[str, Mapping[Place, int]], log: Mapping[str, Mapping[Place, CommittedOffset]]
+    tree: Mapping[str, Mapping[TopicPartition, int]], log: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 ) -> Iterator[Finding]:
     """The finding that groups have newer offsets in the metadata tree than in `__consumer_offsets`."""
 
-    def is_newer(group_id: str, place: Place, offset: int) -> bool:
+    def is_newer(group_id: str, place: TopicPartition, offset: int) -> bool:
         known = log.get(group_id, {}).get(place)
         return known is None or known.offset < offset
 
@@ -139,7 +140,9 @@ def judge_tree(
         )
 
 
-def judge_group(group: GroupOffsets, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> Iterator[Finding]:
+def judge_group(
+    group: GroupOffsets, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> Iterator[Finding]:
     """The findings on a group's committed offsets. :param starts, ends: of the logs, by partition.
 
     The offsets of a mirror's group are positions in another cluster, so nothing is known of them here.
@@ -198,5 +201,5 @@ def judge_late_groups(behind: Mapping[tuple[str, str], float]) -> Iterator[Findi
         )
 
 
-def _name(place: Place) -> str:
+def _name(place: TopicPartition) -> str:
     return f"{place[0]}-{place[1]}"

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.clients.backoff import Backoff
+from odradek.backoff import Waits
 from odradek.clients.errors import ClientError, RefusedError
 from odradek.clients.topics import EARLIEST, LATEST, ListedOffset, list_offsets
 from odradek.config import properties, providers
 from odradek.config.errors import ConfigError
 from odradek.jobs.load.offsets import Bounds, ClusterState, TopicState
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster, Partition, TopicInfo
@@ -92,7 +93,7 @@ def patiently(look: Callable[[], ClusterState]) -> Callable[[], ClusterState]:
     """A function that calls `look` again for up to `PATIENCE_S` seconds, so that a restart of a broker does not end a load."""
 
     def repeated() -> ClusterState:
-        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, PATIENCE_S)
+        backoff = Waits(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, PATIENCE_S)
         while True:
             try:
                 return look()
@@ -105,13 +106,13 @@ def patiently(look: Callable[[], ClusterState]) -> Callable[[], ClusterState]:
 
 def _topic(
     topic: "TopicInfo",
-    earliest: Mapping[tuple[str, int], int],
-    ends: Mapping[tuple[str, int], int],
-    starts: Mapping[tuple[str, int], int] | None,
-    stops: Mapping[tuple[str, int], int] | None,
-    high: Mapping[tuple[str, int], int],
+    earliest: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, int] | None,
+    stops: Mapping[TopicPartition, int] | None,
+    high: Mapping[TopicPartition, int],
 ) -> TopicState:
-    def at(offsets: Mapping[tuple[str, int], int] | None, place: tuple[str, int]) -> int | None:
+    def at(offsets: Mapping[TopicPartition, int] | None, place: TopicPartition) -> int | None:
         if offsets is None:
             return None
         return max(high[place], ends[place]) if offsets[place] < 0 else offsets[place]
@@ -127,9 +128,9 @@ def _topic(
 
 def _offsets(
     cluster: "Cluster", partitions: "Sequence[Partition]", time_ms: int, committed_only: bool = True
-) -> dict[tuple[str, int], int]:
+) -> dict[TopicPartition, int]:
     """Offsets by time, before the last stable offset or the high watermark; -1 for a partition without such a record."""
-    listed: dict[tuple[str, int], ListedOffset] = list_offsets(cluster, partitions, time_ms, committed_only)
+    listed: dict[TopicPartition, ListedOffset] = list_offsets(cluster, partitions, time_ms, committed_only)
     for partition in partitions:
         place = (partition.topic, partition.number)
         if place not in listed:

@@ -12,6 +12,7 @@ from odradek.cli.framework.interrupt import Interruption, interrupt_note
 from odradek.cli.framework.options import confirm
 from odradek.cli.framework.output import count, echo_json, print_table, size
 from odradek.cli.machine.log_verify import VerifyError, verify_directories
+from odradek.codecs import NAMES
 from odradek.config import BrokerConfig, ConfigError, load
 from odradek.config.readable import with_reading
 from odradek.metadata.adoption import Adoption, AdoptionError, carry_out, describe, judge, survey
@@ -19,7 +20,6 @@ from odradek.metadata.kafka_tree import KafkaTree, NoKafkaTree, read_kafka_tree
 from odradek.metadata.kraft_log import ClusterMetadataError
 from odradek.metadata.store import StoreError
 from odradek.metadata.zookeeper import ZookeeperStore, zookeeper_options
-from odradek.storage.compression import CODEC_NAMES
 from odradek.storage.log_directory import CorruptMetadataError, DirectoryInUseError, encode_uuid, lock_directory
 from odradek.storage.verify import DirectoryReport, NotALogDirectoryError, list_directory
 
@@ -192,7 +192,7 @@ def _log_lines(reports: Sequence[DirectoryReport]) -> list[dict[str, object]]:
             "records": log.records,
             "bytes": log.size,
             "formats": _bits(log.formats),
-            "codecs": [CODEC_NAMES[bit] for bit in _bits(log.codecs)],
+            "codecs": [NAMES[bit] for bit in _bits(log.codecs)],
             "leader_epoch": log.leader_epoch,
         }
         for report in reports
@@ -228,7 +228,7 @@ def print_adoption(adoption: Adoption, reports: Sequence[DirectoryReport]) -> No
                 records,
                 size(stored_bytes),
                 [f"v{bit}" for bit in _bits(formats)],
-                [CODEC_NAMES[bit] for bit in _bits(codecs)],
+                [NAMES[bit] for bit in _bits(codecs)],
             ]
         )
     print_table(TITLES, rows, "no topics")

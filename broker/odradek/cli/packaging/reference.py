@@ -1,4 +1,5 @@
-"""Generates ``docs/reference/commands.md`` from the click tree: ``python -m odradek.cli.packaging.reference FILE`` (``make tables``).
+"""Generates ``docs/reference/commands.md`` from the click tree: ``python -m odradek.cli.packaging.reference FILE``, or
+``make tables``.
 
 Developers run it, and the test that checks that the committed file is up to date. The command itself never imports this module.
 """

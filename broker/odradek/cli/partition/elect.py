@@ -2,15 +2,15 @@
 
 from collections.abc import Collection, Mapping
 
+from odradek.backoff import Waits
 from odradek.cli.framework.echo import echo
 from odradek.cli.framework.options import confirm
 from odradek.cli.framework.output import abbreviate, cell, count, echo_json, print_table
 from odradek.clients import elections
-from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster, Partition
 from odradek.clients.elections import PREFERRED, UNCLEAN
 from odradek.clients.errors import no_topic
-from odradek.clients.move_plan import Place
+from odradek.topic_partition import TopicPartition
 
 SETTLE_S = 10.0
 """The longest time until the metadata shows the elected leaders, in seconds."""
@@ -27,8 +27,8 @@ def run(cluster: Cluster, as_json: bool, topics: Collection[str], unclean: bool,
     wanted = [
         partition for partition in elections.candidates(view, election_type) if not topics or partition.topic in topics
     ]
-    results: dict[Place, str | None] = {}
-    leaders: Mapping[Place, int] = {}
+    results: dict[TopicPartition, str | None] = {}
+    leaders: Mapping[TopicPartition, int] = {}
     if wanted and not dry_run:
         if unclean:
             confirm(_question(wanted), yes)
@@ -52,9 +52,9 @@ def _question(partitions: list[Partition]) -> str:
     )
 
 
-def _settled(cluster: Cluster, elected: list[Partition], unclean: bool) -> Mapping[Place, int]:
+def _settled(cluster: Cluster, elected: list[Partition], unclean: bool) -> Mapping[TopicPartition, int]:
     """The leaders, as soon as the metadata shows those that were elected."""
-    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
+    backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
     while True:
         leaders = elections.leaders(cluster.metadata())
         late = [
@@ -68,8 +68,8 @@ def _settled(cluster: Cluster, elected: list[Partition], unclean: bool) -> Mappi
 
 def _print(
     wanted: list[Partition],
-    results: Mapping[Place, str | None],
-    leaders: Mapping[Place, int],
+    results: Mapping[TopicPartition, str | None],
+    leaders: Mapping[TopicPartition, int],
     as_json: bool,
     unclean: bool,
     dry_run: bool,
@@ -105,12 +105,12 @@ def _print(
         echo(f"{count(len(rows) - failed, 'leader')} elected{failures}")
 
 
-def _after(partition: Partition, leaders: Mapping[Place, int], dry_run: bool, unclean: bool) -> int | None:
+def _after(partition: Partition, leaders: Mapping[TopicPartition, int], dry_run: bool, unclean: bool) -> int | None:
     if dry_run:
         return None if unclean else partition.replicas[0]
     leader = leaders.get(_place(partition), -1)
     return None if leader < 0 else leader
 
 
-def _place(partition: Partition) -> Place:
+def _place(partition: Partition) -> TopicPartition:
     return partition.topic, partition.number

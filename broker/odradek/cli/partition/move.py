@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from odradek.backoff import Waits
 from odradek.cli.framework.echo import echo
 from odradek.cli.framework.failure import warn
 from odradek.cli.framework.interrupt import interrupt_note
@@ -16,11 +17,11 @@ from odradek.cli.framework.options import confirm
 from odradek.cli.framework.output import abbreviate, cell, count, echo_json, print_table, progress, size
 from odradek.cli.partition.move_wait import FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S, mismatched, wait_for_end
 from odradek.clients import elections, move_plan, moves, replication_throttles, topics
-from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster, View
 from odradek.clients.errors import ClientError, no_topic
-from odradek.clients.move_plan import Assigned, Move, Place, ids_text
+from odradek.clients.move_plan import Assigned, Move, ids_text
 from odradek.clients.replication_throttles import Throttle
+from odradek.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,8 +61,8 @@ class Work:
     moves: list[Move]
     resumed: list[Move] = field(default_factory=list)
     in_progress: bool = False
-    skipped: dict[Place, str] = field(default_factory=dict)
-    sizes: dict[Place, int] | None = None
+    skipped: dict[TopicPartition, str] = field(default_factory=dict)
+    sizes: dict[TopicPartition, int] | None = None
     led_elsewhere: int = 0
 
     @property
@@ -84,7 +85,7 @@ def run(cluster: Cluster, options: Options) -> None:
         _show(work, options)
     throttle: Throttle | None = None
     complete = False
-    failures: dict[Place, str] = {}
+    failures: dict[TopicPartition, str] = {}
     if not options.dry_run and work.all_moves:
         if work.moves:
             confirm(_question(work, options), options.yes)
@@ -131,7 +132,7 @@ def plan(cluster: Cluster, options: Options) -> Work:
     return work
 
 
-def _sizes(cluster: Cluster, view: View, planned: Sequence[Move]) -> dict[Place, int] | None:
+def _sizes(cluster: Cluster, view: View, planned: Sequence[Move]) -> dict[TopicPartition, int] | None:
     names = {move.partition.topic for move in planned if move.added}
     try:
         return topics.sizes(cluster, [view.topics[name] for name in sorted(names)])
@@ -200,7 +201,7 @@ def _note_of_throttle() -> "Iterator[None]":
         raise ClientError(f"{error}; {text}") from None
 
 
-def _begin(cluster: Cluster, work: Work, throttled: bool) -> dict[Place, str]:
+def _begin(cluster: Cluster, work: Work, throttled: bool) -> dict[TopicPartition, str]:
     """Begin the reassignments; returns those that were refused. Raises ClientError that says how many have begun."""
     begun = 0
 
@@ -226,7 +227,7 @@ def _begin(cluster: Cluster, work: Work, throttled: bool) -> dict[Place, str]:
 
 
 def _finish(
-    cluster: Cluster, work: Work, failures: dict[Place, str], throttle: Throttle | None, options: Options
+    cluster: Cluster, work: Work, failures: dict[TopicPartition, str], throttle: Throttle | None, options: Options
 ) -> bool:
     """Wait for the end, and remove the throttle. Returns whether all moves that were begun have ended as planned."""
     begun = [move for move in work.all_moves if move.partition.place not in failures]
@@ -257,7 +258,7 @@ def _has_no_logs(cluster: Cluster, view: View, options: Options) -> bool:
 
     A broker that does not run, or does not say, is not waited for.
     """
-    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
+    backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
     while True:
         found = moves.stored(cluster, options.off & view.brokers.keys())
         left = {
@@ -290,7 +291,7 @@ def _is_off(view: View, options: Options) -> bool:
 
 
 def _print_result(
-    work: Work, options: Options, failures: dict[Place, str], throttle: Throttle | None, complete: bool
+    work: Work, options: Options, failures: dict[TopicPartition, str], throttle: Throttle | None, complete: bool
 ) -> None:
     if options.as_json:
         echo_json(_document(work, options, failures, throttle, complete))
@@ -326,7 +327,7 @@ def _nothing(options: Options) -> str:
 
 
 def _document(
-    work: Work, options: Options, failures: dict[Place, str], throttle: Throttle | None, complete: bool
+    work: Work, options: Options, failures: dict[TopicPartition, str], throttle: Throttle | None, complete: bool
 ) -> dict[str, Any]:
     def row(move: Move) -> dict[str, Any]:
         partition: Assigned = move.partition
@@ -354,5 +355,5 @@ def _document(
     }
 
 
-def _name(place: Place) -> str:
+def _name(place: TopicPartition) -> str:
     return f"{place[0]}-{place[1]}"

@@ -6,13 +6,14 @@ Runs in the process of the command. A controller that is restarted, or fails, do
 import time
 from collections.abc import Collection, Sequence
 
+from odradek.backoff import Waits
 from odradek.cli.framework.failure import warn
 from odradek.cli.framework.output import progress
 from odradek.clients import moves
-from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import UnreachableError
-from odradek.clients.move_plan import Move, Place, ids_text
+from odradek.clients.move_plan import Move, ids_text
+from odradek.topic_partition import TopicPartition
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 UNREACHABLE_S = 300.0
@@ -21,12 +22,12 @@ SETTLE_S = 30.0
 """The longest time until the brokers show the end of a reassignment, in seconds."""
 
 
-def wait_for_end(cluster: Cluster, places: Collection[Place], timeout_s: float | None) -> bool:
+def wait_for_end(cluster: Cluster, places: Collection[TopicPartition], timeout_s: float | None) -> bool:
     """Wait until none of these partitions is being reassigned; shows a progress bar. Returns whether this happened.
 
     :param timeout_s: None: without a limit. Raises ClientError if the cluster does not respond for `UNREACHABLE_S`.
     """
-    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, timeout_s)
+    backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, timeout_s)
     answered = time.monotonic()
     left, warned = len(places), False
     with progress("moving", len(places), "partitions") as advance:
@@ -63,7 +64,7 @@ def mismatched(cluster: Cluster, planned: Sequence[Move]) -> list[str]:
 
     Waits for brokers whose metadata is out of date. Raises ClientError.
     """
-    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
+    backoff = Waits(FIRST_PAUSE_S, LONGEST_PAUSE_S, SETTLE_S)
     while True:
         view = cluster.metadata()
         found = {

@@ -14,9 +14,10 @@ from odradek.cli.framework.output import cell, count, echo_json, print_table, si
 from odradek.cli.partition.move_wait import wait_for_end
 from odradek.clients import moves, replication_throttles
 from odradek.clients.cluster import Cluster
-from odradek.clients.move_plan import Place, ids_text
+from odradek.clients.move_plan import ids_text
 from odradek.clients.moves import Copied, Ongoing
 from odradek.clients.replication_throttles import Removed
+from odradek.topic_partition import TopicPartition
 
 SHOWN = 50
 FINISH = "`odradek partition moves --finish`"
@@ -36,7 +37,7 @@ def selected(cluster: Cluster, topics: Collection[str]) -> list[Ongoing]:
 def show(cluster: Cluster, as_json: bool, topics: Collection[str]) -> None:
     """List the reassignments in progress, with the new replicas and their progress. Raises ClientError."""
     found = selected(cluster, topics)
-    wanted: dict[int, set[Place]] = {}
+    wanted: dict[int, set[TopicPartition]] = {}
     leaders = _leaders(cluster) if found else {}
     for each in found:
         for broker_id in {*each.adding, leaders.get(each.place, -1)} - {-1}:
@@ -74,7 +75,7 @@ def show(cluster: Cluster, as_json: bool, topics: Collection[str]) -> None:
         warn(f"broker {broker_id} does not report the progress of its replicas: {reason}")
 
 
-def _leaders(cluster: Cluster) -> dict[Place, int]:
+def _leaders(cluster: Cluster) -> dict[TopicPartition, int]:
     return {
         (partition.topic, partition.number): partition.leader
         for topic in cluster.metadata().topics.values()
@@ -110,7 +111,7 @@ def cancel(cluster: Cluster, as_json: bool, topics: Collection[str], yes: bool, 
     """
     found = selected(cluster, topics)
     places = [each.place for each in found]
-    failures: dict[Place, str] = {}
+    failures: dict[TopicPartition, str] = {}
     removed: Removed | None = None
     if found and not dry_run:
         confirm(
@@ -214,7 +215,7 @@ def _removed(removed: Removed | None) -> dict[str, Any]:
     }
 
 
-def _warn_of(failures: dict[Place, str]) -> None:
+def _warn_of(failures: dict[TopicPartition, str]) -> None:
     for (topic, number), reason in list(failures.items())[:SHOWN]:
         warn(f"the reassignment of {topic}-{number} is not cancelled: {reason}")
     if len(failures) > SHOWN:

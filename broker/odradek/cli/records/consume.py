@@ -26,8 +26,9 @@ from odradek.cli.framework.options import (
 )
 
 if TYPE_CHECKING:
-    from odradek.cli.records.reading import Ends, Place, Selection, Start
+    from odradek.cli.records.reading import Ends, Selection, Start
     from odradek.clients.cluster import Cluster, Partition
+    from odradek.topic_partition import TopicPartition
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 READ_COMMITTED, READ_UNCOMMITTED = ISOLATION = ("read_committed", "read_uncommitted")
@@ -312,11 +313,11 @@ def _read_with_library(
         fail(group_consumer.failure)
 
 
-def _subscription(confluent: Any, consumer: Any, in_group: bool) -> "Callable[[dict[Place, int]], None]":
+def _subscription(confluent: Any, consumer: Any, in_group: bool) -> "Callable[[dict[TopicPartition, int]], None]":
     """A function that lets the consumer also read partitions from these offsets on; in a group, their topics."""
     subscribed: set[str] = set()
 
-    def read(places: "dict[Place, int]") -> None:
+    def read(places: "dict[TopicPartition, int]") -> None:
         if not in_group:
             consumer.incremental_assign([confluent.TopicPartition(*place, offset) for place, offset in places.items()])
         elif new := {name for name, _ in places} - subscribed:
@@ -328,7 +329,7 @@ def _subscription(confluent: Any, consumer: Any, in_group: bool) -> "Callable[[d
 
 def _start(
     servers: str, timeout: float, options: ConsumeOptions
-) -> "tuple[list[Partition], dict[Place, int], Ends | None]":
+) -> "tuple[list[Partition], dict[TopicPartition, int], Ends | None]":
     """The partitions to read, their start offsets (empty for a group without --from), and their ends.
 
     With both --group and --from, changes the committed offsets of the group. Ends the command on errors.
@@ -340,7 +341,7 @@ def _start(
         with connection_to(servers, timeout) as cluster:
             partitions = matching(cluster, options.selection)
             ends = _ends(cluster, partitions, options)
-            assigned: dict[Place, int] = {}
+            assigned: dict[TopicPartition, int] = {}
             if options.group_id is None or options.start_is_given:
                 assigned = assignment(cluster, partitions, options.start)
             if options.group_id is not None and options.start_is_given:
@@ -384,7 +385,7 @@ def _compiled(option: str, text: str, pattern: str | bytes) -> Any:
         raise click.UsageError(f"{option} '{text}' is not a valid regular expression: {error}") from None
 
 
-def _move_group(cluster: Any, group_id: str, offsets: dict[tuple[str, int], int]) -> None:
+def _move_group(cluster: Any, group_id: str, offsets: "dict[TopicPartition, int]") -> None:
     """Commit the start offsets for the group, for --group with --from. Ends the command if the group has members."""
     from odradek.clients import groups
 

@@ -13,12 +13,13 @@ from odradek._ext.records.record_printing import RecordPrinter
 from odradek.cli.framework.failure import fail
 from odradek.cli.framework.interrupt import Interruption
 from odradek.cli.framework.output_pipe import check_output, output_pipes
-from odradek.cli.records.reading import Ends, Keep, Place
+from odradek.cli.records.reading import Ends, Keep
 from odradek.clients.errors import ClientError
 from odradek.clients.fetching import FetchedRecords, Fetcher
 from odradek.clients.wire import Readable
 from odradek.printable import several_lines
 from odradek.storage import compression, old_messages
+from odradek.topic_partition import TopicPartition
 
 POLL_S = 1.0
 MOST_DECOMPRESSED_BYTES = 1 << 30
@@ -92,9 +93,9 @@ class DirectConsumer:
         self,
         fetcher: Fetcher,
         reader: RecordReader,
-        positions: dict[Place, int],
+        positions: dict[TopicPartition, int],
         ends: Ends | None,
-        new: Callable[[], dict[Place, int]] = dict,
+        new: Callable[[], dict[TopicPartition, int]] = dict,
     ) -> None:
         self._fetcher = fetcher
         self._reader = reader
@@ -144,11 +145,11 @@ class DirectConsumer:
     def _over(self) -> bool:
         return bool(self._reader.full) or not self._positions or (self._ends is not None and self._ends.done)
 
-    def _read(self, place: Place, records: memoryview, aborted: list[tuple[int, int]]) -> int:
+    def _read(self, place: TopicPartition, records: memoryview, aborted: list[tuple[int, int]]) -> int:
         end = None if self._ends is None else self._ends.of_place(place)
         return int(self._reader.read(*place, records, self._positions[place], end, aborted))
 
-    def _reached(self, place: Place, position: int) -> None:
+    def _reached(self, place: TopicPartition, position: int) -> None:
         """Continue the partition at `position`, or stop fetching it if it is read up to its end."""
         self._positions[place] = position
         self._fetcher.advance(place, position)

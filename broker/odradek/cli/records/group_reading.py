@@ -11,7 +11,8 @@ from odradek._ext.records.record_printing import RecordPrinter
 from odradek.cli.framework.client_library import error_text
 from odradek.cli.framework.interrupt import Interruption
 from odradek.cli.framework.output_pipe import check_output
-from odradek.cli.records.reading import Ends, Keep, Place
+from odradek.cli.records.reading import Ends, Keep
+from odradek.topic_partition import TopicPartition
 
 AT_ONCE = 1000
 POLL_S = 0.2
@@ -47,11 +48,11 @@ class GroupConsumer:
         self._until_ms = until_ms
         self._ends = ends
         self._commits = commits
-        self._taken: dict[Place, int] = {}
-        self._read: dict[Place, int] = {}
-        self._done: set[Place] = set()
+        self._taken: dict[TopicPartition, int] = {}
+        self._read: dict[TopicPartition, int] = {}
+        self._done: set[TopicPartition] = set()
         self._pending = 0
-        self._place: Place | None = None
+        self._place: TopicPartition | None = None
         self.records = 0
         self.failure: str | None = None
 
@@ -124,7 +125,7 @@ class GroupConsumer:
         if self._ends is not None:
             self._ends.reached({place: position})
 
-    def _handle_error(self, place: Place, message: Any, error: Any) -> None:
+    def _handle_error(self, place: TopicPartition, message: Any, error: Any) -> None:
         if error.code() == self._confluent.KafkaError._PARTITION_EOF:
             if self._ends is not None:
                 self._ends.reached({place: message.offset()})

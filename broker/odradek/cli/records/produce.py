@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from odradek import codecs
 from odradek.cli.framework.command import HelpfulCommand
 from odradek.cli.framework.echo import echo
 from odradek.cli.framework.failure import fail, warn
@@ -93,7 +94,7 @@ def _topic(cluster: "Cluster", name: str, create: bool) -> "TopicInfo":
 
     :param create: create the topic if it does not exist.
     """
-    from odradek.clients.backoff import Backoff
+    from odradek.backoff import Waits
     from odradek.clients.errors import RefusedError
 
     if name not in cluster.metadata([name]).topics:
@@ -102,7 +103,7 @@ def _topic(cluster: "Cluster", name: str, create: bool) -> "TopicInfo":
             mark = "" if missing.reason.endswith("?") else ";"
             raise RefusedError(missing.code, f"{missing.reason}{mark} --create creates '{name}'")
         _create(cluster, name)
-    backoff = Backoff(RETRY_INTERVAL_S, RETRY_INTERVAL_S, min(cluster.timeout_s, LONGEST_WAIT_FOR_TOPIC_S))
+    backoff = Waits(RETRY_INTERVAL_S, RETRY_INTERVAL_S, min(cluster.timeout_s, LONGEST_WAIT_FOR_TOPIC_S))
     while True:
         info = cluster.metadata([name]).topics.get(name)
         if info is not None and any(part.leader >= 0 for part in info.partitions):
@@ -156,13 +157,13 @@ def _send(
     from odradek.cli.framework.output import count, input_progress
     from odradek.cli.records.sending import LONGEST_AFTER_SIGNAL_S, InputSender
     from odradek.clients.errors import ClientError
-    from odradek.clients.producing import FIRST_WITH_ZSTD, OLDEST, Sender
-    from odradek.storage.compression import CODEC_NAMES, NONE, ZSTD, compress
+    from odradek.clients.producing import OLDEST, Sender
+    from odradek.storage.compression import compress
 
-    codec = CODEC_NAMES.index(options.compression)
+    codec = codecs.NAMES.index(options.compression)
     batches = RecordBatches(
         len(info.partitions),
-        _largest_batch(cluster, info.name, compressed=codec != NONE),
+        _largest_batch(cluster, info.name, compressed=codec != codecs.NONE),
         open_partitions=[part.number for part in info.partitions if part.leader >= 0],
         fixed=options.partition,
         key=options.key,
@@ -178,7 +179,7 @@ def _send(
         timeout,
         seal=lambda builder, *producer: builder.finish(codec, compress, *producer),
         warn=warn,
-        oldest=FIRST_WITH_ZSTD if codec == ZSTD else OLDEST,
+        oldest=max(OLDEST, codecs.CODECS[codec].first_produce),
     )
 
     def so_far() -> str:

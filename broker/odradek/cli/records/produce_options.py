@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from odradek import codecs
 from odradek.cli.framework.options import key_values
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -61,7 +62,7 @@ RECORD_OPTIONS = (
     click.option(
         "-z",
         "--compression",
-        type=click.Choice(("none", "gzip", "snappy", "lz4", "zstd")),
+        type=click.Choice(codecs.NAMES),
         default="none",
         show_default=True,
         help="Compression codec of the batches.",

@@ -13,8 +13,8 @@ from odradek.clients import topics
 from odradek.clients.cluster import Cluster, Partition
 from odradek.clients.errors import RefusedError, UnreachableError, no_topic
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
-Place = tuple[str, int]
 Keep = Callable[[bytes | None, bytes | None], bool]
 """Whether to write a record with this key and value."""
 LOOK_EVERY_S = 5.0
@@ -154,7 +154,7 @@ class NewPartitions:
         self._clock = clock
         self._due = clock() + LOOK_EVERY_S
 
-    def look(self) -> dict[Place, int]:
+    def look(self) -> dict[TopicPartition, int]:
         """The log start offsets of new partitions, if a look is due; each partition is returned once.
 
         One without a leader, and all while a broker is away, are left to a later look. Raises ClientError.
@@ -173,7 +173,7 @@ class NewPartitions:
         return offsets
 
 
-def assignment(cluster: Cluster, partitions: Sequence[Partition], start: Start) -> dict[Place, int]:
+def assignment(cluster: Cluster, partitions: Sequence[Partition], start: Start) -> dict[TopicPartition, int]:
     """The start offset of each partition that has a leader, limited to its log. Raises ClientError."""
     firsts = _offsets(cluster, partitions, topics.EARLIEST)
     ends = _offsets(cluster, partitions, topics.LATEST)
@@ -192,7 +192,7 @@ def assignment(cluster: Cluster, partitions: Sequence[Partition], start: Start) 
 
 def _offsets(
     cluster: Cluster, partitions: Sequence[Partition], time_ms: int, committed_only: bool = False
-) -> dict[Place, topics.ListedOffset]:
+) -> dict[TopicPartition, topics.ListedOffset]:
     """Like `topics.list_offsets`, but raises RefusedError if a partition's leader responds with an error."""
     results = topics.list_offsets(cluster, partitions, time_ms, committed_only)
     for (name, number), result in results.items():
@@ -201,7 +201,7 @@ def _offsets(
     return results
 
 
-def hidden(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Place, int]:
+def hidden(cluster: Cluster, partitions: Sequence[Partition]) -> dict[TopicPartition, int]:
     """The number of offsets from the last stable offset to the end, for the partitions in which it is not 0.
 
     The ends are read first: records that are appended between the two requests then raise the last stable offset, too, and do
@@ -217,7 +217,7 @@ def hidden(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Place, int
 class Ends:
     """The end offset of each partition that is not yet read up to its end. Used by one thread."""
 
-    def __init__(self, offsets: Mapping[Place, int], starts: Mapping[Place, int]) -> None:
+    def __init__(self, offsets: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]) -> None:
         self._unread = {place: end for place, end in offsets.items() if end > starts[place]}
 
     @classmethod
@@ -235,17 +235,17 @@ class Ends:
 
         self.reached({place: committed.offset for place, committed in fetch_offsets(cluster, group_id).items()})
 
-    def reached(self, positions: Mapping[Place, int]) -> None:
+    def reached(self, positions: Mapping[TopicPartition, int]) -> None:
         """Record the next offset to read of partitions."""
         for place, position in positions.items():
             if place in self._unread and position >= self._unread[place]:
                 del self._unread[place]
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: TopicPartition) -> None:
         """Mark the partition as read."""
         self._unread.pop(place, None)
 
-    def of_place(self, place: Place) -> int | None:
+    def of_place(self, place: TopicPartition) -> int | None:
         """The end of the partition when the command started; None once it is reached."""
         return self._unread.get(place)
 

@@ -20,16 +20,19 @@ from odradek.cli.framework.options import (
     on_cluster,
 )
 from odradek.cli.framework.principals import PRINCIPAL, USER_RESOURCE
+from odradek.security.acl import Operation
 
 if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
     from odradek.security.acl import Acl
     from odradek.security.authorizer import Rule
 
-OPERATIONS = (
-    "all", "read", "write", "create", "delete", "alter", "describe", "cluster-action", "describe-configs", "alter-configs",
-    "idempotent-write", "create-tokens", "describe-tokens", "two-phase-commit",
-)  # fmt: skip
+OPERATIONS = tuple(op.name.lower().replace("_", "-") for op in Operation if op >= Operation.ALL)
+
+
+def named_by(option: str) -> str:
+    """The parameter with the resources that an option names."""
+    return f"{option.removeprefix('--').replace('-', '_')}_resources"
 
 
 @click.group(cls=LazyGroup)
@@ -41,54 +44,42 @@ def resources(function: Command) -> Command:
     """Add the options that name resources. The function receives `named`: [(resource type, name)]."""
 
     @wraps(function)
-    def run(
-        *arguments: Any,
-        topics: Sequence[str],
-        groups: Sequence[str],
-        ids: Sequence[str],
-        users: Sequence[str],
-        tokens: Sequence[str],
-        cluster_resource: bool,
-        **options: Any,
-    ) -> Any:
-        from odradek.security.acl import CLUSTER_NAME, ResourceType
+    def run(*arguments: Any, **options: Any) -> Any:
+        from odradek.security.acl import CLUSTER_NAME
+        from odradek.security.resource_types import RESOURCE_TYPES
 
-        named = [
-            (kind, name)
-            for kind, names in (
-                (ResourceType.TOPIC, topics),
-                (ResourceType.GROUP, groups),
-                (ResourceType.TRANSACTIONAL_ID, ids),
-                (ResourceType.USER, users),
-                (ResourceType.DELEGATION_TOKEN, tokens),
-                (ResourceType.CLUSTER, [CLUSTER_NAME] if cluster_resource else []),
-            )
-            for name in names
-        ]
+        given = [(row.type, options.pop(named_by(row.option))) for row in RESOURCE_TYPES.values()]
+        named = [(kind, name) for kind, names in given for name in ([CLUSTER_NAME] if names is True else names or ())]
         return function(*arguments, named=named, **options)
 
     command: Any = run
     for option in (
-        click.option("--cluster", "cluster_resource", is_flag=True, help="Rules for the cluster as a whole."),
+        click.option("--cluster", named_by("--cluster"), is_flag=True, help="Rules for the cluster as a whole."),
         click.option(
             "--delegation-token",
-            "tokens",
+            named_by("--delegation-token"),
             metavar="ID",
             multiple=True,
             help="Rules for this delegation token (describe).",
         ),
         click.option(
             "--user",
-            "users",
+            named_by("--user"),
             metavar="PRINCIPAL",
             type=USER_RESOURCE,
             multiple=True,
             help="Rules for the tokens of this user, such as User:alice; '*' stands for all users.",
         ),
-        click.option("--transactional-id", "ids", metavar="ID", multiple=True, help="Rules for this transactional id."),
+        click.option(
+            "--transactional-id",
+            named_by("--transactional-id"),
+            metavar="ID",
+            multiple=True,
+            help="Rules for this transactional id.",
+        ),
         click.option(
             "--group",
-            "groups",
+            named_by("--group"),
             metavar="GROUP",
             multiple=True,
             shell_complete=complete_groups,
@@ -97,7 +88,7 @@ def resources(function: Command) -> Command:
         click.option(
             "-t",
             "--topic",
-            "topics",
+            named_by("--topic"),
             metavar="TOPIC",
             multiple=True,
             shell_complete=complete_topics,
@@ -210,9 +201,9 @@ def _problem_of_rule(one: "Acl") -> str | None:
     import ipaddress
 
     from odradek.security.acl import Operation, ResourceType
-    from odradek.security.authorizer import OPERATIONS_OF
+    from odradek.security.resource_types import RESOURCE_TYPES
 
-    known = OPERATIONS_OF[one.resource_type]
+    known = RESOURCE_TYPES[one.resource_type].operations
     if one.operation not in (Operation.ALL, *known):
         names = ", ".join(Operation(number).name for number in sorted(known))
         return f"{Operation(one.operation).name} does not exist for {ResourceType(one.resource_type).name}: use ALL, {names}"

@@ -7,9 +7,7 @@ from odradek.cli.framework.principals import problem_of
 from odradek.printable import printable
 from odradek.security.acl import WILDCARD, Operation, PatternType, Permission, ResourceType
 from odradek.security.explaining import Change, shown
-
-OPTION_OF_TYPE = {2: "--topic", 3: "--group", 5: "--transactional-id", 6: "--delegation-token", 7: "--user"}
-"""By resource type."""
+from odradek.security.resource_types import RESOURCE_TYPES
 
 
 def commands(changes: Sequence[Change], connecting: Sequence[str]) -> list[str]:
@@ -27,9 +25,8 @@ def _command(change: Change, connecting: Sequence[str]) -> str:
     """The command line that adds or removes exactly this ACL; a comment says if that changes more than the decision."""
     acl = change.acl
     words = ["odradek", "acl", "add" if change.adds else "remove", *connecting]
-    words += (
-        ["--cluster"] if acl.resource_type == ResourceType.CLUSTER else [OPTION_OF_TYPE[acl.resource_type], acl.name]
-    )
+    words += [RESOURCE_TYPES[acl.resource_type].option]
+    words += [] if acl.resource_type == ResourceType.CLUSTER else [acl.name]
     words += ["--prefix"] if acl.pattern_type == PatternType.PREFIXED else []
     words += ["--operation", Operation(acl.operation).name.lower().replace("_", "-")]
     words += ["--allow" if acl.permission == Permission.ALLOW else "--deny", acl.principal]

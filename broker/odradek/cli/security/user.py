@@ -54,7 +54,7 @@ CONFIG_OPTION = click.option(
 )
 
 
-class Place(NamedTuple):
+class StoreLocation(NamedTuple):
     """Which metadata store to use without a broker; all None: ask a running broker."""
 
     data_dir: str | None
@@ -63,7 +63,7 @@ class Place(NamedTuple):
 
     @property
     def is_broker(self) -> bool:
-        return self == Place(None, None, None)
+        return self == StoreLocation(None, None, None)
 
 
 def on_store(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,7 +75,7 @@ def on_store(function: Callable[..., Any]) -> Callable[..., Any]:
             fail(
                 "give either --data-dir, for an embedded metadata store, or --zookeeper and --config, for that of a cluster"
             )
-        return function(*args, place=Place(data_dir, zookeeper, config_file), **options)
+        return function(*args, place=StoreLocation(data_dir, zookeeper, config_file), **options)
 
     return DATA_DIR_OPTION(ZOOKEEPER_OPTION(CONFIG_OPTION(run)))
 
@@ -94,7 +94,7 @@ def user() -> None:
 @user.command("list")
 @on_cluster
 @on_store
-def list_users(cluster: "Cluster", as_json: bool, place: Place) -> None:
+def list_users(cluster: "Cluster", as_json: bool, place: StoreLocation) -> None:
     """List users and their credentials."""
     _show(cluster, as_json, place, None)
 
@@ -103,7 +103,7 @@ def list_users(cluster: "Cluster", as_json: bool, place: Place) -> None:
 @on_cluster
 @on_store
 @USER_ARGUMENT
-def describe(cluster: "Cluster", as_json: bool, place: Place, name: str) -> None:
+def describe(cluster: "Cluster", as_json: bool, place: StoreLocation, name: str) -> None:
     """Show the credentials of a user: mechanisms and iterations. Nobody can read passwords or keys."""
     _show(cluster, as_json, place, name)
 
@@ -130,7 +130,7 @@ def describe(cluster: "Cluster", as_json: bool, place: Place, name: str) -> None
 def add(
     cluster: "Cluster",
     as_json: bool,
-    place: Place,
+    place: StoreLocation,
     names: tuple[str, ...],
     iterations: int,
     password_file: Any,
@@ -163,7 +163,9 @@ def add(
 @MECHANISM_OPTION
 @YES_OPTION
 @USER_ARGUMENT
-def remove(cluster: "Cluster", as_json: bool, place: Place, names: tuple[str, ...], yes: bool, name: str) -> None:
+def remove(
+    cluster: "Cluster", as_json: bool, place: StoreLocation, names: tuple[str, ...], yes: bool, name: str
+) -> None:
     """Remove the credentials of a user. Connections on which the user has logged in stay open."""
     from odradek.cli.framework.output import echo_json
     from odradek.clients import users
@@ -185,7 +187,7 @@ def remove(cluster: "Cluster", as_json: bool, place: Place, names: tuple[str, ..
         echo(f"removed the login of user '{name}' with {' and '.join(removed)}")
 
 
-def _show(cluster: "Cluster", as_json: bool, place: Place, name: str | None) -> None:
+def _show(cluster: "Cluster", as_json: bool, place: StoreLocation, name: str | None) -> None:
     from odradek.cli.framework.output import echo_json, print_table
 
     credentials = _credentials(cluster, place, name)
@@ -195,7 +197,7 @@ def _show(cluster: "Cluster", as_json: bool, place: Place, name: str | None) -> 
     print_table(("user", "mechanism", "iterations"), credentials, "no user has a SCRAM credential")
 
 
-def _credentials(cluster: "Cluster", place: Place, name: str | None) -> "list[UserCredential]":
+def _credentials(cluster: "Cluster", place: StoreLocation, name: str | None) -> "list[UserCredential]":
     """The credentials of a user, or of all users. The command fails if the user has none."""
     from odradek.clients import users
 
@@ -233,7 +235,7 @@ def _password(name: str, file: Any) -> str:
     return entered
 
 
-def _in_store(place: Place, work: Callable[[Any], Any], create: bool = False) -> Any:
+def _in_store(place: StoreLocation, work: Callable[[Any], Any], create: bool = False) -> Any:
     """Call `work` with the users in a metadata store; the command fails if that is not possible."""
     from odradek.cli.security.stopped_users import StoppedUsersError, stopped_users, users_in_zookeeper
 
@@ -247,7 +249,7 @@ def _in_store(place: Place, work: Callable[[Any], Any], create: bool = False) ->
         fail(error)
 
 
-def _zookeeper(place: Place) -> "ZookeeperOptions":
+def _zookeeper(place: StoreLocation) -> "ZookeeperOptions":
     """How to connect to the ZooKeeper that the options name; the command fails if they name none."""
     from odradek.config import ConfigError, load
     from odradek.metadata.zookeeper import zookeeper_options

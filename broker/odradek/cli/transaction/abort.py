@@ -13,8 +13,9 @@ from odradek.cli.framework.output import abbreviate, count, echo_json, print_tab
 from odradek.clients import marker_waits, transactions
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import UnreachableError, UnsupportedError
-from odradek.clients.transactions import Place, TransactionDescription
+from odradek.clients.transactions import TransactionDescription
 from odradek.clock import now_ms
+from odradek.topic_partition import TopicPartition
 
 MAX_EPOCH = 32767
 """The largest producer epoch."""
@@ -28,7 +29,7 @@ class Marker(NamedTuple):
         partition; None: the leader does not serve DescribeProducers, so it is not known.
     """
 
-    place: Place
+    place: TopicPartition
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
@@ -128,7 +129,7 @@ def waits_text(cluster: Cluster, described: TransactionDescription) -> str:
     return f"it waits for {first}{more}. What to do: {first.remedy}"
 
 
-def found_at(cluster: Cluster, place: Place, start_offset: int) -> Marker:
+def found_at(cluster: Cluster, place: TopicPartition, start_offset: int) -> Marker:
     """The marker for the transaction that begins at this offset of a partition. Ends the command if there is none."""
     partition = cluster.partition(*place)
     name = f"{partition.topic}-{partition.number}"
@@ -148,7 +149,7 @@ def found_at(cluster: Cluster, place: Place, start_offset: int) -> Marker:
 
 
 def named(
-    cluster: Cluster, place: Place, producer_id: int, producer_epoch: int, coordinator_epoch: int, force: bool
+    cluster: Cluster, place: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int, force: bool
 ) -> Marker:
     """The marker for a producer that the user names. Raises ClientError.
 

@@ -5,6 +5,7 @@ Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 
 
 import re
 
+from odradek import codecs
 from odradek.config.key import (
     BOOLEAN,
     CLASS,
@@ -91,7 +92,7 @@ KEYS = (
         "The maximum size in bytes of a record batch as the client sends it (compressed, with its header). The broker "
         "refuses larger batches with MESSAGE_TOO_LARGE."),
     ConfigKey("compression.type", STRING, "producer",
-        OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")), HIGH, CLUSTER_WIDE, NOW,
+        OneOf(tuple(codecs.COMPRESSION_TYPES)), HIGH, CLUSTER_WIDE, NOW,
         "The codec in which the broker stores record batches. producer: the broker stores each batch as the producer "
         "sent it."),
     ConfigKey("compression.gzip.level", INT, -1, Range(1, 9, -1), MEDIUM, CLUSTER_WIDE, NOW,

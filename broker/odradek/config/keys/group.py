@@ -3,6 +3,7 @@
 Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 3.9 for keys that Kafka 4.0 removed.
 """
 
+from odradek import codecs
 from odradek.config.key import (
     BOOLEAN,
     CLUSTER_WIDE,
@@ -123,8 +124,8 @@ KEYS = (
     ConfigKey("offsets.retention.minutes", INT, 10080, Range(1), HIGH, READ_ONLY, NOW,
         "The time in minutes that a committed offset is kept if no member of the group subscribes to its topic. The "
         "time starts at the commit, or when the group becomes empty if that is later."),
-    ConfigKey("offsets.topic.compression.codec", INT, 0, Range(0, 4), HIGH, READ_ONLY, NOW,
-        "The codec of the batches in __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."),
+    ConfigKey("offsets.topic.compression.codec", INT, 0, Range(0, codecs.CODECS[-1].number), HIGH, READ_ONLY, NOW,
+        f"The codec of the batches in __consumer_offsets: {codecs.NUMBERED}."),
     ConfigKey("offsets.topic.num.partitions", INT, 50, Range(1), HIGH, READ_ONLY, NOW,
         "The number of partitions of __consumer_offsets. Do not change it after the topic has been created."),
     ConfigKey("offsets.topic.replication.factor", SHORT, 3, Range(1), HIGH, READ_ONLY, NOW,

@@ -3,6 +3,7 @@
 Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 3.9 for keys that Kafka 4.0 removed.
 """
 
+from odradek import codecs
 from odradek.config.key import (
     BOOLEAN,
     CLUSTER_WIDE,
@@ -88,8 +89,9 @@ KEYS = (
     ConfigKey("share.coordinator.snapshot.update.records.per.snapshot", INT, 500,
         Range(0, 500), MEDIUM, READ_ONLY, NONE_YET,
         "The maximum number of update records between two snapshots of a share partition's state."),
-    ConfigKey("share.coordinator.state.topic.compression.codec", INT, 0, Range(0, 4), HIGH, READ_ONLY, NONE_YET,
-        "The codec of the batches in __share_group_state: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."),
+    ConfigKey("share.coordinator.state.topic.compression.codec", INT, 0,
+        Range(0, codecs.CODECS[-1].number), HIGH, READ_ONLY, NONE_YET,
+        f"The codec of the batches in __share_group_state: {codecs.NUMBERED}."),
     ConfigKey("share.coordinator.state.topic.min.isr", SHORT, 2, Range(1), HIGH, READ_ONLY, NONE_YET,
         "The number of in-sync replicas that a write to __share_group_state requires."),
     ConfigKey("share.coordinator.state.topic.num.partitions", INT, 50, Range(1), HIGH, READ_ONLY, NONE_YET,

@@ -3,6 +3,7 @@
 Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 3.9 for keys that Kafka 4.0 removed.
 """
 
+from odradek import codecs
 from odradek.config.key import (
     BOOLEAN,
     CLUSTER_WIDE,
@@ -38,7 +39,7 @@ KEYS = (
         "How the broker limits the size of logs. delete: it deletes old segments. compact: it keeps the last record of "
         "each key. Both can be combined.", "topic", (Synonym("log.cleanup.policy"),)),
     ConfigKey("compression.type", STRING, "producer",
-        OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")), MEDIUM, CLUSTER_WIDE, NOW,
+        OneOf(tuple(codecs.COMPRESSION_TYPES)), MEDIUM, CLUSTER_WIDE, NOW,
         "The codec in which the broker stores record batches. producer: the broker stores each batch as the producer "
         "sent it.",
         "topic", (Synonym("compression.type"),)),

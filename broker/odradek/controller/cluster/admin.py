@@ -36,6 +36,7 @@ from odradek.metadata import znodes
 from odradek.metadata.store import Refused, StoreError
 from odradek.metadata.znodes import ProducerIdBlock
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
 Result = TypeVar("Result")
 
@@ -246,11 +247,11 @@ class ClusterAdmin:
             for partition in reassignment.in_progress(self._context())
         ]
 
-    def partitions(self) -> list[tuple[str, int]]:
+    def partitions(self) -> list[TopicPartition]:
         """The topic and the index of each partition. Raises NotController."""
         return [(partition.topic.name, partition.index) for partition in self._context().partitions()]
 
-    def elect_leaders(self, partitions: Sequence[tuple[str, int]], election_type: int) -> list[ElectionResult]:
+    def elect_leaders(self, partitions: Sequence[TopicPartition], election_type: int) -> list[ElectionResult]:
         """Elect leaders, see `leadership.elect`. Raises NotController, StoreError."""
         context = self._context()
         found = [context.find(*key) for key in partitions]

@@ -22,6 +22,7 @@ from odradek.controller.topics import Refusal, refuse_too_many_replicas
 from odradek.metadata.store import NodeError, Refused, TooLarge
 from odradek.metadata.znodes import UNDECODABLE
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.controller")
 
@@ -295,7 +296,7 @@ def in_progress(context: ControllerContext) -> list[Partition]:
 # -- the node of old tools --------------------------------------------------------------------------------------------
 
 
-def decode_reassignments(data: bytes) -> dict[tuple[str, int], list[int]]:
+def decode_reassignments(data: bytes) -> dict[TopicPartition, list[int]]:
     """Replicas by topic and partition. Raises ValueError if the node cannot be decoded."""
     try:
         return {
@@ -306,7 +307,7 @@ def decode_reassignments(data: bytes) -> dict[tuple[str, int], list[int]]:
         raise ValueError(f"cannot decode {REASSIGN_PARTITIONS}: {data[:200]!r}") from error
 
 
-def encode_reassignments(entries: Mapping[tuple[str, int], Sequence[int]]) -> bytes:
+def encode_reassignments(entries: Mapping[TopicPartition, Sequence[int]]) -> bytes:
     """The data of the node, in version 1."""
     partitions = [
         {"topic": topic, "partition": index, "replicas": list(replicas)} for (topic, index), replicas in entries.items()
@@ -359,6 +360,6 @@ def remove_from_legacy_node(context: ControllerContext, partitions: Sequence[Par
         yield from _keep_in_legacy_node({key: target for key, target in entries.items() if key not in done})
 
 
-def _keep_in_legacy_node(entries: Mapping[tuple[str, int], Sequence[int]]) -> Steps[None]:
+def _keep_in_legacy_node(entries: Mapping[TopicPartition, Sequence[int]]) -> Steps[None]:
     operation = Set(REASSIGN_PARTITIONS, encode_reassignments(entries)) if entries else Delete(REASSIGN_PARTITIONS)
     yield Write([(operation,)])

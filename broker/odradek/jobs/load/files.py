@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from odradek.topic_partition import TopicPartition
+
 HASH = "hash"
 DECODED = "decoded"
 ERROR = "decode_error"
@@ -165,7 +167,7 @@ def _written(directory: Path, batches: Iterator[pa.RecordBatch], decoder: TaskDe
     opened = None if decoder is None else decoder.opened()
     open_files: OrderedDict[tuple[str, int, str], _OpenFile] = OrderedDict()
     rows: list[dict[str, Any]] = []
-    last: dict[tuple[str, int], int] = {}
+    last: dict[TopicPartition, int] = {}
 
     def close(key: tuple[str, int, str]) -> None:
         file = open_files.pop(key)
@@ -197,7 +199,7 @@ def _written(directory: Path, batches: Iterator[pa.RecordBatch], decoder: TaskDe
     return rows
 
 
-def _check_order(last: dict[tuple[str, int], int], batch: pa.RecordBatch) -> None:
+def _check_order(last: dict[TopicPartition, int], batch: pa.RecordBatch) -> None:
     offsets = batch.column("offset").to_numpy()
     for place, rows in _places(batch):
         ascending = offsets[rows]
@@ -207,7 +209,7 @@ def _check_order(last: dict[tuple[str, int], int], batch: pa.RecordBatch) -> Non
         last[place] = int(ascending[-1])
 
 
-def _places(batch: pa.RecordBatch) -> list[tuple[tuple[str, int], slice | np.ndarray]]:
+def _places(batch: pa.RecordBatch) -> list[tuple[TopicPartition, slice | np.ndarray]]:
     """The topics and partitions of a batch, and which rows are theirs; nearly always one has all rows."""
     if not batch.num_rows:
         return []

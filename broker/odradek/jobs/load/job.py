@@ -27,7 +27,17 @@ from odradek.jobs.load.commit_log import (
 )
 from odradek.jobs.load.decoding import Decoding
 from odradek.jobs.load.errors import LoadError, LostRaceError
-from odradek.jobs.load.offsets import ClusterState, Finding, Place, Plan, Positions, Range, advanced, plan, steps
+from odradek.jobs.load.offsets import (
+    ClusterState,
+    Finding,
+    NamedPartition,
+    Plan,
+    Positions,
+    Range,
+    advanced,
+    plan,
+    steps,
+)
 from odradek.jobs.load.output import format_of
 from odradek.jobs.load.recheck import Recheck
 from odradek.jobs.load.scratch import scratch_directory
@@ -303,7 +313,7 @@ def described(
     files = []
     rows = sorted(written, key=lambda row: (row.topic, row.date, row.partition, row.first_offset, row.file))
     for index, row in enumerate(rows):
-        place = Place(row.topic, row.partition)
+        place = NamedPartition(row.topic, row.partition)
         whole = ranges.get(place)
         if whole is None or row.first_offset < whole.start or row.last_offset >= whole.until:
             raise LoadError(

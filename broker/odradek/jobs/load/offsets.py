@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class NamedPartition(NamedTuple):
     """A partition of a topic."""
 
     topic: str
@@ -29,9 +29,9 @@ class Range(NamedTuple):
     until: int
 
     @property
-    def place(self) -> Place:
+    def place(self) -> NamedPartition:
         """The partition."""
-        return Place(self.topic, self.partition)
+        return NamedPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True)
@@ -158,10 +158,10 @@ def plan(positions: Positions, state: ClusterState, another: str) -> Plan:
             continue
         partitions: dict[int, Position] = {} if known is None else dict(known.partitions)
         for number in sorted(set(partitions) - set(topic.partitions)):
-            text = f"{Place(name, number)} does not exist any more: the topic was created again with fewer partitions"
+            text = f"{NamedPartition(name, number)} does not exist any more: the topic was created again with fewer partitions"
             findings.append(Finding(DELETED, name, number, text))
         for number, bounds in sorted(topic.partitions.items()):
-            place = Place(name, number)
+            place = NamedPartition(name, number)
             position, found = _position(place, partitions.get(number), bounds, known is not None, another)
             findings += found
             partitions[number] = position
@@ -179,7 +179,7 @@ def plan(positions: Positions, state: ClusterState, another: str) -> Plan:
 
 
 def _position(
-    place: Place, before: Position | None, bounds: Bounds, topic_is_known: bool, another: str
+    place: NamedPartition, before: Position | None, bounds: Bounds, topic_is_known: bool, another: str
 ) -> tuple[Position, list[Finding]]:
     """The position from which to read a partition, and the findings about it."""
     if before is None:

@@ -15,7 +15,7 @@ from odradek.jobs.load.offsets import (
     RECREATED,
     ClusterState,
     Finding,
-    Place,
+    NamedPartition,
     Positions,
     Range,
     TopicState,
@@ -108,9 +108,9 @@ def _overtaken(parts: Sequence[Range], topic: TopicState, written: Sequence[Any]
 
     Readers fail if offsets are deleted before they are read; this does not depend on it.
     """
-    first: dict[Place, int] = {}
+    first: dict[NamedPartition, int] = {}
     for row in written:
-        place = Place(row.topic, row.partition)
+        place = NamedPartition(row.topic, row.partition)
         first[place] = min(row.first_offset, first.get(place, row.first_offset))
     found = []
     for part in parts:

@@ -6,7 +6,7 @@ from typing import Any
 
 from odradek.jobs.load.commit_log import LOAD, Commit, DataFile, Head, LoadedRange, VersionDirectory
 from odradek.jobs.load.errors import LoadError
-from odradek.jobs.load.offsets import Finding, Place, Positions
+from odradek.jobs.load.offsets import Finding, NamedPartition, Positions
 from odradek.jobs.usage_report.times import iso
 
 TITLES = ("version", "format", "topics", "partitions", "records", "bytes", "files", "commits", "last commit", "period")
@@ -19,7 +19,7 @@ class Summary:
 
     head: Head
     positions: Positions
-    partitions: Mapping[Place, LoadedRange]
+    partitions: Mapping[NamedPartition, LoadedRange]
     files: Mapping[str, DataFile]
     findings: tuple[Finding, ...]
     commits: tuple[Commit, ...]
@@ -63,14 +63,14 @@ def summary_of(version: VersionDirectory) -> Summary:
         raise LoadError(f"{version.path}: is no version of `odradek load`; `odradek load versions` lists them")
     commits = tuple(version.all_commits())
     files: dict[str, DataFile] = {}
-    partitions: dict[Place, LoadedRange] = {}
+    partitions: dict[NamedPartition, LoadedRange] = {}
     for commit in commits:
         for removed in commit.removed:
             files.pop(removed, None)
         files |= {file.path: file for file in commit.files}
         for topic, ranges in commit.ranges.items():
             for number, part in ranges.items():
-                place = Place(topic, number)
+                place = NamedPartition(topic, number)
                 partitions[place] = together(partitions[place], part) if place in partitions else part
     positions = commits[-1].positions if commits else {}
     findings = tuple(finding for commit in commits for finding in commit.findings)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.jobs.load import frames
 from odradek.jobs.load.commit_log import LOG, VersionDirectory
 from odradek.jobs.load.files import HASH
-from odradek.jobs.load.offsets import ClusterState, Place, Range
+from odradek.jobs.load.offsets import ClusterState, NamedPartition, Range
 from odradek.jobs.load.summary import Summary
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ NOTHING = Totals(0, None, None, 0)
 
 def differences_in_log(summary: Summary) -> Iterator[str]:
     """Ranges that overlap: their records were loaded twice. Ranges that leave offsets out must have a finding."""
-    reached: dict[Place, int] = {}
+    reached: dict[NamedPartition, int] = {}
     reported: set[tuple[str, int | None]] = set()
     for commit in summary.commits:
         reported |= {(finding.topic, finding.partition) for finding in commit.findings}
         for topic, ranges in commit.ranges.items():
             for number, part in ranges.items():
-                place = Place(topic, number)
+                place = NamedPartition(topic, number)
                 before = reached.get(place, part.start)
                 where = f"commit {commit.number}: {place} begins at offset {part.start}"
                 if part.start < before:
@@ -73,7 +73,7 @@ def differences_in_directory(version: VersionDirectory, summary: Summary) -> Ite
             yield f"{path} is in no commit: its commit is missing, or another program wrote it"
 
 
-def totals(frame: "DataFrame") -> dict[Place, Totals]:
+def totals(frame: "DataFrame") -> dict[NamedPartition, Totals]:
     """Aggregate records with the columns of `frames.COLUMNS` by partition."""
     from pyspark.sql import functions as F
 
@@ -90,7 +90,7 @@ def totals(frame: "DataFrame") -> dict[Place, Totals]:
         .collect()
     )
     return {
-        Place(row["topic"], row["partition"]): Totals(
+        NamedPartition(row["topic"], row["partition"]): Totals(
             row["records"], row["first"], row["last"], int(row["checksum"]) % _HASHES, row["records"] - row["distinct"]
         )
         for row in rows
@@ -107,7 +107,7 @@ def files_frame(spark: "SparkSession", version: VersionDirectory, summary: Summa
     return frame.select(*frames.COLUMNS)
 
 
-def differences_in_files(summary: Summary, found: Mapping[Place, Totals]) -> Iterator[str]:
+def differences_in_files(summary: Summary, found: Mapping[NamedPartition, Totals]) -> Iterator[str]:
     """Partitions whose files do not have what the commits say."""
     for place in sorted({*summary.partitions, *found}):
         part = summary.partitions.get(place)
@@ -165,7 +165,7 @@ def still_there(summary: Summary, state: ClusterState) -> BrokerRanges:
     return BrokerRanges(tuple(ranges), tuple(notes))
 
 
-def _runs(summary: Summary, place: Place) -> list[tuple[int, int]]:
+def _runs(summary: Summary, place: NamedPartition) -> list[tuple[int, int]]:
     """The loaded ranges of a partition, those joined that touch."""
     runs: list[tuple[int, int]] = []
     for commit in summary.commits:
@@ -182,7 +182,7 @@ def _runs(summary: Summary, place: Place) -> list[tuple[int, int]]:
 def rounds(ranges: Iterable[Range]) -> list[list[Range]]:
     """Group ranges so that each group has at most one of a partition, as Spark's source needs it."""
     groups: list[list[Range]] = []
-    used: dict[Place, int] = {}
+    used: dict[NamedPartition, int] = {}
     for part in ranges:
         index = used.get(part.place, 0)
         used[part.place] = index + 1

@@ -20,7 +20,8 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from odradek.jobs.usage_report import small_tables
+from odradek.jobs.usage_report import counts, small_tables
+from odradek.jobs.usage_report.counts import COUNTS, Topics
 
 HOUR = 3600
 DAY = 86400
@@ -35,8 +36,8 @@ _COMPARABLE_MS = 3_240_000
 #: An hour that also contains the counts of more than this time before it is not compared.
 _CARRIED_MS = 360_000
 
-COUNTS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
-_TWICE = ("requests", "errors")  # counted without a topic and, once more, with each topic
+_TWICE = tuple(count.column for count in counts.TABLE if count.topics is Topics.TWICE)
+_WITHOUT_TOPIC = tuple(count.column for count in counts.TABLE if count.topics is Topics.NONE)
 GAP_COLUMNS = ("from", "to", "reason", "source", "damaged_files")
 #: The columns of the tables that Spark reads. The driver reads the others, which have a few rows per hour (`small_tables`).
 SCHEMAS = {
@@ -324,7 +325,7 @@ def _head(rows: pd.DataFrame, by: pd.Series, keys: Sequence[str], most: int) -> 
 
 def _topics(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """Return the topics with the most traffic: topic, bytes and records in and out, week, week_before; and their number."""
-    rows = rows[rows["topic"].notna()].drop(columns=[*_TWICE, "throttle_ms", "connection_ms"])
+    rows = rows[rows["topic"].notna()].drop(columns=[*_TWICE, *_WITHOUT_TOPIC])
     moved = rows["bytes_in"] + rows["bytes_out"]
     shown = _head(rows, np.maximum(moved, rows["week_before"]), ["topic"], 3 * TOP)
     return shown.reset_index(drop=True), int((moved > 0).sum())

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from odradek.jobs.usage_report import counts
 from odradek.jobs.usage_report.prometheus_http import MOST_POINTS, Labels, Prometheus, Query, Samples
 from odradek.jobs.usage_report.times import DAY_MS, HOUR_MS
 
@@ -45,9 +46,10 @@ class Metric(NamedTuple):
     scale: int = 1
 
 
-def _usage(column: str, name: str, scale: int = 1) -> Metric:
-    shard = "client_id" if name == "connection_seconds" else "topic"
-    return Metric("traffic", column, Query(f"odradek_usage_{name}_total", shard=shard), True, scale)
+def _usage(count: counts.Count) -> Metric:
+    return Metric(
+        "traffic", count.column, Query(f"odradek_usage_{count.metric}_total", shard=count.shard), True, count.scale
+    )
 
 
 def _gauge(kind: str, column: str, metric: str, how: str, labels: str, scale: int = 1) -> Metric:
@@ -72,9 +74,7 @@ def _worker(column: str, name: str, scale: int = 1) -> Metric:
 
 
 METRICS = (
-    *(_usage(name, name) for name in ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors")),
-    _usage("throttle_ms", "throttle_seconds", 1000),
-    _usage("connection_ms", "connection_seconds", 1000),
+    *map(_usage, counts.TABLE),
     _gauge("topic", "partitions", "kafka_topic_partitions", "max", "topic"),
     Metric("topic", "replicas", Query("kafka_log_log_size", "count by (topic) ({})", "topic"), False),
     _gauge("topic_of_broker", "stored_bytes", "odradek_topic_stored_bytes", "sum", "job, instance, topic"),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
+from odradek.backoff import Backoff
 from odradek.http_request import HttpError, RedirectError, Response, TooLargeError, basic_login, request
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.times import HOUR_MS, iso
@@ -22,7 +23,8 @@ MOST_POINTS = 11_000
 MOST_BYTES = 16 << 20
 _POINT_BYTES = 30
 _STALE_MS = 5 * 60_000  # Prometheus returns the last sample of a series as the current one for this time
-_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
+_BACKOFF = Backoff(first=0.5, longest=4.0)
+_ATTEMPTS = 5
 _TOO_LARGE = ("too many samples", "exceeded maximum resolution", "maximum query", "response too large", "limit")
 
 
@@ -198,7 +200,7 @@ class Prometheus:
         if form is not None:
             body = urlencode(form).encode()
             headers = headers | {"Content-Type": "application/x-www-form-urlencoded"}
-        for pause in (*_PAUSES_S, None):
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
                 response = request(
                     self.url + path,
@@ -220,9 +222,9 @@ class Prometheus:
                 if response.status == 200:
                     return self._data(response.body)
                 problem = self._refusal(response)
-            if pause is None:
-                raise ReportError(f"{self.about} {problem}; tried {len(_PAUSES_S) + 1} times")
-            self._sleep(pause)
+            if attempt == _ATTEMPTS:
+                raise ReportError(f"{self.about} {problem}; tried {_ATTEMPTS} times")
+            self._sleep(_BACKOFF.after(attempt))
         raise AssertionError("unreachable")
 
     def _refusal(self, response: Response) -> str:

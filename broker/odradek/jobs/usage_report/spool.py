@@ -23,6 +23,7 @@ import pyarrow.json as pa_json
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from odradek.jobs.usage_report import counts
 from odradek.jobs.usage_report.errors import ReportError
 from odradek.jobs.usage_report.intervals import Damage, Interval, read_intervals
 from odradek.jobs.usage_report.page.text import counted
@@ -35,9 +36,7 @@ _INT, _TEXT = pa.int64(), pa.string()
 _KINDS: dict[str, list[tuple[str, str, pa.DataType]]] = {
     "usage": [
         ("page", "page", _INT), ("principal", "principal", _TEXT), ("client", "client", _TEXT), ("topic", "topic", _TEXT),
-        ("api", "api", _TEXT), ("since", "since", _INT), ("in", "bytes_in", _INT), ("out", "bytes_out", _INT),
-        ("rin", "records_in", _INT), ("rout", "records_out", _INT), ("req", "requests", _INT), ("err", "errors", _INT),
-        ("thr", "throttle_ms", _INT), ("conn", "connection_ms", _INT),
+        ("api", "api", _TEXT), ("since", "since", _INT), *((count.spool, count.column, _INT) for count in counts.TABLE),
     ],
     "topic": [
         ("topic", "topic", _TEXT), ("id", "id", _TEXT), ("partitions", "partitions", _INT), ("replicas", "replicas", _INT),
@@ -74,7 +73,8 @@ _OWN = [
 
 FACTS = pa.schema([*_PLACE, *dict([(name, kind) for rows in _KINDS.values() for _, name, kind in rows] + _OWN).items()])
 
-_KEY_END = b',"in":'  # in a usage row, the bytes before it identify the series; no JSON string can contain these bytes
+# In a usage row, the bytes before the first count identify the series; no JSON string can contain these bytes.
+_KEY_END = f',"{counts.TABLE[0].spool}":'.encode()
 _TOPIC_KEY_END = b',"partitions":'
 _STORED_KEY_END = b',"bytes":'
 _LAG_KEYS = {"group": ("name", "topic"), "reader": ("principal", "client", "topic")}

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from odradek.jobs.usage_report import counts
 from odradek.jobs.usage_report.aggregates import Figures
 from odradek.jobs.usage_report.capacity import Disk
 from odradek.jobs.usage_report.cost import Cost, Prices
@@ -62,8 +63,7 @@ def document(
             for finding in findings
         ],
         "traffic": {
-            **{name: int(inside[name].sum()) for name in
-               ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms")},
+            **{count.column: int(inside[count.column].sum()) for count in counts.TABLE if count.in_summary},
             "compared_hours": len(figures.compared),
             "compared_bytes": now if known else None,
             "compared_bytes_week_before": before if known else None,

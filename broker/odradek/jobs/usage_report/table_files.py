@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from odradek.jobs.usage_report.counts import COUNTS
 from odradek.jobs.usage_report.gaps import Gap
 from odradek.jobs.usage_report.times import day_name
 
@@ -39,7 +40,7 @@ _HOUR = pa.field("hour", _TIME)
 SCHEMAS: dict[str, pa.Schema] = {
     "traffic_hourly": pa.schema([
         _HOUR, *_fields("principal client topic api", _TEXT),
-        *_fields("bytes_in bytes_out records_in records_out requests errors throttle_ms connection_ms", _INT),
+        *_fields(" ".join(COUNTS), _INT),
     ]),
     "topics_hourly": pa.schema([
         _HOUR, *_fields("topic", _TEXT),

@@ -3,9 +3,9 @@
 The driver of the job writes them; a lock on the directory (`job`) prevents two jobs at the same time. A run replaces the days
 that it computed as a whole, and does not change other days. The columns of each hour:
 
-- ``traffic_hourly``: principal, client, topic (null: without a topic), api; bytes_in, bytes_out, records_in, records_out,
-  requests, errors, throttle_ms, connection_ms. An increment belongs to the hour in which its interval ended.
-  Hours without counts are left out. Requests and errors are counted without a topic and, once more, with each topic.
+- ``traffic_hourly``: principal, client, topic (null: without a topic), api, and the columns of `counts`. An increment belongs
+  to the hour in which its interval ended. Hours without counts are left out. Requests and errors are counted without a topic
+  and, once more, with each topic.
 - ``topic_dirs_hourly``: topic, broker, path (of a log directory); stored_bytes in it at the end of the hour. Only if there are
   several log directories; spools of older brokers, and Prometheus for brokers with several, do not contain it.
 - ``topics_hourly``: topic; partitions, replicas (its logs on all brokers; missing in tables of older versions), stored_bytes
@@ -32,9 +32,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from odradek.jobs.usage_report.counts import COUNTS
 from odradek.jobs.usage_report.times import DAY_MS, HOUR_MS, day_name
 
-COUNTS = ("bytes_in", "bytes_out", "records_in", "records_out", "requests", "errors", "throttle_ms", "connection_ms")
 _TRAFFIC_KEYS = ("hour", "principal", "client", "topic", "api")
 _TOPIC_STATE = (
     "partitions", "replicas", "stored_bytes", "largest_partition_bytes", "end_offsets", "start_offsets", "retention_ms",

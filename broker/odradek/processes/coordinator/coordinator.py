@@ -39,7 +39,6 @@ from odradek.api.groups.group_call import OffsetTree
 from odradek.api.topics.topic_changes import TopicChange
 from odradek.controller.controller import NotController
 from odradek.metadata.cluster import BrokerIdTaken, WrongCluster
-from odradek.metadata.group_offsets import Place
 from odradek.metadata.store import StoreError
 from odradek.metrics.coordinator_report import Parts, encode_parts
 from odradek.metrics.transactions import encode_transactions
@@ -68,6 +67,7 @@ from odradek.security.sasl.settings import key_sources
 from odradek.shm.published_tasks import Area
 from odradek.shm.removed_files import RemovedFiles
 from odradek.stepwise import Steps, Stepwise
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.controller")
 
@@ -289,11 +289,13 @@ class Coordinator:
         """
         turns = Turns()
 
-        async def read(group_id: str, places: list[Place]) -> dict[Place, int]:
-            offsets: dict[Place, int] = await self._in_steps(self._store_service.read_offsets(group_id, places))
+        async def read(group_id: str, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+            offsets: dict[TopicPartition, int] = await self._in_steps(
+                self._store_service.read_offsets(group_id, places)
+            )
             return offsets
 
-        async def write(group_id: str, offsets: dict[Place, int]) -> set[str]:
+        async def write(group_id: str, offsets: dict[TopicPartition, int]) -> set[str]:
             async with turns.of(group_id):
                 missing: set[str] = await self._in_steps(self._store_service.write_offsets(group_id, offsets))
             return missing

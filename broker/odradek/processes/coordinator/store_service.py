@@ -29,7 +29,6 @@ from odradek.controller import scram
 from odradek.controller.outcomes import Outcome
 from odradek.controller.store_errors import code_of
 from odradek.metadata import group_offsets, znodes
-from odradek.metadata.group_offsets import Place as TopicPartition
 from odradek.metadata.offset_sweep import OffsetSweep
 from odradek.metadata.store import Store, StoreError, StoreUnavailable
 from odradek.net.forward_frames import (
@@ -56,6 +55,7 @@ from odradek.security.sasl.scram_credential import BY_NAME, ScramCredential, mad
 from odradek.shm.confirmed_version import TAKEN_WITHIN_S, serving
 from odradek.shm.credentials_version import CredentialsVersion
 from odradek.stepwise import Steps
+from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.controller")
 

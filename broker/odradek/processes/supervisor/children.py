@@ -19,6 +19,7 @@ from typing import Any
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.process import die_with_parent, set_name, set_signals
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek.backoff import Backoff
 from odradek.processes import logs
 from odradek.processes.supervisor.event_loop import STOP_SIGNALS
 from odradek.processes.table import ProcessRow
@@ -29,7 +30,7 @@ OOM_SCORE = Path("/proc/self/oom_score_adj")
 OOM_SCORE_OF_CHILD, MAX_OOM_SCORE = 100, 1000
 """What a child adds to its parent's score, so that the OOM killer chooses it and not the supervisor, which replaces a killed
 child. 1000 stands for the whole memory of the machine, or of the control group."""
-FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 10.0
+RESTARTS = Backoff(first=0.1, longest=10.0)
 SHORT_LIFE_S = 10.0
 MEMORY_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL}
 
@@ -38,13 +39,13 @@ class RestartDelay:
     """The delay before a restart: none the first time, then 0.1 s, doubled up to 10 s while each life is shorter than 10 s."""
 
     def __init__(self) -> None:
-        self._next_s = 0.0
+        self._short_lives = 0
 
     def after(self, lived_s: float) -> float:
         """The delay in seconds after a process that lived `lived_s` seconds."""
-        delay = 0.0 if lived_s >= SHORT_LIFE_S else self._next_s
-        self._next_s = min(max(FIRST_DELAY_S, delay * 2), LONGEST_DELAY_S)
-        return delay
+        short_lives = 0 if lived_s >= SHORT_LIFE_S else self._short_lives
+        self._short_lives = short_lives + 1
+        return RESTARTS.after(short_lives)
 
 
 @dataclass

@@ -11,8 +11,9 @@ from typing import Any
 from odradek._ext.net.transaction_questions import decode_codes, encode_questions
 from odradek.net.forward import ForwardClient, ForwardError, context_of
 from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status
+from odradek.topic_partition import TopicPartition
 
-Question = tuple[str, int, int, bool, list[tuple[str, int]]]
+Question = tuple[str, int, int, bool, list[TopicPartition]]
 """Transactional id, producer id, producer epoch, whether to verify only, and the partitions."""
 
 log = logging.getLogger("odradek.requests")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from odradek.backoff import Backoff
 from odradek.config.errors import ConfigError
 from odradek.security.hosts import LOOPBACK
 from odradek.security.jaas import LoginModule
@@ -104,8 +105,7 @@ class Renewal(NamedTuple):
 
     def retry_s(self, failed_in_row: int) -> float:
         """The time in seconds until the next attempt after so many failures."""
-        backoff_ms = self.backoff_ms * 2 ** min(failed_in_row - 1, 30)
-        return max(LEAST_RETRY_S, min(backoff_ms, self.most_backoff_ms) / 1000)
+        return Backoff(self.backoff_ms / 1000, self.most_backoff_ms / 1000, shortest=LEAST_RETRY_S).after(failed_in_row)
 
 
 def token_source_of(

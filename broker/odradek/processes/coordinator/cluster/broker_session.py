@@ -28,7 +28,7 @@ VERSION = 1
 MACHINE_ID = Path("/etc/machine-id")
 
 
-class Place(NamedTuple):
+class BrokerLocation(NamedTuple):
     """Where a broker runs: the machine, and the lock file of its first log directory."""
 
     machine: str
@@ -36,14 +36,14 @@ class Place(NamedTuple):
     inode: int
 
 
-def place_of(directory: Path) -> Place:
+def place_of(directory: Path) -> BrokerLocation:
     """The place of a broker with this first log directory, whose lock it holds. Raises OSError."""
     try:
         machine = MACHINE_ID.read_text().strip()
     except OSError:  # containers may have none; the lock file remains
         machine = ""
     stat = (directory / LOCK).stat()
-    return Place(machine, stat.st_dev, stat.st_ino)
+    return BrokerLocation(machine, stat.st_dev, stat.st_ino)
 
 
 class SessionFile:
@@ -75,7 +75,7 @@ class SessionFile:
             if value["version"] != VERSION:
                 return None
             session = Session(int(value["id"]), bytes.fromhex(value["password"]))
-            place = Place(*value["place"])
+            place = BrokerLocation(*value["place"])
         except (ValueError, KeyError, TypeError) as error:
             log.warning("ignoring %s, which cannot be decoded: %r", self._path, error)
             return None

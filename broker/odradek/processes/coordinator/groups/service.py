@@ -45,8 +45,11 @@ from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.processes import own_tasks
 from odradek.processes.coordinator.forwarded import AwaitedRequest, ForwardedHost, refused
 from odradek.processes.coordinator.groups.report import encode_report
-from odradek.processes.coordinator.internal_topics.coordinated_topic import GROUP_LOAD_LANE, CoordinatedTopic
-from odradek.processes.coordinator.internal_topics.coordinated_topic import Place as SlotPlace
+from odradek.processes.coordinator.internal_topics.coordinated_topic import (
+    GROUP_LOAD_LANE,
+    CoordinatedTopic,
+    LedPartition,
+)
 from odradek.processes.coordinator.internal_topics.coordinator_log import AppendTurn, CoordinatorLog
 from odradek.processes.coordinator.loop_timers import LoopTimers
 from odradek.processes.metering import count_errors, uncounted_errors
@@ -407,7 +410,7 @@ class GroupService:
         if deleted and self.groups is not None:
             self.groups.topics_deleted(deleted)
 
-    def _make_log(self, place: SlotPlace) -> CoordinatorLog:
+    def _make_log(self, place: LedPartition) -> CoordinatorLog:
         codec, max_bytes, timeout_ms = (self._config.integer(key) for key in OF_LOG)
         acks = self._config.integer(REQUIRED_ACKS)
         return CoordinatorLog(self._loop, self._turn, place, codec, max_bytes, timeout_ms, self._flusher, acks)

@@ -32,7 +32,7 @@ GROUP_LOAD_LANE, TRANSACTION_LOAD_LANE = 23, 24
 of the replicator has other threads in them."""
 
 
-class Place(NamedTuple):
+class LedPartition(NamedTuple):
     """Where this broker leads a partition. ``leader_epoch``: in which it began to lead, without interruption since. A new
     epoch in which it leads on changes nothing: no other broker wrote to the log."""
 
@@ -81,7 +81,7 @@ class CoordinatedTopic:
         state: str,
         log_dirs: Sequence[Path],
         reader: Executor,
-        make_log: Callable[[Place], CoordinatorLog],
+        make_log: Callable[[LedPartition], CoordinatorLog],
         waits_for_commit: bool,
         note_load: Callable[[int], None] = lambda took_ms: None,
         refresh: Callable[[], None] = lambda: None,
@@ -126,14 +126,14 @@ class CoordinatedTopic:
         entry = self._led.get(partition)
         return None if entry is None else entry[1]
 
-    def led(self, topics: TopicDirectory) -> dict[int, Place]:
+    def led(self, topics: TopicDirectory) -> dict[int, LedPartition]:
         """The partitions that this broker leads now."""
         topic = topics.get(self.name)
-        places: dict[int, Place] = {}
+        places: dict[int, LedPartition] = {}
         for partition, slot in topic.partitions() if topic is not None else ():
             leadership = slots.leadership(slot)
             if leadership is not None:
-                places[partition] = Place(slot, *leadership)
+                places[partition] = LedPartition(slot, *leadership)
         return places
 
     def follow(self, topics: TopicDirectory) -> None:
@@ -181,7 +181,7 @@ class CoordinatedTopic:
 
     # -- one partition --------------------------------------------------------------------------------------------
 
-    def _begin(self, partition: int, place: Place) -> None:
+    def _begin(self, partition: int, place: LedPartition) -> None:
         assert self._shards is not None
         partition_log = self._make_log(place)
         self._shards.begin(partition, partition_log)
@@ -206,7 +206,7 @@ class CoordinatedTopic:
             _, task = self._led[partition]
             task.cancel()
             partition_log.close()
-            self._begin(partition, Place(*partition_log.place))
+            self._begin(partition, LedPartition(*partition_log.place))
 
     def _load_ended(self, partition: int, task: asyncio.Task[None]) -> None:
         """Log a load that failed with an internal error, and retry it, so that the partition does not stay unavailable."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from odradek import clock
+from odradek.backoff import Backoff
 from odradek.config.errors import ConfigError
 from odradek.config.regular_file import read_regular
 from odradek.http_request import HttpError, request
@@ -170,8 +171,8 @@ class JwksReader:
         if isinstance(outcome, str):
             error = outcome[:LONGEST_ERROR]
             reading.failed_in_row += 1
-            wait_ms = min(source.backoff_ms * 2 ** min(reading.failed_in_row - 1, 30), source.most_backoff_ms)
-            wait_s = max(LEAST_BACKOFF_S, wait_ms / 1000)
+            backoff = Backoff(source.backoff_ms / 1000, source.most_backoff_ms / 1000, shortest=LEAST_BACKOFF_S)
+            wait_s = backoff.after(reading.failed_in_row)
             reading.provider = provider._replace(failures=provider.failures + 1, error=error)
             self._say(reading, error, wait_s)
         else:

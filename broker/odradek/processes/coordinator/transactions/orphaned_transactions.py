@@ -17,9 +17,11 @@ from typing import NamedTuple
 
 import odradek._ext.partition.slots as slots
 from odradek.api.transactions.transaction_call import Markers
+from odradek.backoff import Backoff
 from odradek.coordination.environment import EndMarker
 from odradek.protocol.errors import ErrorCode
-from odradek.transactions.environment import Owner, Place
+from odradek.topic_partition import TopicPartition
+from odradek.transactions.environment import Owner
 
 log = logging.getLogger("odradek.transactions")
 
@@ -33,8 +35,7 @@ FINAL = frozenset(
     )
 )
 """Results after which a marker is not sent again: the transaction is ended, or its producer has a newer epoch."""
-RETRY_S = 1.0
-LONGEST_RETRY_S = 60.0
+RETRIES_S = Backoff(first=1.0, longest=60.0)
 
 
 class Orphan(NamedTuple):
@@ -87,7 +88,7 @@ def orphans(transactions: list[Orphan], owners: dict[int, Owner]) -> list[Orphan
     :param owners: by producer id, the transactional ids whose transaction is ongoing or still lacks markers.
     """
 
-    def places_of(producer_id: int) -> tuple[Place, ...]:
+    def places_of(producer_id: int) -> tuple[TopicPartition, ...]:
         owner = owners.get(producer_id)
         return () if owner is None else owner.places
 
@@ -119,10 +120,10 @@ class OrphanedTransactions:
         Each attempt reads the partitions again, and a marker names the first offset of its transaction: a transaction that the
         same producer begins meanwhile is not aborted.
         """
-        wait_s = RETRY_S
+        attempts = 0
         while not await self._attempt():
-            await self._sleep(wait_s)
-            wait_s = min(2 * wait_s, LONGEST_RETRY_S)
+            attempts += 1
+            await self._sleep(RETRIES_S.after(attempts))
 
     async def _attempt(self) -> bool:
         """Whether nothing is left to do."""

@@ -18,7 +18,8 @@ from odradek.net.peers import Address, Peer, setup_ms
 from odradek.protocol.errors import ErrorCode, error_of
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import add_partitions_to_txn, write_txn_markers
-from odradek.transactions.environment import Marker, Place
+from odradek.topic_partition import TopicPartition
+from odradek.transactions.environment import Marker
 
 if TYPE_CHECKING:
     from odradek.security.peers import PeerSecurity
@@ -242,8 +243,8 @@ class Asked(NamedTuple):
     producer_id: int
     producer_epoch: int
     verify_only: bool
-    places: tuple[Place, ...]
-    then: Callable[[dict[Place, ErrorCode]], None]
+    places: tuple[TopicPartition, ...]
+    then: Callable[[dict[TopicPartition, ErrorCode]], None]
 
 
 class RemoteTransactions:
@@ -304,7 +305,7 @@ class RemoteTransactions:
             )
 
         def answered(outcome: Any) -> None:
-            codes: dict[str, dict[Place, ErrorCode]] = {}
+            codes: dict[str, dict[TopicPartition, ErrorCode]] = {}
             otherwise = ErrorCode.COORDINATOR_NOT_AVAILABLE
             if isinstance(outcome, Exception):
                 log.info(
@@ -322,7 +323,7 @@ class RemoteTransactions:
         self._peers.send(broker_id, add_partitions_to_txn.SCHEMA, message, answered)
 
 
-def _topics(places: tuple[Place, ...]) -> list[Any]:
+def _topics(places: tuple[TopicPartition, ...]) -> list[Any]:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in places:
         by_topic.setdefault(topic, []).append(partition)
@@ -330,7 +331,7 @@ def _topics(places: tuple[Place, ...]) -> list[Any]:
     return [make(name=topic, partitions=partitions) for topic, partitions in by_topic.items()]
 
 
-def _places_of(row: Any) -> dict[Place, ErrorCode]:
+def _places_of(row: Any) -> dict[TopicPartition, ErrorCode]:
     return {
         (topic.name, partition.partition_index): BEHIND.get(partition.partition_error_code)
         or error_of(partition.partition_error_code)

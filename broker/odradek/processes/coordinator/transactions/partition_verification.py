@@ -20,8 +20,9 @@ from typing import NamedTuple
 from odradek.coordination.environment import EndMarker, Timers
 from odradek.processes.coordinator.transactions.other_brokers import Asked, RemoteTransactions
 from odradek.protocol.errors import ErrorCode
+from odradek.topic_partition import TopicPartition
 from odradek.transactions.coordinator import TransactionCoordinator
-from odradek.transactions.environment import NO_OWNER, Mark, Marks, Place
+from odradek.transactions.environment import NO_OWNER, Mark, Marks
 
 Leadership = tuple[int, int]
 NONE = ErrorCode.NONE
@@ -30,7 +31,7 @@ ADDED_BY_BROKERS = 2
 BUSY_RETRY_MS = 1
 """The time in ms after which a question is asked again because another process held the lock of a slot. Appends take
 microseconds."""
-Codes = Mapping[Place, ErrorCode]
+Codes = Mapping[TopicPartition, ErrorCode]
 
 
 class Question(NamedTuple):
@@ -43,7 +44,7 @@ class Question(NamedTuple):
     producer_id: int
     producer_epoch: int
     verify_only: bool
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
     owner: int = NO_OWNER
 
 
@@ -67,8 +68,8 @@ class _Remote:
         self.question = question
         self.then = then
         self.until_ms = until_ms
-        self.ended: set[Place] = set()
-        self.leaderships: dict[Place, Leadership | None] = {}
+        self.ended: set[TopicPartition] = set()
+        self.leaderships: dict[TopicPartition, Leadership | None] = {}
         self.coordinator_epoch = -1
 
 
@@ -114,7 +115,7 @@ class PartitionVerification:
         coordinator = self._coordinator()
         transactional_id, producer_id, epoch, verify_only, places, owner = question
 
-        def marked(codes: Mapping[Place, ErrorCode | None]) -> None:
+        def marked(codes: Mapping[TopicPartition, ErrorCode | None]) -> None:
             if None in codes.values() and self._timers.now_ms() < until_ms:
                 again = self._timers.now_ms() + BUSY_RETRY_MS
                 self._timers.call_at(again, lambda: self._ask_here(question, then, until_ms))
@@ -173,7 +174,7 @@ class PartitionVerification:
             return
         remote.then({place: NO_ROOM if code is None else code for place, code in marked.items()})
 
-    def _marked(self, remote: _Remote, place: Place, code: ErrorCode) -> ErrorCode | None:
+    def _marked(self, remote: _Remote, place: TopicPartition, code: ErrorCode) -> ErrorCode | None:
         if code is not NONE:
             return code
         if place in remote.ended:

@@ -61,9 +61,9 @@ from odradek.processes.supervised_tasks import supervised
 from odradek.protocol.errors import ErrorCode
 from odradek.quotas.new_names import TRANSACTIONAL_IDS, configured
 from odradek.stepwise import Steps, Stepwise
+from odradek.topic_partition import TopicPartition
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Environment, Marker, Owner, Settings
-from odradek.transactions.environment import Place as TopicPartition
 
 if TYPE_CHECKING:
     from odradek.security.peers import PeerSecurity

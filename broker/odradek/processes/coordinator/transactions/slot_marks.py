@@ -11,7 +11,8 @@ import odradek._ext.partition.slots as slots
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.processes.coordinator.transactions.marker_logs import MarkerLogs
 from odradek.protocol.errors import ErrorCode
-from odradek.transactions.environment import Mark, Place
+from odradek.topic_partition import TopicPartition
+from odradek.transactions.environment import Mark
 
 NONE = ErrorCode.NONE
 ERROR_OF_MARK: dict[int | None, ErrorCode | None] = {
@@ -37,7 +38,7 @@ class SlotMarks:
         slot = self._logs.slot_of(topic, partition)
         return None if slot < 0 else slots.leadership(slot)
 
-    def allow(self, places: Sequence[Place], mark: Mark) -> Sequence[ErrorCode | None]:
+    def allow(self, places: Sequence[TopicPartition], mark: Mark) -> Sequence[ErrorCode | None]:
         """See `Marks`."""
         codes = slots.allow_transactions(
             [self._slot_of(*place) for place in places],
