@@ -75,7 +75,7 @@ def judge_hanging(found: Search, now: int) -> Iterator[Finding]:
         f"{count(len(found.hanging), 'hanging transaction')}: no coordinator will end "
         f"{'it' if len(found.hanging) == 1 else 'them'}; the last write to the oldest was {span(now - oldest)} ago",
         f"{BLOCKED}; {count(blocked, 'offset')} {'is' if blocked == 1 else 'are'} blocked now",
-        f"look at the records first if they may be needed (docs/transactions.md), then `{first.abort_command}`"
+        f"look at the records first if they may be needed (docs/operate/transactions.md), then `{first.abort_command}`"
         + ("" if len(found.hanging) == 1 else "; `odradek transaction hanging` prints the command for each of them"),
     )
 
