@@ -72,9 +72,9 @@ class Side:
 
     def _comparable(self, text: str) -> str:
         text = text.replace(self.bootstrap_servers, "<broker>").replace(str(self.data), "<data>")
-        text = text.replace(self.bootstrap_servers.rpartition(":")[2], "<port>")
-        for pattern, instead in UNCOMPARED:
+        for pattern, instead in UNCOMPARED:  # first, because a rate can contain the digits of the port
             text = pattern.sub(instead, text)
+        text = text.replace(self.bootstrap_servers.rpartition(":")[2], "<port>")
         return re.sub(r"Configs: (.*)", lambda match: "Configs: " + ",".join(sorted(match[1].split(","))), text)
 
 
