@@ -568,6 +568,8 @@ class TransactionalOffsets(RuleBasedStateMachine):
             self.bench.log.acknowledge(1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         else:
             self.bench.log.acknowledge(count)
+        if self.bench.groups.shards.loading:  # a group was ahead of its log: the coordinator loads the log again
+            self.load_again()
 
     @rule()
     def load_again(self) -> None:
