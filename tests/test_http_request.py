@@ -274,12 +274,31 @@ def test_a_redirection_has_its_status():
         "http://a:99999/",
         "http://[/",
         "http://a/b c",
+        "http://me:secret@a/",
         "http://a/\x7f",
     ],
 )
 def test_other_urls_are_refused(url):
-    with pytest.raises(HttpError, match="must be a"):
+    with pytest.raises(HttpError, match="must be a") as caught:
         get(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_response_without_length_is_refused_if_it_must_be_complete():
+    with server(answers(b"HTTP/1.0 200 OK\r\n\r\nhalf of it")) as url:
+        assert get(url).body == b"half of it"
+        with pytest.raises(MalformedError, match="how long its response is"):
+            get(url, complete=True)
+    for whole in (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", CHUNKED + b"2\r\nab\r\n0\r\n\r\n"):
+        with server(answers(whole)) as url:
+            assert get(url, complete=True).body == b"ab"
+
+
+def test_data_behind_a_compressed_body_are_not_ignored():
+    body = gzip.compress(b"first") + gzip.compress(b"second")
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with server(answers(head + body)) as url, pytest.raises(MalformedError, match="behind its compressed"):
+        get(url, compressed=True)
 
 
 def test_a_header_cannot_add_another_one():

@@ -128,6 +128,7 @@ def request(
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
     compressed: bool = False,
+    complete: bool = False,
 ) -> Response:
     """Send GET, or POST with a body, to an http or https URL without a login, and return the response, also that of a failure.
 
@@ -136,12 +137,15 @@ def request(
     :param limit_s: of the whole request. :param largest: of the body of the response, in bytes.
     :param context: makes the TLS context for https; its exceptions are not caught.
     :param compressed: let the server compress the body with gzip; `largest` is for the body before and after that.
+    :param complete: refuse a response whose end cannot be known, because it has neither a length nor chunks.
     """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
     except (KeyError, ValueError):
         raise HttpError("must be an http or https URL", ascii(url[:200])) from None
+    if "@" in parts.netloc:
+        raise HttpError("must be a URL without a login", f"{parts.scheme}://{host}")
     server = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     head = _head(
         parts.netloc, f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}", body, headers, compressed
@@ -158,7 +162,8 @@ def request(
                 sock = tls.wrap_socket(sock, server_hostname=host)
             sock.settimeout(deadline.left())
             sock.sendall(head + (body or b""))
-            return _response(_Reader(sock, server, deadline, 2 * largest + MOST_OVERHEAD), server, largest, compressed)
+            reader = _Reader(sock, server, deadline, 2 * largest + MOST_OVERHEAD)
+            return _response(reader, server, largest, compressed, complete)
         finally:
             sock.close()
     except TimeoutError as error:
@@ -216,7 +221,7 @@ def _reason_of(error: OSError) -> str:
     return error.strerror or "it closed the connection"
 
 
-def _response(reader: _Reader, server: str, largest: int, compressed: bool) -> Response:
+def _response(reader: _Reader, server: str, largest: int, compressed: bool, complete: bool) -> Response:
     response = HTTPResponse(reader)  # type: ignore[arg-type]
     try:
         response.begin()
@@ -225,6 +230,8 @@ def _response(reader: _Reader, server: str, largest: int, compressed: bool) -> R
             predicate = f"redirects to {target}, and redirects are not followed: set the final URL"
             raise RedirectError(predicate, server, response.status, response.reason)
         if response.status < 400:
+            if complete and response.length is None and not response.chunked:
+                raise MalformedError("does not say how long its response is", server)
             return Response(response.status, _body(response, server, largest, compressed), response.reason)
         try:
             body = _body(response, server, max(largest, LARGEST_FAILURE), compressed)
@@ -250,4 +257,6 @@ def _body(response: HTTPResponse, server: str, largest: int, compressed: bool) -
         raise TooLargeError(too_large, server)
     if not unpacking.eof:
         raise MalformedError("sent an incomplete response", server)
+    if unpacking.unused_data:
+        raise MalformedError("sent data behind its compressed response", server)
     return body

@@ -2,6 +2,7 @@
 
 import pytest
 
+from odradek.api.answer_errors import errors_of
 from odradek.api.api import Place
 from odradek.api.refusing import refusal
 from odradek.api.table import BY_KEY, CLUSTER_APIS, handlers_of, limits_of, served_rows
@@ -107,3 +108,11 @@ def test_control_requests_may_name_as_many_partitions_as_a_broker_may_have():
         assert limits[key] >= 65536 * (2 + 2 * 12)
     assert limits[5] >= 65536 * 2
     assert limits[56] >= 65536 * (2 + 12)
+
+
+def test_an_error_counts_also_if_the_version_has_no_field_for_it():
+    """DescribeLogDirs has one since version 3, which the encoder leaves out before."""
+    for version in (0, 2, 3):
+        response = Stepwise(refusal(35, by_key(35).request(), version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)).finish()
+        assert errors_of(35, response) == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+        assert encode(response, version)

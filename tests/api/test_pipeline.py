@@ -132,8 +132,21 @@ def test_a_request_for_which_nobody_waits_is_not_even_decoded(host: Recorder) ->
 @pytest.mark.parametrize("data", [payload()[:-1], payload()[:12]])
 def test_a_request_that_cannot_be_read_is_not_executed(host: Recorder, data: bytes) -> None:
     outcome = executed(host, data)
-    assert outcome.row is not None and outcome.row.key == KEY and outcome.reason
+    assert outcome.row is not None and outcome.row.key == KEY and outcome.reason and outcome.malformed
     assert host.log == WAY[:2]
+
+
+def test_a_header_that_cannot_be_read_is_not_an_api_that_is_not_served(host: Recorder) -> None:
+    outcome = executed(host, payload()[:6])
+    assert outcome.row is None and outcome.malformed and outcome.reason
+    assert not executed(host, payload(version=5).replace(b"\0\x05", b"\0\x63", 1)).malformed
+
+
+def test_the_encoded_request_is_released_before_the_handler(host: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    released: list[list[str]] = []
+    monkeypatch.setattr(host, "decoded", lambda request: released.append(list(host.log)))
+    executed(host, payload(names=2))
+    assert released == [["deadline", "decode"]]
 
 
 def test_a_request_with_too_many_elements_is_not_executed(host: Recorder) -> None:

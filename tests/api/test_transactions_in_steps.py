@@ -179,6 +179,32 @@ def test_verifications(broker):
     assert codes[1::2] == [ErrorCode.TRANSACTION_ABORTABLE] * (MANY // 2)
 
 
+def test_verifications_of_many_partitions_each(broker):
+    """What is asked counts by its partitions, not by its transactions."""
+    make = schemas.add_partitions_to_txn.Request
+    topic = make.AddPartitionsToTxnTopic(name=ORDERS[0], partitions=list(range(A_STEP // 2)))
+    transactions = [
+        make.AddPartitionsToTxnTransaction(
+            transactional_id=name, producer_id=1, producer_epoch=0, verify_only=True, topics=[topic]
+        )
+        for name in NAMES[:100]
+    ]
+    asked: list[int] = []
+    verify = broker.view.coordinator.verify
+
+    def counted(*arguments: Any) -> None:
+        asked.append(len(broker.work.steps))
+        verify(*arguments)
+
+    broker.view.coordinator.verify = counted
+    try:
+        call = TransactionCall(5, "client", 1, "User:ANONYMOUS", broker.view, pytest.fail)
+        broker.work.finish(add_partitions_to_txn.handle(make(transactions=transactions), call))
+    finally:
+        broker.view.coordinator.verify = verify
+    assert len(asked) == 100 and max(asked.count(step) for step in asked) <= 2
+
+
 def test_a_marker_that_was_sent_again_between_the_steps_is_not_written_twice(broker):
     """Its transaction has ended, and it would end the next one."""
     broker.markers.clear()

@@ -11,7 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek._ext.net.connection import with_throttle_time
 from odradek._ext.shm import brokers as broker_table
@@ -20,7 +20,7 @@ from odradek.api.api import Place
 from odradek.api.call import Call, WorkerView
 from odradek.api.cluster.api_versions import supported
 from odradek.api.permits import Permits, PermitsOf, unrestricted
-from odradek.api.pipeline import Host, NotServed, Outcome, Pipeline
+from odradek.api.pipeline import Host, NotServed, Outcome, Pipeline, executed
 from odradek.api.row import ApiRow
 from odradek.api.table import API_VERSIONS, in_cluster, served_rows
 from odradek.protocol import encode
@@ -33,12 +33,15 @@ _CORRELATION = struct.Struct(">i")
 Executed = Outcome | NotServed
 
 
-class _Request(NamedTuple):
-    """A request of a worker's client. :param context: its connection."""
+class _Request:
+    """A request of a worker's client. :ivar context: its connection. :ivar payload: until it is decoded."""
 
-    payload: bytes
-    context: Any
-    client_id: bytes | None
+    __slots__ = ("client_id", "context", "payload")
+
+    def __init__(self, payload: bytes, context: Any, client_id: bytes | None) -> None:
+        self.payload = payload
+        self.context = context
+        self.client_id = client_id
 
 
 class _WorkerHost(Host):
@@ -48,6 +51,10 @@ class _WorkerHost(Host):
         super().__init__(view.config, permits_of, Place.WORKER, Place.WORKER_THREAD)
         self._view = view
         self._auto_create = auto_create
+
+    def decoded(self, request: _Request) -> None:
+        """See `Host`. A request may wait while others of many connections wait, too."""
+        request.payload = b""
 
     def call(self, request: _Request, row: ApiRow, version: int, permits: Permits) -> Call:
         """See `Host`."""
@@ -79,7 +86,7 @@ class _WorkerHost(Host):
             return response
         if row.off_loop:
             yield OFF_LOOP
-        return (yield from response)
+        return (yield from executed(response))
 
 
 class Dispatcher:
@@ -135,16 +142,18 @@ class Dispatcher:
             job.cancelled = lambda: bool(pending.cancelled)
             self._go_on(job, row, pending)
             return None
-        executed: Executed = job.result
-        if isinstance(executed, NotServed):
+        outcome: Executed | None = job.result
+        if outcome is None:  # the connection is closed
+            return None
+        if isinstance(outcome, NotServed):
             if api_key == API_VERSIONS:
                 return self._versions(connection, correlation_id, ErrorCode.INVALID_REQUEST, version)
-            connection.close_reason = _unreadable(row, version, executed)
+            connection.close_reason = _unreadable(row, version, outcome)
             return False
-        if executed.errors:
-            connection.failed(api_key, executed.errors[0])
-            count_request_errors(api_key, executed.errors[1:])
-        return bytes(executed.data)
+        if outcome.errors:
+            connection.failed(api_key, outcome.errors[0])
+            count_request_errors(api_key, outcome.errors[1:])
+        return bytes(outcome.data)
 
     def _versions(self, connection: Any, correlation_id: int, code: ErrorCode, version: int) -> bytes:
         """The response to an ApiVersions request that cannot be read: clients need it to choose another version."""
@@ -185,35 +194,35 @@ class Dispatcher:
             return True
         return False
 
-    def _complete(self, pending: Any, row: ApiRow, executed: Executed | BaseException | None) -> None:
+    def _complete(self, pending: Any, row: ApiRow, outcome: Executed | BaseException | None) -> None:
         """Send a response. An exception closes the connection, like that of a handler in the loop."""
-        if pending.cancelled or executed is None:
+        if pending.cancelled or outcome is None:
             return
         connection = pending.connection
-        if isinstance(executed, NotServed):
-            reason = _unreadable(row, pending.version, executed)
+        if isinstance(outcome, NotServed):
+            reason = _unreadable(row, pending.version, outcome)
             log.warning("closing %s: %s", connection.name, reason, extra=connection.log_fields)
             connection.data_loop.close(connection, reason)
             return
-        if isinstance(executed, BaseException):
+        if isinstance(outcome, BaseException):
             log.error(
                 "a %s request of %s failed; closing its connection",
-                row.name, connection.name, exc_info=executed, extra=connection.log_fields,
+                row.name, connection.name, exc_info=outcome, extra=connection.log_fields,
             )  # fmt: skip
             connection.data_loop.close(connection, f"a {row.name} request failed")
             return
-        data, wait_ms = executed.data, pending.charge()
+        data, wait_ms = outcome.data, pending.charge()
         if wait_ms:
             data = with_throttle_time(bytes(data), row.key, pending.version, wait_ms)
-        if executed.errors:
-            pending.failed(executed.errors[0])
-            count_request_errors(row.key, executed.errors[1:])
+        if outcome.errors:
+            pending.failed(outcome.errors[0])
+            count_request_errors(row.key, outcome.errors[1:])
         pending.complete((len(data).to_bytes(4, "big"), data))
         self._settle()
 
 
-def _unreadable(row: ApiRow, version: int, executed: NotServed) -> str:
-    return f"a {row.name} request of version {version} cannot be read: {executed.reason}"
+def _unreadable(row: ApiRow, version: int, outcome: NotServed) -> str:
+    return f"a {row.name} request of version {version} cannot be read: {outcome.reason}"
 
 
 def _timed(step: Callable[[], bool], pending: Any) -> Callable[[], bool]:

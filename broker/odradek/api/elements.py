@@ -147,10 +147,13 @@ def _elements(request: Any, path: list[str]) -> Steps:
 
 
 def with_error(schema: ApiSchema, version: int, code: ErrorCode, message: str | None) -> Any:
-    """A response with the error in its own fields, as far as the version has them. :param message: None: no text."""
+    """A response with the error in its own fields. :param message: None: no text.
+
+    Also in a field that the version does not have, if the encoder leaves it out: the error counts in the metrics.
+    """
     response = schema.response()
     for item in structure_of(response).fields:
-        if version in item.versions:
+        if version in item.versions or item.ignorable:
             if item.attribute in CODES:
                 setattr(response, item.attribute, code)
             elif item.attribute == MESSAGE:

@@ -64,11 +64,13 @@ class Outcome(NamedTuple):
 class NotServed(NamedTuple):
     """A request that is not executed: its connection is closed.
 
-    :ivar row: None: this place does not execute the API in this version. :ivar reason: None: nobody waits for the response.
+    :ivar row: its API, as far as it is known. :ivar reason: None: nobody waits for the response.
+    :ivar malformed: whether it cannot be read; otherwise this place does not execute the API in this version.
     """
 
     row: ApiRow | None
     reason: str | None
+    malformed: bool = False
 
 
 class Awaited(Later):
@@ -103,6 +105,9 @@ class Host:
         """When the client stops waiting (monotonic); None: never."""
         return None
 
+    def decoded(self, request: Any) -> None:
+        """The encoded request is not needed any more: a place that keeps it in memory releases it."""
+
     def call(self, request: Any, row: ApiRow, version: int, permits: Permits) -> Any:
         """The call that the handler gets."""
         raise NotImplementedError
@@ -123,7 +128,9 @@ class Host:
     def handled(self, row: ApiRow, holder: list[Any], call: Any) -> Steps:
         """The response of the handler. :param holder: has the request; a place whose handlers wait for long takes it out."""
         response = self.handlers[row.key](holder[0], call)
-        return (yield from response) if isinstance(response, Generator) else response
+        if not isinstance(response, Generator):
+            return response
+        return (yield from (response if self.short_responses else executed(response)))
 
     def failed(self, error: Exception, row: ApiRow, message: Any, version: int) -> Steps:
         """The response after an exception of `before`, the guard or the handler; raises the exception if there is none."""
@@ -134,6 +141,22 @@ class Host:
         """The response that is sent, after what it waits for."""
         return response
         yield
+
+
+def executed(steps: Steps) -> Steps:
+    """The steps of a handler; if it has done much, another step begins before the response is encoded."""
+    much = False
+    while True:
+        try:
+            pause = next(steps)
+        except StopIteration as end:
+            response = end.value
+            break
+        much = much or not isinstance(pause, Later)
+        yield pause
+    if much:
+        yield
+    return response
 
 
 class Pipeline:
@@ -164,9 +187,10 @@ class Pipeline:
             else:
                 message, _ = decode(schema, version, request.payload, body, limit)
         except ProtocolError as error:
-            return NotServed(row, str(error))
+            return NotServed(row, str(error), malformed=True)
         holder, correlation_id = [message], header.correlation_id
         del message, header
+        host.decoded(request)
         permits = host.permits_of(request.context.principal, request.context.peer, row.key)
         call = host.call(request, row, version, permits)
         response = yield from self._response(row, version, holder, call, permits)

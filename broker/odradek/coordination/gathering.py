@@ -27,26 +27,36 @@ def gather(
         pass
 
 
+class Gathering:
+    """The answers to a known number of questions, each of which comes once.
+
+    :param then: called once, with all answers in the order of the questions.
+    """
+
+    def __init__(self, number: int, then: Callable[[list[Any]], None]) -> None:
+        self._answers: list[Any] = [None] * number
+        self._left = number
+        self._then = then
+        if not number:
+            then([])
+
+    def take(self, number: int, answer: Any) -> None:
+        """An answer. :param number: that of its question, from 0 on."""
+        self._answers[number] = answer
+        self._left -= 1
+        if not self._left:
+            self._then(self._answers)
+
+
 def gather_in_steps(
     questions: Sequence[Question],
     ask: Callable[[Question, Callable[[Answer], None]], None],
     then: Callable[[list[Answer]], None],
 ) -> Iterator[None]:
     """Like `gather`, but yields after each question. If the caller stops before the last one, `then` is never called."""
-    answers: list[Any] = [None] * len(questions)
-    left = len(questions)
-
-    def answered(number: int, answer: Answer) -> None:
-        nonlocal left
-        answers[number] = answer
-        left -= 1
-        if not left:
-            then(answers)
-
-    if not questions:
-        then([])
+    gathering = Gathering(len(questions), then)
     for number, question in enumerate(questions):
-        ask(question, partial(answered, number))
+        ask(question, partial(gathering.take, number))
         yield
 
 
@@ -55,9 +65,12 @@ def gathered(
     ask: Callable[[Question, Callable[[Any], None]], None],
     pace: Pace,
 ) -> Generator[Any, None, list[Any]]:
-    """As `gather`, for a request that works in steps: the answers, in the order of the questions."""
+    """As `gather`, for a request that works in steps: the answers, in the order of the questions.
+
+    :param pace: each question counts as one.
+    """
     later = Later()
-    for _ in gather_in_steps(questions, ask, lambda answers: later.set(answers)):
+    for _ in gather_in_steps(questions, ask, later.set):
         if pace.over():
             yield
     if not later.done:

@@ -22,7 +22,7 @@ from odradek.api.guarding import (
 )
 from odradek.api.transactions.transaction_call import A_STEP, Producer, TransactionCall, fenced_before
 from odradek.controller.topic_names import INTERNAL
-from odradek.coordination.gathering import gathered
+from odradek.coordination.gathering import Gathering
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import add_partitions_to_txn
 from odradek.security.acl import Operation, ResourceType
@@ -33,7 +33,7 @@ from odradek.security.needs import (
     TXN,
     each,
 )
-from odradek.stepwise import Pace, Steps, waited
+from odradek.stepwise import Later, Pace, Steps, waited
 from odradek.topic_partition import TopicPartition
 
 FIRST_OF_BROKERS = 4
@@ -177,21 +177,23 @@ def _refused(
 
 def _of_brokers(request: add_partitions_to_txn.Request, call: TransactionCall) -> Steps:
     """The results of all transactions; in steps, because one request may name tens of thousands of transactions."""
-    pace = Pace(A_STEP)
-    asked: list[tuple[Any, list[TopicPartition], Results]] = []
-    for transaction in request.transactions:
+    pace, later = Pace(A_STEP), Later()
+    gathering = Gathering(len(request.transactions), later.set)
+    for number, transaction in enumerate(request.transactions):
         places: list[TopicPartition] = []
         for topic in transaction.topics:
             for partition in topic.partitions:
                 places.append((topic.name, partition))
                 if pace.over():
                     yield
-        asked.append((transaction, places, (yield from _refused(places, call, None))))
+        refused = yield from _refused(places, call, None)
+        _ask(call, transaction, places, refused, partial(gathering.take, number))
         if pace.over(_size(transaction)):
             yield
-    results = yield from gathered(asked, lambda one, then: _ask(call, *one, then), pace)
+    if not later.done:
+        yield later
     of_transactions = new_array()
-    for transaction, outcome in zip(request.transactions, results, strict=True):
+    for transaction, outcome in zip(request.transactions, later.value, strict=True):
         of_topics = yield from _topics(transaction.topics, outcome, transaction.verify_only)
         of_transactions.append(
             Response.AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=of_topics)

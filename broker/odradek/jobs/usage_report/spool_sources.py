@@ -190,7 +190,9 @@ def get(place: str, path: str) -> bytes | None:
     problem = ""
     for pause_s in (*PAUSES_S, None):
         try:
-            response = request(place.rstrip("/") + path, limit_s=_LIMIT_S, largest=_MOST_BYTES, headers=headers)
+            response = request(
+                place.rstrip("/") + path, limit_s=_LIMIT_S, largest=_MOST_BYTES, headers=headers, complete=True
+            )
         except HttpError as error:
             problem = error.predicate
         else:

@@ -76,11 +76,12 @@ def refused(executed: NotServed, request: Arrival | ServedRequest, log: logging.
     """The reply that closes the connection of a request that is not executed; the reason is logged."""
     if executed.reason is None:
         return ForwardReply(Status.FAILED, 0)
-    if executed.row is None:
+    if not executed.malformed:
         return ForwardReply(Status.UNSUPPORTED, 0)
+    api = "" if executed.row is None else f"{executed.row.name} "
     log.warning(
-        "cannot decode a %s request of %s: %s; its connection is closed",
-        executed.row.name, request.context.client, executed.reason, extra=request.context.log_fields,
+        "cannot decode a %srequest of %s: %s; its connection is closed",
+        api, request.context.client, executed.reason, extra=request.context.log_fields,
     )  # fmt: skip
     return ForwardReply(Status.MALFORMED, 0)
 

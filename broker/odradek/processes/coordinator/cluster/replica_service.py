@@ -178,9 +178,9 @@ class ReplicaService:
         except StoreError as error:
             context = request.context
             log.warning(
-                "cannot execute a request of %s: what it needs from ZooKeeper cannot be read: %s; closing the connection, so "
+                "cannot execute %s of %s: what it needs from ZooKeeper cannot be read: %s; closing the connection, so "
                 "that the controller repeats the request",
-                context.client, error, extra=context.log_fields,
+                self._host.rows[request.api_key].name, context.client, error, extra=context.log_fields,
             )  # fmt: skip
             return ForwardReply(Status.FAILED, 0)
         if isinstance(executed, NotServed):

@@ -502,16 +502,25 @@ class TransactionService:
         if not job.step():
             self._answer(request, job.result)
         elif job.waits is not None:
-            job.waits.then(lambda: self._begin(request, job))
+            job.waits.then(lambda: self._go_on(request, job))
         else:
             self._steps.begin(request, self._in_turns(request, job))
+
+    def _go_on(self, request: ServedRequest, job: Stepwise) -> None:
+        """Continue a request that has what it waited for. Its errors are not those of the code that has set this."""
+        try:
+            self._begin(request, job)
+        except Exception:
+            context = request.context
+            log.exception("a request of %s failed; its connection is closed", context.client, extra=context.log_fields)
+            request.answer(b"", 0, int(Status.FAILED))
 
     def _in_turns(self, request: ServedRequest, job: Stepwise) -> Steps:
         """The steps of a request until it waits for something."""
         yield
         while job.step():
             if job.waits is not None:
-                job.waits.then(lambda: self._begin(request, job))
+                job.waits.then(lambda: self._go_on(request, job))
                 return
             yield
         self._answer(request, job.result)
