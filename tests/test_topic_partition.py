@@ -48,7 +48,7 @@ def test_no_other_file_defines_it() -> None:
 
 
 def test_nothing_else_is_named_place() -> None:
-    """It meant ten things; variables may have the name."""
+    """It meant ten things; variables may have the name. It means where a request is executed (`odradek.api.api.Place`)."""
     found = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
         for path in PACKAGE.rglob("*.py")
@@ -56,7 +56,7 @@ def test_nothing_else_is_named_place() -> None:
         if (isinstance(node, ast.ClassDef) and node.name == "Place")
         or (isinstance(node, ast.Name) and node.id == "Place" and isinstance(node.ctx, ast.Store))
     ]
-    assert not found
+    assert [path.partition(":")[0] for path in found] == ["api/api.py"]
 
 
 def test_they_are_plain_tuples_which_the_garbage_collector_does_not_examine() -> None:

@@ -5,7 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from odradek.api.coordinator_call import CoordinatorCall
-from odradek.api.security import delegation_tokens
+from odradek.api.security import create_delegation_token as creating
+from odradek.api.security import describe_delegation_token as describing
+from odradek.api.security import expire_delegation_token as expiring
+from odradek.api.security import renew_delegation_token as renewing
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import (
     create_delegation_token,
@@ -17,10 +20,10 @@ from odradek.protocol.schemas import (
 LISTENERS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NOT_ALLOWED, DISABLED = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 REQUESTS = {
-    delegation_tokens.create: create_delegation_token.Request(renewers=[], max_lifetime_ms=-1),
-    delegation_tokens.renew: renew_delegation_token.Request(hmac=b"x", renew_period_ms=-1),
-    delegation_tokens.expire: expire_delegation_token.Request(hmac=b"x", expiry_time_period_ms=-1),
-    delegation_tokens.describe: describe_delegation_token.Request(owners=None),
+    creating.handle: create_delegation_token.Request(renewers=[], max_lifetime_ms=-1),
+    renewing.handle: renew_delegation_token.Request(hmac=b"x", renew_period_ms=-1),
+    expiring.handle: expire_delegation_token.Request(hmac=b"x", expiry_time_period_ms=-1),
+    describing.handle: describe_delegation_token.Request(owners=None),
 }
 
 
@@ -37,7 +40,7 @@ def code_of(handler, listener, principal, by_token):
         by_token=by_token,
     )
     answer = handler(REQUESTS[handler], call)
-    if handler is delegation_tokens.describe:
+    if handler is describing.handle:
         with pytest.raises(StopIteration) as end:
             next(answer)
         answer = end.value.value

@@ -8,6 +8,7 @@ import zipfile
 from functools import cache
 from typing import Any
 
+from odradek.protocol.registry import KRAFT
 from odradek.protocol.structure import NO_VERSIONS, Versions
 from tests.oracles import kafka_clients_jar
 
@@ -30,11 +31,13 @@ def definitions(release: str) -> dict[str, dict[str, Any]]:
 
 
 def api_messages(release: str) -> dict[str, dict[str, Any]]:
-    """The requests and responses of a release that have any version."""
+    """The requests and responses of a release that have any version, without those of a KRaft cluster's controllers."""
     return {
         name: definition
         for name, definition in definitions(release).items()
-        if definition["type"] in ("request", "response") and definition["validVersions"] != "none"
+        if definition["type"] in ("request", "response")
+        and definition["validVersions"] != "none"
+        and definition["apiKey"] not in KRAFT
     }
 
 

@@ -10,7 +10,11 @@ from odradek.protocol import registry
 from odradek.protocol.schemas import delete_acls
 
 BROKER = Path(odradek.__file__).parent
-EMPTY_AS_KAFKA = {"api/describe_user_scram_credentials.py", "api/update_features.py", "security/sasl/exchange.py"}
+EMPTY_AS_KAFKA = {
+    "api/security/describe_user_scram_credentials.py",
+    "api/cluster/update_features.py",
+    "security/sasl/exchange.py",
+}
 """Kafka answers "" here, in all its versions."""
 
 

@@ -27,11 +27,6 @@ RENAMED_MESSAGES = {
     "ListClientMetricsResourcesResponse": "ListConfigResourcesResponse",
 }
 RENAMED = {
-    "VoteRequest": {
-        "CandidateEpoch": "ReplicaEpoch",
-        "CandidateId": "ReplicaId",
-        "CandidateDirectoryId": "ReplicaDirectoryId",
-    },
     "ListConfigResourcesResponse": {
         "ClientMetricsResources": "ConfigResources",
         "Name": "ResourceName",
@@ -123,6 +118,7 @@ def test_every_api_is_known_from_its_first_version_to_its_newest() -> None:
         for definition in kafka.api_messages(release).values():
             ranges.setdefault(definition["apiKey"], []).extend(released_versions(definition))
     assert set(ranges) == set(registry.ALL_KEYS)
+    assert not set(registry.ALL_KEYS) & set(registry.KRAFT)
     for key, known in ranges.items():
         schema = registry.by_key(key)
         assert (schema.min_version, schema.max_version) == (0, max(known)), schema.name
@@ -157,3 +153,15 @@ def ignorable(message: Structure) -> dict[str, bool]:
 
     walk(message, "")
     return by_path
+
+
+def test_the_apis_that_are_never_served_are_those_of_kafkas_controllers() -> None:
+    """Each is received by controllers only, or (DescribeQuorum, UnregisterBroker, the voters') makes sense only with them."""
+    kraft = {
+        definition["apiKey"]: (name.removesuffix("Request"), set(definition["listeners"]))
+        for release in kafka.RELEASES
+        for name, definition in kafka.definitions(release).items()
+        if definition["type"] == "request" and definition["apiKey"] in registry.KRAFT
+    }
+    assert {key: name for key, (name, _) in kraft.items()} == registry.KRAFT
+    assert all("controller" in listeners for _, listeners in kraft.values())

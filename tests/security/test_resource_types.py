@@ -9,7 +9,8 @@ import click
 import pytest
 
 import odradek
-from odradek.api.permits import ALL_OPERATIONS, MESSAGES
+from odradek.api.permits import ALL_OPERATIONS
+from odradek.api.refusing import MESSAGES
 from odradek.metadata.acl_nodes import Pattern, path_of
 from odradek.security.acl import Operation, PatternType, ResourceType
 from odradek.security.resource_types import RESOURCE_TYPES, ResourceTypeRow

@@ -12,15 +12,14 @@ from odradek.api.elements import CODES, Elements, with_error
 from odradek.api.table import BY_KEY, declared, function_of
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import structure_of
+from odradek.security.resource_types import RESOURCE_TYPES
 from odradek.stepwise import Steps
 
 MESSAGES = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
-    ErrorCode.NOT_CONTROLLER: "This is not the correct controller for this cluster.",
-}
+    row.denied_as: f"{row.words.title()} authorization failed."
+    for row in RESOURCE_TYPES.values()
+    if row.denied_as is not None
+} | {ErrorCode.NOT_CONTROLLER: "This is not the correct controller for this cluster."}
 """Kafka's messages for errors of whole requests."""
 
 
