@@ -31,5 +31,12 @@ def test_every_command_has_a_chapter_with_its_options():
                 assert set(option.opts) & set(words), (context.command_path, option.opts)
 
 
+def test_a_command_that_was_called_alone_keeps_its_help_options():
+    """As tests do: click keeps the help option of the first call."""
+    context = next(context for context in man.walk(man.root_context()) if context.command_path == "odradek topic list")
+    alone = click.Context(type(context.command)(name="alone"), info_name="alone")
+    assert alone.command.get_help_option(alone).opts == ["-h", "--help"]
+
+
 def test_texts_keep_their_characters():
     assert reference._text("a|b <X> 'ord*' `ord*|x`") == r"a\|b \<X> 'ord\*' `ord*\|x`"

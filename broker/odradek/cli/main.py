@@ -113,7 +113,7 @@ SECTIONS = {
     cls=LazyGroup,
     lazy=LAZY,
     sections=SECTIONS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"max_content_width": 100},
 )
 @click.option(
     "--version",

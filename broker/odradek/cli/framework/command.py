@@ -67,6 +67,9 @@ def _in_plain_words(kind: click.ParamType[Any]) -> click.ParamType[Any]:
     return WholeNumber() if kind is click.INT else Number() if kind is click.FLOAT else kind
 
 
+HELP_NAMES = ["-h", "--help"]
+
+
 class HelpfulCommand(click.Command):
     """A command whose help is in the form that the module describes."""
 
@@ -74,6 +77,12 @@ class HelpfulCommand(click.Command):
         super().__init__(*arguments, **options)
         for parameter in self.params:
             parameter.type = _in_plain_words(parameter.type)
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """The names of the help option, whatever command is above: click keeps the option that it makes first, which would lack
+        `-h` if the command was called alone."""
+        used = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        return [name for name in HELP_NAMES if name not in used]
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in sections."""
