@@ -23,17 +23,18 @@ class Gate:
         self.reached = threading.Event()
         self.cuts = 0
         self.cut_at = 0
-        self._open = []
-        self._threads = [threading.Thread(target=self._accept)]
+        self._lock = threading.Lock()
+        self._open, self._relays = [], []
+        self._accepting = threading.Thread(target=self._accept)
 
     def __enter__(self):
-        self._threads[0].start()
+        self._accepting.start()
         return self
 
     def __exit__(self, *_):
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._threads[0].join(60)
+        self._accepting.join(60)
         self.let_go()
 
     def hold(self, api_key):
@@ -44,14 +45,15 @@ class Gate:
     def let_go(self):
         """Stop holding, and close all connections."""
         self.held = None
-        for connection in self._open:
+        with self._lock:
+            (connections, relays), self._open, self._relays = (self._open, self._relays), [], []
+        for connection in connections:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:  # closed by its other end
                 pass
-        for thread in self._threads[1:]:
-            thread.join(60)
-        del self._threads[1:], self._open[:]
+        for relay in relays:
+            relay.join(60)
 
     def _accept(self):
         while True:
@@ -60,14 +62,15 @@ class Gate:
             except OSError:  # closed at the end
                 return
             upstream = socket.create_connection(("127.0.0.1", self.upstream_port))
-            self._open += [client, upstream]
             relays = [
                 threading.Thread(target=self._relay, args=(client, upstream, True)),
                 threading.Thread(target=self._relay, args=(upstream, client, False)),
             ]
-            self._threads += relays
-            for relay in relays:
-                relay.start()
+            with self._lock:  # a thread that is in the list has been started
+                self._open += [client, upstream]
+                self._relays += relays
+                for relay in relays:
+                    relay.start()
 
     def _relay(self, source, target, requests):
         count = 0

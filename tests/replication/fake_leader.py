@@ -190,8 +190,8 @@ class FakeLeader:
                     connection = self.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
                 self._open.add(connection)
                 thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+                thread.start()
                 self._threads.append(thread)
-            thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
         ends = float("inf")
