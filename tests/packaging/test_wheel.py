@@ -16,7 +16,7 @@ from tests.toolchains import REPOSITORY
 
 pytestmark = [pytest.mark.package, pytest.mark.timeout(2000)]
 
-MOST_BYTES = 9_000_000
+MOST_BYTES = 9_100_000
 """Of a wheel that is compiled without optimization, as these tests do. One for users (`make wheel`) takes five sixths of it."""
 
 
@@ -28,12 +28,9 @@ def test_a_wheel_from_the_sdist_holds_every_native_module_and_no_source_of_them(
     sources = [path for path in (REPOSITORY / "_ext").glob("*/*") if path.parent.name != "testing"]
     assert set(native) == {path.stem for path in sources if path.suffix == ".pyx"}
     assert [name for name in names if name.endswith((".c", ".h", ".pyx", ".pxd"))] == []
-    stubs = [Path(name) for name in names if name.endswith(".pyi")]
-    assert {path.stem for path in stubs if "_ext" in path.parts} == {
+    assert {Path(name).stem for name in names if name.endswith(".pyi")} == {
         path.stem for path in sources if path.suffix == ".pyi"
     }
-    schemas = (REPOSITORY / "broker/odradek/protocol/schemas").glob("*.pyi")
-    assert {path.stem for path in stubs if "_ext" not in path.parts} == {path.stem for path in schemas}
     assert [name for name, module in native.items() if b".debug_info" in module] == []
     assert [name for name, module in native.items() if b".symtab" not in module] == []  # names in perf and gdb
     assert wheel.stat().st_size <= MOST_BYTES
