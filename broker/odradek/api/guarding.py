@@ -17,7 +17,7 @@ from odradek.api.table import BY_KEY, function_of
 from odradek.protocol.errors import ErrorCode
 from odradek.security.acl import CLUSTER_NAME, Operation, ResourceType
 from odradek.security.needs import CLUSTER
-from odradek.stepwise import Pace, Steps, Stepwise
+from odradek.stepwise import Pace, Steps
 
 TopicExists = Callable[[str], bool]
 Merge = Callable[[Any], Any]
@@ -191,12 +191,6 @@ def judge(api_key: int, asked: Asked) -> Verdict | VerdictInSteps:
         return None
     found: Verdict | VerdictInSteps = function_of(api_key, "guard")(asked)
     return found
-
-
-def judge_at_once(api_key: int, asked: Asked) -> Verdict:
-    """As `judge`, for services whose APIs have no guard in steps."""
-    verdict = judge(api_key, asked)
-    return Stepwise(verdict).finish() if isinstance(verdict, Generator) else verdict
 
 
 def refused_whole(api_key: int, asked: Asked, code: ErrorCode) -> VerdictInSteps:

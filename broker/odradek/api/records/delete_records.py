@@ -147,7 +147,7 @@ def guard(asked: Asked) -> VerdictInSteps:
     request.topics = kept
 
     def merge(response: Any) -> Any:
-        # A `Deleted` waits for followers with a response of its own.
+        # A `Deleted` contains the response that waits for followers.
         getattr(response, "response", response).topics.extend(refused)
         return response
 

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from odradek._ext.net.arrivals import Arrival
 from odradek.api.pipeline import Host, NotServed
 from odradek.net.forward_frames import ForwardContext, ForwardReply, Status
-from odradek.protocol import LARGE_BYTES
 
 
 class ServedRequest(Protocol):
@@ -84,8 +83,3 @@ def refused(executed: NotServed, request: Arrival | ServedRequest, log: logging.
         api, request.context.client, executed.reason, extra=request.context.log_fields,
     )  # fmt: skip
     return ForwardReply(Status.MALFORMED, 0)
-
-
-def is_large(request: Arrival | ServedRequest) -> bool:
-    """Whether a request is decoded and answered in steps."""
-    return len(request.payload) > LARGE_BYTES
