@@ -73,6 +73,7 @@ def state(monkeypatch):
     monkeypatch.setattr(coordinated_topic, "TURN_S", 0)
     monkeypatch.setattr(coordinated_topic, "read_records", lambda slot, log_dirs: iter([[], []]))
     monkeypatch.setattr(slots, "leadership", lambda slot: (1, 0))
+    monkeypatch.setattr(slots, "present_epoch", lambda slot: 1)  # there is no shared memory here
     monkeypatch.setattr(slot_facts, "describe", lambda slot: type("Facts", (), {"log_end_offset": 7}))
     return State()
 
