@@ -17,8 +17,10 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
+from tests.threaded_server import ThreadedServer
 from tests.waiting import PATIENCE_S
 
 _HEADER = struct.Struct(">hhi")
@@ -99,25 +101,22 @@ class FrameRelay:
         self.rule = rule
         self.server_port = server_port
         self.silent = False
-        self._open = True
+        self._holds = True
         self._changed = threading.Condition()
-        self._connections: set[_Connection] = set()
         self._held: list[Held] = []
-        self._count = 0
         self._requests: Counter[tuple[int, int]] = Counter()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._server = ThreadedServer(self._serve)
+        self.port = self._server.port
 
     def __enter__(self) -> FrameRelay:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open = False
         self.rule = forward_all
-        self._listener.close()
+        with self._changed:
+            self._holds = False
         self.release_all()
-        self.cut()
+        self._server.close()
 
     def go_silent(self) -> None:
         """Send no responses to clients until `silent` is unset."""
@@ -133,9 +132,7 @@ class FrameRelay:
         """Close all connections of clients; new ones are forwarded. A request that is held back can still be
         released.
         """
-        with self._changed:
-            for connection in self._connections:
-                _shut(connection.client)
+        self._server.cut_clients()
 
     def wait_for_held(self, count: int = 1) -> list[Held]:
         """Wait until ``count`` requests are held back; all of them, the oldest first."""
@@ -155,29 +152,14 @@ class FrameRelay:
         for one in held:
             one._released.set()
 
-    def _accept(self) -> None:
-        while self._open:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection(("127.0.0.1", self.server_port))
-            except OSError:
-                client.close()
-                continue
-            for sock in (client, server):
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with self._changed:
-                self._count += 1
-                connection = _Connection(self._count, client, server)
-                self._connections.add(connection)
-            for target in (self._forward_requests, self._forward_answers):
-                threading.Thread(target=target, args=(connection,), daemon=True).start()
+    def _serve(self, client: socket.socket, number: int) -> None:
+        connection = _Connection(number)
+        there, back = partial(self._forward_requests, connection), partial(self._forward_answers, connection)
+        self._server.relay(client, self.server_port, there, back)
 
-    def _forward_requests(self, connection: _Connection) -> None:
+    def _forward_requests(self, connection: _Connection, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
-            while data := _frame(connection.client):
+            while data := _frame(client):
                 api_key, version, correlation_id = _HEADER.unpack_from(data, _LENGTH)
                 with self._changed:
                     self._requests[api_key, version] += 1
@@ -191,23 +173,26 @@ class FrameRelay:
                     connection.lost_answers[correlation_id] = fate.cut
                 if fate.delay_s > 0:
                     self._wait(connection, frame, fate.delay_s)
-                connection.server.sendall(data)
+                server.sendall(data)
         if connection.held is not None:
             connection.held._answered.wait(PATIENCE_S)
-        self._end(connection)
 
     def _wait(self, connection: _Connection, frame: Frame, delay_s: float) -> None:
         held = connection.held = Held(frame)
+        if connection.answers_ended:
+            held.end()
         with self._changed:
+            if not self._holds:
+                return
             self._held.append(held)
             self._changed.notify_all()
         held._released.wait(None if delay_s == HELD else delay_s)
         with self._changed:
             self._held.remove(held)
 
-    def _forward_answers(self, connection: _Connection) -> None:
+    def _forward_answers(self, connection: _Connection, server: socket.socket, client: socket.socket) -> None:
         with suppress(OSError):
-            while data := _frame(connection.server):
+            while data := _frame(server):
                 correlation_id = int.from_bytes(data[_LENGTH : 2 * _LENGTH], "big", signed=True)
                 held = connection.held
                 if held is not None and held.frame.correlation_id == correlation_id:
@@ -216,32 +201,19 @@ class FrameRelay:
                     break
                 if (cut := connection.lost_answers.pop(correlation_id, None)) is None:
                     with suppress(OSError):  # the client may have gone, while a request is held back
-                        connection.client.sendall(data)
+                        client.sendall(data)
                 elif cut:
                     break
+        connection.answers_ended = True
         if connection.held is not None:
             connection.held.end()
-        self._end(connection)
-
-    def _end(self, connection: _Connection) -> None:
-        """A direction has ended; the second one closes the sockets."""
-        _shut(connection.client)
-        _shut(connection.server)
-        with self._changed:
-            connection.directions -= 1
-            if connection.directions == 0:
-                self._connections.discard(connection)
-                connection.client.close()
-                connection.server.close()
 
 
 @dataclass(eq=False)
 class _Connection:
     number: int
-    client: socket.socket
-    server: socket.socket
-    directions: int = 2  # that are open
     held: Held | None = None  # the newest request that was held back
+    answers_ended: bool = False  # the server has closed its end
     lost_answers: dict[int, bool] = field(default_factory=dict)  # by correlation id: whether the connection is cut then
 
 
@@ -260,8 +232,3 @@ def _exactly(source: socket.socket, size: int) -> bytes:
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
-
-
-def _shut(sock: socket.socket) -> None:
-    with suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)

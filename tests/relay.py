@@ -2,7 +2,9 @@
 
 import socket
 import threading
-from contextlib import suppress
+from functools import partial
+
+from tests.threaded_server import ThreadedServer
 
 
 class Relay:
@@ -15,50 +17,29 @@ class Relay:
         self._server_port = server_port
         self.requests = self.responses = True
         self.dropped = 0
-        self._open = True
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._sockets: list[socket.socket] = []
-        self._listener = socket.create_server((host, 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._changed = threading.Condition()
+        self._server = ThreadedServer(self._serve, host)
+        self.port = self._server.port
 
     def __enter__(self) -> "Relay":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open = False
-        self._listener.close()
-        self.cut()
+        self._server.close()
 
-    def _accept(self) -> None:
-        while self._open:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection(("127.0.0.1", self._server_port))
-            except OSError:
-                client.close()
-                continue
-            with self._lock:
-                self._sockets += [client, server]
-            threading.Thread(target=self._forward, args=(client, server, "requests"), daemon=True).start()
-            threading.Thread(target=self._forward, args=(server, client, "responses"), daemon=True).start()
+    def _serve(self, client: socket.socket, _: int) -> None:
+        self._server.relay(
+            client, self._server_port, partial(self._forward, "requests"), partial(self._forward, "responses")
+        )
 
-    def _forward(self, source: socket.socket, target: socket.socket, direction: str) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                if getattr(self, direction):
-                    target.sendall(data)
-                else:
-                    with self._changed:
-                        self.dropped += 1
-                        self._changed.notify_all()
-        for sock in (source, target):
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+    def _forward(self, direction: str, source: socket.socket, target: socket.socket) -> None:
+        while data := source.recv(65536):
+            if getattr(self, direction):
+                target.sendall(data)
+            else:
+                with self._changed:
+                    self.dropped += 1
+                    self._changed.notify_all()
 
     def wait_until_dropped(self) -> None:
         """Wait until bytes were dropped since the last call."""
@@ -68,11 +49,7 @@ class Relay:
 
     def cut(self) -> None:
         """Close all connections; new ones are forwarded."""
-        with self._lock:
-            sockets, self._sockets = self._sockets, []
-        for sock in sockets:
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+        self._server.cut()
 
     def heal_and_cut(self) -> None:
         """Cut the connections; forward everything on new ones."""

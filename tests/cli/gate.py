@@ -1,8 +1,9 @@
 """A relay between a client and a broker that can hold requests, so that the client waits, and can cut connections."""
 
-import socket
 import struct
 import threading
+
+from tests.threaded_server import ThreadedServer
 
 _SIZE = struct.Struct(">i")
 _API_KEY = struct.Struct(">h")
@@ -16,26 +17,20 @@ class Gate:
     """
 
     def __init__(self):
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
+        self._server = ThreadedServer(self._serve)
+        self.port = self._server.port
         self.upstream_port = 0
         self.held = None
         self.reached = threading.Event()
         self.cuts = 0
         self.cut_at = 0
-        self._lock = threading.Lock()
-        self._open, self._relays = [], []
-        self._accepting = threading.Thread(target=self._accept)
 
     def __enter__(self):
-        self._accepting.start()
         return self
 
     def __exit__(self, *_):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._accepting.join(60)
-        self.let_go()
+        self.held = None
+        self._server.close()
 
     def hold(self, api_key):
         """Hold requests of this API until `let_go`."""
@@ -45,54 +40,28 @@ class Gate:
     def let_go(self):
         """Stop holding, and close all connections."""
         self.held = None
-        with self._lock:
-            (connections, relays), self._open, self._relays = (self._open, self._relays), [], []
-        for connection in connections:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:  # closed by its other end
-                pass
-        for relay in relays:
-            relay.join(60)
+        self._server.end_connections()
 
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:  # closed at the end
+    def _serve(self, client, _):
+        self._server.relay(client, self.upstream_port, self._requests, self._responses)
+
+    def _requests(self, client, upstream):
+        while frame := _frame(client):
+            if _API_KEY.unpack_from(frame, 4)[0] == self.held:
+                self.reached.set()
+                while client.recv(4096):
+                    pass
                 return
-            upstream = socket.create_connection(("127.0.0.1", self.upstream_port))
-            relays = [
-                threading.Thread(target=self._relay, args=(client, upstream, True)),
-                threading.Thread(target=self._relay, args=(upstream, client, False)),
-            ]
-            with self._lock:  # a thread that is in the list has been started
-                self._open += [client, upstream]
-                self._relays += relays
-                for relay in relays:
-                    relay.start()
+            upstream.sendall(frame)
 
-    def _relay(self, source, target, requests):
+    def _responses(self, upstream, client):
         count = 0
-        try:
-            while frame := _frame(source):
-                count += 1
-                if not requests and self.cuts and count == self.cut_at:
-                    self.cuts -= 1
-                    break
-                if requests and _API_KEY.unpack_from(frame, 4)[0] == self.held:
-                    self.reached.set()
-                    while source.recv(4096):
-                        pass
-                    break
-                target.sendall(frame)
-        except OSError:  # either end is closed
-            pass
-        for connection in (source, target):
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        while frame := _frame(upstream):
+            count += 1
+            if self.cuts and count == self.cut_at:
+                self.cuts -= 1
+                return
+            client.sendall(frame)
 
 
 def _frame(source):

@@ -1,10 +1,7 @@
 """A broker of one process that answers the requests of commands from attributes, and does not answer chosen APIs.
 For states in which a real broker stays only for a moment, and for requests that time out."""
 
-import socket
 import struct
-import threading
-from contextlib import suppress
 
 from odradek.clients.topics import EARLIEST
 from odradek.protocol import decode, encode_frame, registry
@@ -23,6 +20,7 @@ from odradek.protocol.schemas import (
     write_txn_markers,
 )
 from odradek.protocol.schemas.header import ResponseHeader, decode_request_header, response_header_version
+from tests.threaded_server import ThreadedServer
 from tests.wire import batch
 
 BROKER_ID = 1
@@ -67,27 +65,15 @@ class StubBroker:
         self.ids = {}
 
     def __enter__(self):
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
-        self._connections = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._server = ThreadedServer(self._serve)
+        self.address = f"127.0.0.1:{self._server.port}"
         return self
 
     def __exit__(self, *_):
-        for each in (self._server, *self._connections):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        self._server.close()
 
-    def _accept(self):
-        with suppress(OSError):
-            while True:
-                connection, _ = self._server.accept()
-                self._connections.append(connection)
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection):
-        with suppress(OSError), connection.makefile("rb") as stream:
+    def _serve(self, connection, _):
+        with connection.makefile("rb") as stream:
             while size := stream.read(4):
                 data = stream.read(*struct.unpack(">i", size))
                 header, at = decode_request_header(data)

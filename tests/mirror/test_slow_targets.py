@@ -6,7 +6,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -26,6 +27,7 @@ from tests.mirror.clusters import relayed
 from tests.mirror.lanes import GROUP, records_of, routes_of, running, wait_until_moved
 from tests.mirror.test_lane import Pair, check_equal, producer
 from tests.ports import reserved
+from tests.threaded_server import ThreadedServer
 from tests.waiting import until
 
 TIMEOUT_MS = 3000
@@ -123,41 +125,27 @@ class NarrowLine:
         self._server_port, self._bytes_s = server_port, bytes_s
         self._lock = threading.Lock()
         self._free_at = time.monotonic()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._sockets: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._server = ThreadedServer(self._serve)
+        self.port = self._server.port
 
     def __enter__(self) -> NarrowLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.close()
-        for connected in self._sockets:
-            with suppress(OSError):
-                connected.shutdown(socket.SHUT_RDWR)
+        self._server.close()
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._server_port))
-                self._sockets += [client, server]
-                for one, other, narrow in ((client, server, False), (server, client, True)):
-                    threading.Thread(target=self._forward, args=(one, other, narrow), daemon=True).start()
+    def _serve(self, client: socket.socket, _: int) -> None:
+        there, back = partial(self._forward, narrow=False), partial(self._forward, narrow=True)
+        self._server.relay(client, self._server_port, there, back)
 
-    def _forward(self, one: socket.socket, other: socket.socket, narrow: bool) -> None:
-        with suppress(OSError):
-            while data := one.recv(4096):
-                if narrow:
-                    with self._lock:
-                        self._free_at = max(self._free_at, time.monotonic()) + len(data) / self._bytes_s
-                        wait_s = self._free_at - time.monotonic()
-                    time.sleep(max(0.0, wait_s))
-                other.sendall(data)
-        for connected in (one, other):
-            with suppress(OSError):
-                connected.shutdown(socket.SHUT_RDWR)
+    def _forward(self, source: socket.socket, target: socket.socket, *, narrow: bool) -> None:
+        while data := source.recv(4096):
+            if narrow:
+                with self._lock:
+                    self._free_at = max(self._free_at, time.monotonic()) + len(data) / self._bytes_s
+                    wait_s = self._free_at - time.monotonic()
+                time.sleep(max(0.0, wait_s))
+            target.sendall(data)
 
 
 def test_batches_of_the_source_that_need_longer_than_the_timeout_are_copied() -> None:

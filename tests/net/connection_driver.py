@@ -44,6 +44,16 @@ def framed(payload):
     return struct.pack(">i", len(payload)) + payload
 
 
+class _Client(socket.socket):
+    """Ends the connection when it is closed, also if another process holds a copy of the descriptor: one that a thread has just
+    forked, and that has not executed its program yet."""
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.shutdown(socket.SHUT_RDWR)
+        super().close()
+
+
 class Driver:
     """A DataLoop, its handler, and the client ends of its connections. `closed_ids`: of the closed connections, in order."""
 
@@ -66,7 +76,8 @@ class Driver:
             client.connect(self._listener.getsockname())
             server, _ = self._listener.accept()
         else:
-            client, server = socket.socketpair()
+            near, server = socket.socketpair()
+            client = _Client(fileno=near.detach())
         if send_buffer:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         client.settimeout(PATIENCE_S)
