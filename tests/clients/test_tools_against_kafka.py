@@ -72,9 +72,10 @@ class Side:
 
     def _comparable(self, text: str) -> str:
         text = text.replace(self.bootstrap_servers, "<broker>").replace(str(self.data), "<data>")
-        for pattern, instead in UNCOMPARED:  # first, because a rate can contain the digits of the port
+        for pattern, instead in UNCOMPARED:
             text = pattern.sub(instead, text)
-        text = text.replace(self.bootstrap_servers.rpartition(":")[2], "<port>")
+        # A rate or the value of a key can contain the digits of the port, or be equal to it.
+        text = re.sub(rf"(?<![\d.,=]){self.bootstrap_servers.rpartition(':')[2]}(?![\d.])", "<port>", text)
         return re.sub(r"Configs: (.*)", lambda match: "Configs: " + ",".join(sorted(match[1].split(","))), text)
 
 
