@@ -307,6 +307,7 @@ def test_a_marker_for_a_named_producer_is_refused_unless_the_partition_has_its_t
 def test_isolation_decides_what_consume_reads(odradek, talk, topic):
     aborted = talk.open(f"{topic}/aborted", topic, 0)
     assert talk.end(f"{topic}/aborted", aborted, False) == 0
+    until(lambda: talk.fetch(topic, 0, isolation_level=1).last_stable_offset == 2, "the marker of the abort is written")
     committed = talk.open(f"{topic}/committed", topic, 0)
     assert talk.end(f"{topic}/committed", committed, True) == 0
     until(lambda: talk.fetch(topic, 0, isolation_level=1).last_stable_offset == 4, "both markers are written")
