@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from tests.threaded_server import ThreadedServer
+from tests.threaded_server import LENGTH_BYTES, ThreadedServer, received_frame
 from tests.waiting import PATIENCE_S
 
 _HEADER = struct.Struct(">hhi")
-_LENGTH = 4
 HELD = math.inf
 
 
@@ -40,7 +39,7 @@ class Frame(NamedTuple):
     @property
     def body(self) -> bytes:
         """Everything behind the first three fields of the request header."""
-        return self.data[_LENGTH + _HEADER.size :]
+        return self.data[LENGTH_BYTES + _HEADER.size :]
 
 
 class Fate(NamedTuple):
@@ -159,8 +158,8 @@ class FrameRelay:
 
     def _forward_requests(self, connection: _Connection, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
-            while data := _frame(client):
-                api_key, version, correlation_id = _HEADER.unpack_from(data, _LENGTH)
+            while data := received_frame(client):
+                api_key, version, correlation_id = _HEADER.unpack_from(data, LENGTH_BYTES)
                 with self._changed:
                     self._requests[api_key, version] += 1
                 frame = Frame(connection.number, api_key, version, correlation_id, data)
@@ -192,8 +191,8 @@ class FrameRelay:
 
     def _forward_answers(self, connection: _Connection, server: socket.socket, client: socket.socket) -> None:
         with suppress(OSError):
-            while data := _frame(server):
-                correlation_id = int.from_bytes(data[_LENGTH : 2 * _LENGTH], "big", signed=True)
+            while data := received_frame(server):
+                correlation_id = int.from_bytes(data[LENGTH_BYTES : 2 * LENGTH_BYTES], "big", signed=True)
                 held = connection.held
                 if held is not None and held.frame.correlation_id == correlation_id:
                     held.end(data)
@@ -215,20 +214,3 @@ class _Connection:
     held: Held | None = None  # the newest request that was held back
     answers_ended: bool = False  # the server has closed its end
     lost_answers: dict[int, bool] = field(default_factory=dict)  # by correlation id: whether the connection is cut then
-
-
-def _frame(source: socket.socket) -> bytes:
-    """The next frame, with its length; empty if the connection has ended."""
-    head = _exactly(source, _LENGTH)
-    return head + _exactly(source, int.from_bytes(head, "big")) if head else b""
-
-
-def _exactly(source: socket.socket, size: int) -> bytes:
-    parts = []
-    while size:
-        part = source.recv(min(size, 1 << 20))
-        if not part:
-            return b""
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)

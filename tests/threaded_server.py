@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from tests.waiting import PATIENCE_S
 
+LENGTH_BYTES = 4
 Serve = Callable[[socket.socket, int], None]
 Direction = Callable[[socket.socket, socket.socket], None]
 
@@ -124,3 +125,21 @@ def shut_down(*connections: socket.socket) -> None:
     for connection in connections:
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
+
+
+def received_frame(source: socket.socket) -> bytes:
+    """The next frame of Kafka's protocol, with its length in front; empty if the stream ends before the frame does."""
+    head = _exactly(source, LENGTH_BYTES)
+    body = _exactly(source, int.from_bytes(head, "big")) if head else b""
+    return head + body if body else b""
+
+
+def _exactly(source: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        part = source.recv(min(size, 1 << 20))
+        if not part:
+            return b""
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

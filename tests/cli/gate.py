@@ -3,9 +3,8 @@
 import struct
 import threading
 
-from tests.threaded_server import ThreadedServer
+from tests.threaded_server import LENGTH_BYTES, ThreadedServer, received_frame
 
-_SIZE = struct.Struct(">i")
 _API_KEY = struct.Struct(">h")
 
 
@@ -46,8 +45,8 @@ class Gate:
         self._server.relay(client, self.upstream_port, self._requests, self._responses)
 
     def _requests(self, client, upstream):
-        while frame := _frame(client):
-            if _API_KEY.unpack_from(frame, 4)[0] == self.held:
+        while frame := received_frame(client):
+            if _API_KEY.unpack_from(frame, LENGTH_BYTES)[0] == self.held:
                 self.reached.set()
                 while client.recv(4096):
                     pass
@@ -56,24 +55,9 @@ class Gate:
 
     def _responses(self, upstream, client):
         count = 0
-        while frame := _frame(upstream):
+        while frame := received_frame(upstream):
             count += 1
             if self.cuts and count == self.cut_at:
                 self.cuts -= 1
                 return
             client.sendall(frame)
-
-
-def _frame(source):
-    head = _exactly(source, _SIZE.size)
-    return head + _exactly(source, *_SIZE.unpack(head)) if head else b""
-
-
-def _exactly(source, size):
-    parts = bytearray()
-    while len(parts) < size:
-        part = source.recv(size - len(parts))
-        if not part:
-            return b""
-        parts += part
-    return bytes(parts)
