@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.committing import commit
+from tests.markers import wait_for_markers
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 400
@@ -51,6 +52,7 @@ def write(servers: str) -> None:
             producer.abort_transaction()
         else:
             producer.commit_transaction()
+    wait_for_markers(servers, "txn")
     commit(servers, "g", "plain", 0, 7)
     for future in admin.delete_records([TopicPartition("deleted", 0, RECORDS + 10)]).values():
         future.result()

@@ -16,6 +16,7 @@ from odradek.testing import Broker
 from tests.adopt.kafka_writes import KAFKA_CONFIG
 from tests.api.transactional_log import filtered
 from tests.clients.kafka_peer import Peer
+from tests.markers import wait_for_markers
 from tests.wire import Wire, fetch_request, whole
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
@@ -55,6 +56,7 @@ def write(servers: str) -> None:
     for producer in producers[:-1]:
         producer.produce(TOPIC, b"last")
         producer.abort_transaction(TIMEOUT_S)
+    wait_for_markers(servers, TOPIC, left_open=1)
 
 
 def answers(wire: Wire, offsets: list[int], limits: list[int]) -> dict[tuple[int, int, int, int], tuple]:

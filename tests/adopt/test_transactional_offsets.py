@@ -16,6 +16,7 @@ from tests.adopt.kafka_writes import KAFKA_CONFIG
 from tests.api.group_talk import GroupTalk
 from tests.clients.kafka_peer import Peer
 from tests.committing import commit
+from tests.markers import wait_for_markers
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
@@ -56,6 +57,7 @@ def write(servers: str) -> list[Producer]:
             producer.abort_transaction(TIMEOUT_S)
         else:
             still_open.append(producer)
+    wait_for_markers(servers, "__consumer_offsets", left_open=len(still_open))
     commit(servers, "overtaken", TOPIC, 0, 7)
     return still_open
 

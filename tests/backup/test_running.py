@@ -13,6 +13,7 @@ from odradek.testing import Broker
 from tests.backup import clients
 from tests.backup.clients import COPIER, LEFT, PARTITIONS, PLAIN, READERS, RIGHT, TABLE
 from tests.cli.command import Command
+from tests.markers import wait_for_markers
 from tests.waiting import until
 
 CONFIG = {
@@ -207,6 +208,8 @@ def test_clients_go_on(restored):
     producer.produce(LEFT, b"1000000", partition=0)
     producer.produce("empty", b"1000000", partition=1)
     producer.commit_transaction()
+    for topic in (LEFT, "empty"):
+        wait_for_markers(broker.bootstrap_servers, topic)
     found = clients.read_all(broker.bootstrap_servers, LEFT, 1)
     assert found[max(found)] == (None, b"1000000")
     assert len(clients.read_all(broker.bootstrap_servers, "empty", 3)) == 1

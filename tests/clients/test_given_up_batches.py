@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from odradek.protocol.schemas import produce
 from odradek.testing.broker_process import Broker
 from tests.frame_relay import FORWARD, Fate, Frame, FrameRelay
+from tests.markers import wait_for_markers
 from tests.waiting import PATIENCE_S
 
 RETRY_MS = 10_000
@@ -125,4 +126,5 @@ def test_no_record_is_acknowledged_in_place_of_a_batch_that_was_given_up() -> No
             writer.write(b"second")
             producer.commit_transaction(PATIENCE_S)
             assert writer.delivered[3][0] is None
+            wait_for_markers(servers, "t")
             assert read_committed(servers) == [b"first", b"second"]

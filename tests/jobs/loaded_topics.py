@@ -9,6 +9,8 @@ import pyarrow.dataset
 from confluent_kafka import Consumer, Producer, TopicPartition
 from deltalake import DeltaTable
 
+from tests.markers import wait_for_markers
+
 _TYPES = {1: "CreateTime", 2: "LogAppendTime"}
 
 
@@ -49,6 +51,7 @@ def send_transactions(servers: str, topic: str, first: int, count: int) -> None:
             for part in range(number, min(number + 10, first + count)):
                 producer.produce(topic, value=f"{'value' if commit else 'aborted'} {part}".encode())
             producer.commit_transaction(60) if commit else producer.abort_transaction(60)
+    wait_for_markers(servers, topic)
 
 
 def in_topic(servers: str, topic: str, partitions: int, **settings: Any) -> list[Loaded]:

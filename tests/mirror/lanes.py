@@ -133,28 +133,37 @@ def running(
 
 def committed_end(servers: str, place: TopicPartition) -> int:
     """The last stable offset of a partition."""
-    return _fetched(servers, place, None)[1]
+    return _fetched(servers, place, None, settled=False)[1]
 
 
-def records_of(servers: str, place: TopicPartition, upto: int | None = None) -> list[Seen]:
-    """The committed records of a partition, read at the wire, in order. :param upto: the offset to stop before."""
-    return [seen for _, seen in _fetched(servers, place, upto)[0]]
+def records_of(servers: str, place: TopicPartition, upto: int | None = None, settled: bool = True) -> list[Seen]:
+    """The committed records of a partition, read at the wire, in order.
+
+    :param upto: the offset to stop before. :param settled: wait until no transaction is open in the partition. A commit is
+        answered, and its offsets can be read, before its marker is in each partition.
+    """
+    return [seen for _, seen in _fetched(servers, place, upto, settled)[0]]
 
 
 def offsets_of(servers: str, place: TopicPartition) -> list[tuple[int, Seen]]:
     """As `records_of`, with the offsets."""
-    return _fetched(servers, place, None)[0]
+    return _fetched(servers, place, None, settled=True)[0]
 
 
 NOT_YET = (5, 6)
 """LEADER_NOT_AVAILABLE and NOT_LEADER_OR_FOLLOWER: a broker does not know yet who leads a new topic."""
 
 
-def _fetched(servers: str, place: TopicPartition, upto: int | None) -> tuple[list[tuple[int, Seen]], int]:
-    return until(lambda: _fetched_once(servers, place, upto), f"{place} has a leader", SECONDS)
+def _fetched(
+    servers: str, place: TopicPartition, upto: int | None, settled: bool
+) -> tuple[list[tuple[int, Seen]], int]:
+    what = f"{place} has a leader{' and no open transaction' if settled else ''}"
+    return until(lambda: _fetched_once(servers, place, upto, settled), what, SECONDS)
 
 
-def _fetched_once(servers: str, place: TopicPartition, upto: int | None) -> tuple[list[tuple[int, Seen]], int] | None:
+def _fetched_once(
+    servers: str, place: TopicPartition, upto: int | None, settled: bool
+) -> tuple[list[tuple[int, Seen]], int] | None:
     seen: list[tuple[int, Seen]] = []
     make = fetch.Request
     with Cluster(servers) as cluster:
@@ -176,6 +185,8 @@ def _fetched_once(servers: str, place: TopicPartition, upto: int | None) -> tupl
             if part.error_code in NOT_YET:
                 return None
             assert not part.error_code, part
+            if settled and 0 <= part.last_stable_offset < part.high_watermark:
+                return None
             end = part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark
             if position >= end or (upto is not None and position >= upto):
                 return seen, end
