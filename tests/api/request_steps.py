@@ -1,7 +1,7 @@
 """Executes a request in the steps in which the processes execute it, and measures each step. For a test and for a benchmark.
 
-Workers and the store thread execute generators, the groups coroutines, and the transactions generators that handlers pass to
-`TransactionCall.in_steps`. The broker has one topic, `t`, with one partition, so nearly all that a request names is absent.
+All places execute generators: workers, the store thread, the groups in a task, and the transactions. The broker has one topic,
+`t`, with one partition, so nearly all that a request names is absent.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ NAMES = [f"n{number}" for number in range(MANY)]
 ONE = "names one resource"
 NATIVE = "native; tests/api/test_request_limits.py, tests/api/test_parked_fetches.py"
 OF_BROKERS = "of brokers only"
-GROUPS = "coroutines of the coordinator's loop, which pause: `Pause` in odradek/api/group_call.py"
+GROUPS = "in steps of the loop: tests/api/test_largest_requests.py"
 IN_WORKER = "in steps: tests/api/test_request_limits.py"
 CASES: dict[int, Case | str] = {
     0: NATIVE,
@@ -55,7 +55,7 @@ CASES: dict[int, Case | str] = {
     ),
     **dict.fromkeys((17, 18, 36, 22, 25, 26, 38, 39, 40, 57, 20102), ONE),
     **dict.fromkeys((24, 27, 65, 66), "in steps of the loop: tests/api/test_transactions_in_steps.py"),
-    28: "native; other requests pause as OffsetCommit",
+    28: "native; other requests are executed in steps, as OffsetCommit",
     **dict.fromkeys((29, 30, 31), "in steps: tests/controller/test_acls.py"),
     41: "in steps: tests/controller/test_delegation_tokens.py",
     **dict.fromkeys((48, 49), "in steps: tests/controller/test_quotas.py"),

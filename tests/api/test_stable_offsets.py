@@ -10,6 +10,8 @@ from odradek.api.groups.offset_fetch import handle
 from odradek.groups.offsets import CommittedOffset, Offsets
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_fetch
+from odradek.stepwise import Steps
+from tests.groups.handling import handled
 
 NONE, DEPOSED = ErrorCode.NONE, ErrorCode.NOT_COORDINATOR
 WITH_GROUPS = 8
@@ -21,9 +23,10 @@ def fetch(version: int, stable: bool, confirmation: ErrorCode) -> tuple[int, lis
     offsets.put("orders", 0, CommittedOffset(5))
     confirmed: list[str] = []
 
-    async def confirm(group_id: str) -> ErrorCode:
+    def confirm(group_id: str) -> Steps:
         confirmed.append(group_id)
         return confirmation
+        yield
 
     groups = SimpleNamespace(fetch=lambda *_: (NONE, offsets), unstable_places=lambda _: ())
     call: Any = SimpleNamespace(
@@ -33,11 +36,11 @@ def fetch(version: int, stable: bool, confirmation: ErrorCode) -> tuple[int, lis
     if version < WITH_GROUPS:
         topics = [make.OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
         request = make(group_id="g", topics=topics, require_stable=stable)
-        found = asyncio.run(handle(request, call))
+        found = asyncio.run(handled(handle, request, call))
     else:
         topics = [make.OffsetFetchRequestTopics(name="orders", partition_indexes=[0])]
         groups_of_request = [make.OffsetFetchRequestGroup(group_id="g", topics=topics)]
-        response = asyncio.run(handle(make(groups=groups_of_request, require_stable=stable), call))
+        response = asyncio.run(handled(handle, make(groups=groups_of_request, require_stable=stable), call))
         (found,) = response.groups
     committed = [partition.committed_offset for topic in found.topics for partition in topic.partitions]
     return found.error_code, committed, confirmed

@@ -28,6 +28,7 @@ from odradek.protocol import ProtocolError, decode, encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import offset_fetch, txn_offset_commit
 from odradek.protocol.schemas.header import RequestHeader, decode_request_header, request_header_version
+from tests.groups.handling import handled
 from tests.groups.test_transactional_offsets import Bench
 from tests.protocol.lies import CORRELATION_END, with_lies
 from tests.protocol.messages import RANGES
@@ -80,7 +81,7 @@ def by_schema(frame: bytes, view: Any) -> bytes:
     header, body = decode_request_header(frame)
     version = header.request_api_version
     message, _ = decode(Request, version, frame, body)
-    response = asyncio.run(api.handle(message, GroupCall(version, "c", "h", "p", view, lambda: None)))
+    response = asyncio.run(handled(api.handle, message, GroupCall(version, "c", "h", "p", view, lambda: None)))
     return frame_response(BY_KEY[KEY], version, header.correlation_id, response)
 
 
@@ -352,7 +353,9 @@ def fetched(asker: Asker, version: int, stable: bool, everything: bool = False) 
         request.groups = [
             offset_fetch.Request.OffsetFetchRequestGroup(group_id="g", topics=None if everything else [topic])
         ]
-    response = asyncio.run(fetch_api.handle(request, GroupCall(version, "c", "h", "p", asker.view, lambda: None)))
+    response = asyncio.run(
+        handled(fetch_api.handle, request, GroupCall(version, "c", "h", "p", asker.view, lambda: None))
+    )
     encode(response, version)
     where = response if version < 8 else response.groups[0]
     assert where.error_code == 0

@@ -25,6 +25,7 @@ from odradek.protocol.schemas import offset_commit
 from odradek.protocol.schemas.header import RequestHeader, decode_request_header, request_header_version
 from odradek.storage import compression
 from odradek.storage.batch import Record, build_batch, read_batch
+from tests.groups.handling import handled
 from tests.groups.test_migration import GroupsUnderTest
 from tests.protocol.lies import CORRELATION_END, with_lies
 from tests.protocol.messages import RANGES
@@ -85,7 +86,7 @@ def reference(frame, view):
     version = header.request_api_version
     message, _ = decode(Request, version, frame, body)
     call = GroupCall(version, "c", "h", "p", view, lambda: None)
-    response = asyncio.run(api.handle(message, call))
+    response = asyncio.run(handled(api.handle, message, call))
     return view.groups.commits[0], frame_response(BY_KEY[8], version, header.correlation_id, response)
 
 

@@ -22,6 +22,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import heartbeat, join_group, sync_group
 from odradek.protocol.schemas.header import RequestHeader, decode_request_header, request_header_version
+from tests.groups.handling import handled
 from tests.protocol.lies import CORRELATION_END, with_lies
 from tests.protocol.messages import RANGES
 
@@ -80,7 +81,7 @@ def reference(frame, outcome):
     groups = Recorder(outcome)
     view = SimpleNamespace(groups=SimpleNamespace(members=groups), permits_of=unrestricted)
     call = GroupCall(version, ASKER.client_id, host_of(ASKER.peer), ASKER.principal, view, lambda: None)
-    response = asyncio.run(function_named(row.handler)(message, call))
+    response = asyncio.run(handled(function_named(row.handler), message, call))
     return groups.calls, frame_response(row, version, header.correlation_id, response)
 
 
@@ -273,7 +274,7 @@ def test_a_group_learns_that_the_client_of_a_decoded_join_is_gone():
     call = GroupCall(5, "c", "h", "p", SimpleNamespace(groups=SimpleNamespace(members=groups)), lambda: None)
 
     async def run():
-        joining = asyncio.create_task(join_api.handle(join_group.Request(group_id="g"), call))
+        joining = asyncio.create_task(handled(join_api.handle, join_group.Request(group_id="g"), call))
         await asyncio.sleep(0)
         joining.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import socket
+from collections.abc import Generator
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from odradek.groups.settings import GroupSettings
 from odradek.net.forward import ForwardClient
 from odradek.net.forward_frames import ForwardContext, ForwardReply, Status
 from odradek.net.forward_server import ForwardServer
+from odradek.processes.coordinator.groups.service import driven
 from odradek.protocol import decode, encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.registry import by_key
@@ -67,7 +69,8 @@ class Bench:
         row, version, asker = BY_KEY[header.request_api_key], header.request_api_version, request.context
         call = GroupCall(version, asker.client_id, host_of(asker.peer), asker.principal, self.view, park=request.park)
         message = [decode(by_key(row.key).request, version, request.payload, body)[0]]
-        response = await function_named(row.handler)(message.pop(), call)
+        steps = function_named(row.handler)(message.pop(), call)
+        response = await driven(steps) if isinstance(steps, Generator) else steps
         return ForwardReply(Status.OK, 0, frame_response(row, version, header.correlation_id, response))
 
     def ask(self, request, key):

@@ -9,7 +9,7 @@ yields a `Later`, it continues when that is set (docs/decisions/0022-what-one-re
 
 import struct
 import time
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from odradek.api.answer_errors import errors_in_steps, errors_of
@@ -71,16 +71,6 @@ class NotServed(NamedTuple):
     row: ApiRow | None
     reason: str | None
     malformed: bool = False
-
-
-class Awaited(Later):
-    """Waits for a coroutine. Only the places whose handlers are coroutines know it."""
-
-    __slots__ = ("coroutine",)
-
-    def __init__(self, coroutine: Awaitable[Any]) -> None:
-        super().__init__()
-        self.coroutine = coroutine
 
 
 class Host:

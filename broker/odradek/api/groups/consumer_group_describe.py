@@ -8,7 +8,7 @@ from typing import Any
 
 from odradek.api.api import Api, Place
 from odradek.api.groups.denied import denied_groups
-from odradek.api.groups.group_call import GroupCall, Pause
+from odradek.api.groups.group_call import GroupCall
 from odradek.api.guarding import (
     Asked,
     Merged,
@@ -25,9 +25,11 @@ from odradek.security.needs import (
     TOPIC_DENIED,
     each,
 )
+from odradek.stepwise import Pace, Steps
 from odradek.topic_partition import TopicIdPartition
 
 Response = consumer_group_describe.Response
+MEMBERS_A_STEP = 500
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 HIDDEN = "The described group uses topics that the client is not authorized to describe."
 API = Api(
@@ -73,17 +75,18 @@ def guard(asked: Asked) -> VerdictInSteps:
     return Merged(merge)
 
 
-async def handle(request: consumer_group_describe.Request, call: GroupCall) -> Any:
+def handle(request: consumer_group_describe.Request, call: GroupCall) -> Steps:
     """Describe each group; GROUP_ID_NOT_FOUND if the group does not exist or is not a consumer group."""
     disabled = call.view.without_consumer_protocol
     if disabled is not None:
         refused = partial(Response.DescribedGroup, error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=disabled)
         return Response(groups=[refused(group_id=group_id) for group_id in request.group_ids])
     response = Response()
-    pause = Pause()
+    pace = Pace(MEMBERS_A_STEP)
     for group_id in dict.fromkeys(request.group_ids):
         response.groups.append(_described(group_id, call))
-        await pause.after(1 + len(response.groups[-1].members))
+        if pace.over(1 + len(response.groups[-1].members)):
+            yield
     if request.include_authorized_operations:
         for group in response.groups:
             if group.error_code == ErrorCode.NONE:

@@ -2,11 +2,12 @@
 coordinator's loop.
 """
 
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
 from odradek.api.api import Api, Place
-from odradek.api.groups.group_call import GroupCall, Pause, answered, finished
+from odradek.api.groups.group_call import GroupCall
 from odradek.api.groups.visible_topics import sight_of
 from odradek.api.guarding import (
     Asked,
@@ -32,7 +33,7 @@ from odradek.security.needs import (
     TOPIC_DENIED,
     each,
 )
-from odradek.stepwise import ordered_in_steps
+from odradek.stepwise import Pace, Steps, ordered_in_steps, waited
 from odradek.topic_partition import TopicIdPartition
 
 Response = consumer_group_heartbeat.Response
@@ -64,7 +65,7 @@ def guard(asked: Asked) -> VerdictInSteps:
     return None
 
 
-async def handle(request: consumer_group_heartbeat.Request, call: GroupCall) -> Any:
+def handle(request: consumer_group_heartbeat.Request, call: GroupCall) -> Steps:
     """Execute the heartbeat; the response is sent when the changes are durable."""
     disabled = call.view.without_consumer_protocol
     if disabled is not None:
@@ -80,21 +81,21 @@ async def handle(request: consumer_group_heartbeat.Request, call: GroupCall) -> 
         instance_id=request.instance_id,
         rack_id=request.rack_id,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
-        topics=None if names is None else TopicNames(await finished(ordered_in_steps(names))),
+        topics=None if names is None else TopicNames((yield from ordered_in_steps(names))),
         pattern=request.subscribed_topic_regex,
         assignor=request.server_assignor,
-        owned=await _places(request.topic_partitions),
+        owned=(yield from _places(request.topic_partitions)),
         client_id=call.client_id or "",
         client_host=f"/{call.host}",
         principal=call.principal,
     )
     for pattern in call.view.groups.members.unresolved_patterns(request.group_id, heartbeat):
-        await _resolved(pattern, call)
-    sight = await sight_of(call, request.group_id, heartbeat)
+        yield from _resolved(pattern, call)
+    sight = yield from sight_of(call, request.group_id, heartbeat)
     if sight.own is not None:
         heartbeat = replace(heartbeat, visible=sight.own)
         call.view.groups.members.see(request.group_id, sight.others)
-    result: HeartbeatResult = await answered(
+    result: HeartbeatResult = yield from waited(
         lambda then: call.view.groups.members.beat(request.group_id, heartbeat, then)
     )
     response = Response(
@@ -116,29 +117,27 @@ async def handle(request: consumer_group_heartbeat.Request, call: GroupCall) -> 
     return response
 
 
-async def _places(topics: list[Any] | None) -> frozenset[TopicIdPartition] | None:
+def _places(topics: list[Any] | None) -> Generator[None, None, frozenset[TopicIdPartition] | None]:
     """The partitions that a member owns, with pauses."""
     if topics is None:
         return None
-    pause = Pause(RUN)
+    pace = Pace(RUN)
     places: set[TopicIdPartition] = set()
     for topic in topics:
         topic_id = bytes(topic.topic_id)
         for first in range(0, len(topic.partitions), RUN):
             some = topic.partitions[first : first + RUN]
             places.update((topic_id, partition) for partition in some)
-            await pause.after(len(some))
-        await pause.after()
+            if pace.over(len(some)):
+                yield
+        if pace.over():
+            yield
     return frozenset(places)
 
 
-async def _resolved(pattern: str, call: GroupCall) -> None:
+def _resolved(pattern: str, call: GroupCall) -> Generator[Any, None, None]:
     """Wait until a pattern was matched with all topics, or was found invalid: then the group refuses it."""
-
-    def verb(then: Any) -> None:
-        call.view.groups.shards.patterns.resolve(pattern, lambda: then(None))
-
-    await answered(verb)
+    yield from waited(lambda then: call.view.groups.shards.patterns.resolve(pattern, then))
 
 
 def _problem(request: consumer_group_heartbeat.Request, version: int) -> str | None:

@@ -5,11 +5,10 @@ A group may have offsets in `__consumer_offsets`, in the metadata tree, or in bo
 
 import asyncio
 import logging
-from typing import Any
 
 from odradek.api.api import Api, Place
 from odradek.api.groups.denied import denied_groups
-from odradek.api.groups.group_call import GroupCall, answered
+from odradek.api.groups.group_call import GroupCall, answered, result_of
 from odradek.api.guarding import (
     Asked,
     Merged,
@@ -27,6 +26,7 @@ from odradek.security.needs import (
     GROUP_DENIED,
     need,
 )
+from odradek.stepwise import Steps
 
 log = logging.getLogger("odradek.groups")
 
@@ -53,8 +53,22 @@ def guard(asked: Asked) -> VerdictInSteps:
     return Merged(appended("results", refused))
 
 
-async def handle(request: delete_groups.Request, call: GroupCall) -> Any:
+def handle(request: delete_groups.Request, call: GroupCall) -> Steps:
     """Delete each group independently."""
+    names = list(dict.fromkeys(request.groups_names))
+    errors: list[ErrorCode] = []
+    for first in range(0, len(names), AT_ONCE):
+        errors += yield from result_of(_deleted(names[first : first + AT_ONCE], call))
+    return Response(
+        results=[
+            Response.DeletableGroupResult(group_id=name, error_code=error)
+            for name, error in zip(names, errors, strict=True)
+        ]
+    )
+
+
+async def _deleted(names: list[str], call: GroupCall) -> list[ErrorCode]:
+    """Delete these groups at the same time."""
 
     async def delete(group_id: str) -> ErrorCode:
         try:
@@ -75,13 +89,4 @@ async def handle(request: delete_groups.Request, call: GroupCall) -> Any:
             return ErrorCode.NONE if await tree.delete(group_id) else outcome
         return outcome
 
-    names = list(dict.fromkeys(request.groups_names))
-    errors: list[ErrorCode] = []
-    for first in range(0, len(names), AT_ONCE):
-        errors += await asyncio.gather(*(delete(name) for name in names[first : first + AT_ONCE]))
-    return Response(
-        results=[
-            Response.DeletableGroupResult(group_id=name, error_code=error)
-            for name, error in zip(names, errors, strict=True)
-        ]
-    )
+    return await asyncio.gather(*(delete(name) for name in names))

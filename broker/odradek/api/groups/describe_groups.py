@@ -4,7 +4,7 @@ from typing import Any
 
 from odradek.api.api import Api, Place
 from odradek.api.groups.denied import denied_groups
-from odradek.api.groups.group_call import GroupCall, Pause
+from odradek.api.groups.group_call import GroupCall
 from odradek.api.guarding import (
     Asked,
     Merged,
@@ -19,7 +19,9 @@ from odradek.security.needs import (
     GROUP_DENIED,
     need,
 )
+from odradek.stepwise import Pace, Steps
 
+MEMBERS_A_STEP = 500
 FIRST_WITH_NOT_FOUND = 6
 Response = describe_groups.Response
 API = Api(
@@ -47,13 +49,14 @@ def guard(asked: Asked) -> VerdictInSteps:
     return Merged(merge)
 
 
-async def handle(request: describe_groups.Request, call: GroupCall) -> Any:
+def handle(request: describe_groups.Request, call: GroupCall) -> Steps:
     """Describe each group. A group that does not exist is in the state Dead; from version 6 on, it gets GROUP_ID_NOT_FOUND."""
     response = Response()
-    pause = Pause()
+    pace = Pace(MEMBERS_A_STEP)
     for group_id in dict.fromkeys(request.groups):
         response.groups.append(_described(group_id, call))
-        await pause.after(1 + len(response.groups[-1].members))
+        if pace.over(1 + len(response.groups[-1].members)):
+            yield
     if call.version >= 3 and request.include_authorized_operations:
         for group in response.groups:
             if group.error_code == ErrorCode.NONE:

@@ -4,7 +4,7 @@ in its loop."""
 from typing import Any
 
 from odradek.api.api import Api, Place
-from odradek.api.groups.group_call import GroupCall, Pause
+from odradek.api.groups.group_call import GroupCall
 from odradek.api.guarding import (
     Asked,
     Merged,
@@ -20,10 +20,11 @@ from odradek.security.needs import (
     GROUP_DENIED,
     need,
 )
-from odradek.stepwise import Steps
+from odradek.stepwise import Pace, Steps
 
 Response = explain_group.Response
 NO_DURATION = -1
+OFFSETS_A_STEP = 500
 API = Api(
     explain_group.SCHEMA,
     versions=(0, 1),
@@ -50,7 +51,7 @@ def guard(asked: Asked) -> Verdict:
     return Merged(merge)
 
 
-async def handle(request: explain_group.Request, call: GroupCall) -> Any:
+def handle(request: explain_group.Request, call: GroupCall) -> Steps:
     """Return the group's events, oldest first, that the coordinator has kept since it began to serve the group's partition."""
     if not request.group_id:
         return Response(error_code=ErrorCode.INVALID_GROUP_ID)
@@ -59,7 +60,7 @@ async def handle(request: explain_group.Request, call: GroupCall) -> Any:
         error = ErrorCode.GROUP_ID_NOT_FOUND
     if group is None:
         return Response(error_code=error, group_id=request.group_id)
-    return Response(
+    response = Response(
         group_id=request.group_id,
         events=[
             Response.Event(
@@ -72,7 +73,12 @@ async def handle(request: explain_group.Request, call: GroupCall) -> Any:
             )
             for event in group.protocol.history
         ],
-        pending_offsets=[
+    )
+    pace = Pace(OFFSETS_A_STEP)
+    for pending in list(group.pending):
+        if pace.over():
+            yield
+        response.pending_offsets.append(
             Response.PendingOffset(
                 topic=pending.place[0],
                 partition=pending.place[1],
@@ -80,6 +86,5 @@ async def handle(request: explain_group.Request, call: GroupCall) -> Any:
                 producer_id=pending.producer_id,
                 overtaken=pending.overtaken,
             )
-            async for pending in Pause().between(list(group.pending))
-        ],
-    )
+        )
+    return response

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
@@ -18,7 +18,7 @@ from odradek.groups.coordinator import GroupCoordinator
 from odradek.protocol.errors import ErrorCode
 from odradek.security.acl import Operation, ResourceType
 from odradek.security.owners import Client
-from odradek.stepwise import Pace, Steps, Stepwise
+from odradek.stepwise import Later, Steps
 from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.groups")
@@ -27,37 +27,6 @@ CLIENTS_KEPT = 1024
 """Clients that are not made again for each of their commits, which takes a microsecond."""
 
 Answer = TypeVar("Answer")
-Element = TypeVar("Element")
-
-
-class Pause:
-    """Yields to the event loop regularly during the long work of a coroutine.
-
-    :param enough: how much work is done between two pauses.
-    """
-
-    def __init__(self, enough: int = 500) -> None:
-        self._pace = Pace(enough)
-
-    async def after(self, done: int = 1) -> None:
-        """Count work that was done, and yield to the loop if it is enough."""
-        if self._pace.over(done):
-            await asyncio.sleep(0)
-
-    async def between(self, elements: Iterable[Element]) -> AsyncIterator[Element]:
-        """The elements, with pauses between them."""
-        for element in elements:
-            if self._pace.over():
-                await asyncio.sleep(0)
-            yield element
-
-
-async def finished(steps: Steps) -> Any:
-    """What the generator returns; the loop does its other work between the steps."""
-    job = Stepwise(steps)
-    while job.step():
-        await asyncio.sleep(0)
-    return job.result
 
 
 class TransactionsOfGroups(Protocol):
@@ -95,9 +64,10 @@ class NoTransactions:
         then(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-async def always_confirmed(_: str) -> ErrorCode:
+def always_confirmed(_: str) -> Steps:
     """For a broker alone, which no other broker can depose."""
     return ErrorCode.NONE
+    yield
 
 
 @dataclass
@@ -109,8 +79,8 @@ class GroupView:
     :param limits: the largest number of elements in a request, by API key.
     :param transactions: the transactions in which clients commit offsets.
     :param newest_commits: the newest connections of producers, for TxnOffsetCommit.
-    :param confirm: called with a group id; returns NONE once it is certain that no other broker coordinated the group before
-        the call.
+    :param confirm: called with a group id; its steps return NONE once it is certain that no other broker coordinated the
+        group before the call.
     :param permits_of: see `PermitsOf`; for requests that are served at once.
     """
 
@@ -121,7 +91,7 @@ class GroupView:
     limits: Mapping[int, int]
     transactions: TransactionsOfGroups = field(default_factory=NoTransactions)
     newest_commits: NewestConnections = field(default_factory=NewestConnections)
-    confirm: Callable[[str], Awaitable[ErrorCode]] = always_confirmed
+    confirm: Callable[[str], Steps] = always_confirmed
     permits_of: PermitsOf = unrestricted
 
     @property
@@ -291,12 +261,10 @@ def _client(principal: str, peer: str) -> Client:
     return Client(principal, host_of(peer))
 
 
-async def answered(
-    verb: Callable[[Callable[[Answer], None]], Any], gone: Callable[[Callable[[Answer], None]], None] | None = None
-) -> Answer:
+async def answered(verb: Callable[[Callable[[Answer], None]], Any]) -> Answer:
     """Call a method of the groups with a callback, and wait for the value with which the callback is called.
 
-    If the client disconnects, the wait is cancelled, but not the method. :param gone: called then, with the same callback.
+    If the client disconnects, the wait is cancelled, but not the method.
     """
     future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -305,10 +273,15 @@ async def answered(
             future.set_result(answer)
 
     verb(then)
-    del verb  # release its arguments, too
+    return await future
+
+
+def result_of(work: Awaitable[Answer]) -> Generator[Later, None, Answer]:
+    """Wait for work of another thread, or of several steps of the loop; it is cancelled if the client disconnects."""
+    future, later = asyncio.ensure_future(work), Later()
+    future.add_done_callback(lambda _: later.set())
     try:
-        return await future
-    except asyncio.CancelledError:
-        if gone is not None:
-            gone(then)
-        raise
+        yield later
+    finally:
+        future.cancel()  # nothing, if it has ended
+    return future.result()

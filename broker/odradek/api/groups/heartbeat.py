@@ -35,7 +35,7 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     return True
 
 
-async def handle(request: heartbeat.Request, call: GroupCall) -> Any:
+def handle(request: heartbeat.Request, call: GroupCall) -> Any:
     """Serve a request that `at_once` did not serve."""
     error = call.view.groups.members.heartbeat(
         request.group_id, request.member_id, request.generation_id, request.group_instance_id

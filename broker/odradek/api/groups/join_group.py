@@ -1,6 +1,5 @@
 """JoinGroup (11): a member joins or rejoins a classic group. Executed by the coordinator, in its loop."""
 
-from functools import partial
 from typing import Any
 
 from odradek._ext.api.group_requests import join_response, read_join
@@ -10,8 +9,6 @@ from odradek.api.groups.group_call import (
     GroupView,
     PlainRequest,
     answer_encoded,
-    answered,
-    finished,
     host_of,
     may_read,
 )
@@ -25,6 +22,7 @@ from odradek.protocol.schemas import join_group
 from odradek.security.needs import (
     OF_MEMBER,
 )
+from odradek.stepwise import Later, Steps
 
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_NULLABLE_PROTOCOL = 7
@@ -84,13 +82,13 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     return True
 
 
-async def handle(request: join_group.Request, call: GroupCall) -> Any:
+def handle(request: join_group.Request, call: GroupCall) -> Steps:
     """Join the group; the response is sent when the rebalance that this may cause has ended."""
     timeout_ms = request.rebalance_timeout_ms
     members = call.view.groups.members
     subscribed = None
     if request.protocols and members.reads_subscriptions(request.group_id):
-        subscribed = await finished(members.subscribed_in_steps(bytes(request.protocols[0].metadata)))
+        subscribed = yield from members.subscribed_in_steps(bytes(request.protocols[0].metadata))
     join = JoinRequest(
         member_id=request.member_id,
         session_timeout_ms=request.session_timeout_ms,
@@ -106,10 +104,18 @@ async def handle(request: join_group.Request, call: GroupCall) -> Any:
         principal=call.principal,
         subscribed=subscribed,
     )
-    verbs, gone = [partial(members.join, request.group_id, join)], partial(members.join_disconnected, request.group_id)
-    del request, join, subscribed  # a waiting request keeps nothing in memory that the group does not keep
+    later, group_id = Later(), request.group_id
+    then = later.set
     call.park()
-    joined: JoinResult = await answered(verbs.pop(), gone)
+    members.join(group_id, join, then)
+    del request, join, subscribed  # a waiting request keeps nothing in memory that the group does not keep
+    if not later.done:
+        try:
+            yield later
+        finally:
+            if not later.done:  # the client has disconnected
+                members.join_disconnected(group_id, then)
+    joined: JoinResult = later.value
     name = joined.protocol_name
     return join_group.Response(
         error_code=joined.error,

@@ -1,9 +1,7 @@
 """ListGroups (16): lists the groups that this broker coordinates. Executed by the coordinator, in its loop."""
 
-from typing import Any
-
 from odradek.api.api import Api, Guarded, Place
-from odradek.api.groups.group_call import GroupCall, Pause
+from odradek.api.groups.group_call import GroupCall
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import list_groups
 from odradek.security.acl import Operation
@@ -12,8 +10,10 @@ from odradek.security.needs import (
     GROUP,
     either,
 )
+from odradek.stepwise import Pace, Steps
 
 Response = list_groups.Response
+GROUPS_A_STEP = 500
 API = Api(
     list_groups.SCHEMA,
     versions=(0, 5),
@@ -23,7 +23,7 @@ API = Api(
 )
 
 
-async def handle(request: list_groups.Request, call: GroupCall) -> Any:
+def handle(request: list_groups.Request, call: GroupCall) -> Steps:
     """List all groups, or those with the requested states and types; both are compared without regard to case. Without DESCRIBE
     on the cluster, only groups with DESCRIBE are listed."""
     if call.view.groups.shards.loading:
@@ -31,11 +31,12 @@ async def handle(request: list_groups.Request, call: GroupCall) -> Any:
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     response = Response()
-    pause = Pause()
+    pace = Pace(GROUPS_A_STEP)
     permits = call.permits
     shows_all = permits.cluster(Operation.DESCRIBE, quiet=True)
     for group in list(call.view.groups.shards.groups()):
-        await pause.after()
+        if pace.over():
+            yield
         if not shows_all and not permits.group(Operation.DESCRIBE, group.group_id, quiet=True):
             continue
         if (not states or group.state_name.lower() in states) and (not types or group.type_name in types):

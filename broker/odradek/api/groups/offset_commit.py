@@ -4,7 +4,7 @@ Version 0 writes to the metadata tree, without checks of the group; versions 1 a
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from odradek._ext.shm.metering import count_failed_request
 from odradek.api.api import Api, Place
 from odradek.api.elements import Elements
 from odradek.api.groups.denied import verdict_of_rest
-from odradek.api.groups.group_call import GroupCall, GroupView, Pause, PlainRequest, answered, client_of, may_read
+from odradek.api.groups.group_call import GroupCall, GroupView, PlainRequest, client_of, may_read, result_of
 from odradek.api.guarding import (
     Asked,
     VerdictInSteps,
@@ -36,10 +36,12 @@ from odradek.security.needs import (
     TOPIC_DENIED,
     each,
 )
+from odradek.stepwise import Pace, Steps, waited
 from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.groups")
 
+PARTITIONS_A_STEP = 500
 FIRST_WITH_EPOCHS = 9
 FIRST_BY_ID = 10
 DEFAULT_TIME = -1
@@ -92,17 +94,18 @@ def _answer(request: PlainRequest, commit: OffsetCommit, outcome: ErrorCode) -> 
     request.answer(response)
 
 
-async def handle(request: offset_commit.Request, call: GroupCall) -> Any:
+def handle(request: offset_commit.Request, call: GroupCall) -> Steps:
     """Check each partition independently, then store the offsets of all valid partitions together."""
     errors: dict[tuple[int, int], ErrorCode] = {}
     places: dict[tuple[int, int], TopicPartition] = {}
     offsets: dict[TopicPartition, CommittedOffset] = {}
     now_ms = call.view.groups.wall_ms()
-    pause = Pause()
+    pace = Pace(PARTITIONS_A_STEP)
     for t, topic in enumerate(request.topics):
         known = call.topic_by_id(topic.topic_id) if call.version >= FIRST_BY_ID else call.topic(topic.name)
         for p, partition in enumerate(topic.partitions):
-            await pause.after()
+            if pace.over():
+                yield
             error = _refusal(partition, known, call)
             if error is not ErrorCode.NONE:
                 errors[t, p] = error
@@ -114,7 +117,7 @@ async def handle(request: offset_commit.Request, call: GroupCall) -> Any:
     if call.version == 0 and not may_be_in_tree(request.group_id):
         outcome = ErrorCode.INVALID_GROUP_ID
     elif call.version == 0:
-        outcome, missing = await _write_to_tree(request.group_id, offsets, call)
+        outcome, missing = yield from _write_to_tree(request.group_id, offsets, call)
         errors |= {at: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for at, place in places.items() if place[0] in missing}
     else:
         commit = Commit(
@@ -125,7 +128,7 @@ async def handle(request: offset_commit.Request, call: GroupCall) -> Any:
             offsets,
             call.version >= FIRST_WITH_EPOCHS,
         )
-        outcome = await answered(lambda then: call.view.groups.commit(commit, then, call.client))
+        outcome = yield from waited(lambda then: call.view.groups.commit(commit, then, call.client))
     make = offset_commit.Response
     response = make()
     for t, topic in enumerate(request.topics):
@@ -138,16 +141,18 @@ async def handle(request: offset_commit.Request, call: GroupCall) -> Any:
         response.topics.append(
             make.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=results)
         )
-        await pause.after(1 + len(results))
+        if pace.over(1 + len(results)):
+            yield
     return response
 
 
-async def _write_to_tree(
+def _write_to_tree(
     group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], call: GroupCall
-) -> tuple[ErrorCode, set[str]]:
+) -> Generator[Any, None, tuple[ErrorCode, set[str]]]:
     """Store offsets in the metadata tree. Returns the outcome, and the topics that do not exist any more."""
     try:
-        return ErrorCode.NONE, await call.view.tree.write(group_id, {at: entry.offset for at, entry in offsets.items()})
+        written = call.view.tree.write(group_id, {at: entry.offset for at, entry in offsets.items()})
+        return ErrorCode.NONE, (yield from result_of(written))
     except StoreError as error:
         log.warning("cannot commit the offsets of group %s in the metadata tree: %s", group_id, error)
         return code_of(error), set()

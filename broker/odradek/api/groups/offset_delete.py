@@ -1,9 +1,10 @@
 """OffsetDelete (47): deletes committed offsets of a group. Executed by the coordinator, in its loop."""
 
+from collections.abc import Generator
 from typing import Any
 
 from odradek.api.api import Api, Place
-from odradek.api.groups.group_call import GroupCall, Pause, answered
+from odradek.api.groups.group_call import GroupCall
 from odradek.api.guarding import (
     Asked,
     Merged,
@@ -22,18 +23,17 @@ from odradek.security.needs import (
     TOPIC_DENIED,
     each,
 )
+from odradek.stepwise import Pace, Steps, waited
 from odradek.topic_partition import TopicPartition
 
 Response = offset_delete.Response
 AT_ONCE = 200
+PARTITIONS_A_STEP = 500
 Outcome = tuple[ErrorCode, dict[TopicPartition, ErrorCode]]
 
 
-async def _delete(group_id: str, places: list[TopicPartition], call: GroupCall) -> Outcome:
-    def verb(then: Any) -> None:
-        call.view.groups.delete_offsets(group_id, places, lambda *outcome: then(outcome))
-
-    outcome: Outcome = await answered(verb)
+def _delete(group_id: str, places: list[TopicPartition], call: GroupCall) -> Generator[Any, None, Outcome]:
+    outcome: Outcome = yield from waited(lambda then: call.view.groups.delete_offsets(group_id, places, then))
     return outcome
 
 
@@ -78,21 +78,22 @@ def guard(asked: Asked) -> VerdictInSteps:
     return Merged(merge)
 
 
-async def handle(request: offset_delete.Request, call: GroupCall) -> Any:
+def handle(request: offset_delete.Request, call: GroupCall) -> Steps:
     """Delete the offsets, except those of topics to which a member subscribes. A large request is executed in parts."""
     places: list[TopicPartition] = []
-    pause = Pause()
+    pace = Pace(PARTITIONS_A_STEP)
     for topic in request.topics:
         known = call.topic(topic.name)
-        places += [
-            (topic.name, partition.partition_index)
-            async for partition in pause.between(topic.partitions)
-            if known is not None and known.exists(partition.partition_index)
-        ]
-        await pause.after()
+        if pace.over():
+            yield
+        for partition in topic.partitions:
+            if pace.over():
+                yield
+            if known is not None and known.exists(partition.partition_index):
+                places.append((topic.name, partition.partition_index))
     results: dict[TopicPartition, ErrorCode] = {}
     for first in range(0, len(places), AT_ONCE) or (0,):
-        error, part = await _delete(request.group_id, places[first : first + AT_ONCE], call)
+        error, part = yield from _delete(request.group_id, places[first : first + AT_ONCE], call)
         if error is not ErrorCode.NONE:
             return Response(error_code=error)
         results.update(part)
@@ -100,11 +101,14 @@ async def handle(request: offset_delete.Request, call: GroupCall) -> Any:
     response = Response()
     for topic in request.topics:
         partitions = []
-        async for partition in pause.between(topic.partitions):
+        for partition in topic.partitions:
+            if pace.over():
+                yield
             code = results.get((topic.name, partition.partition_index), unknown)
             partitions.append(
                 Response.OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=code)
             )
         response.topics.append(Response.OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
-        await pause.after()
+        if pace.over():
+            yield
     return response

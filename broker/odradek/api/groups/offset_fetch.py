@@ -13,7 +13,7 @@ from typing import Any
 from odradek._ext.protocol.arrays import new_array
 from odradek.api.api import Api, Place
 from odradek.api.elements import Elements
-from odradek.api.groups.group_call import GroupCall, Pause
+from odradek.api.groups.group_call import GroupCall, result_of
 from odradek.api.guarding import (
     Asked,
     Merged,
@@ -44,6 +44,7 @@ from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.groups")
 
+ELEMENTS_A_STEP = 500
 FIRST_WITH_GROUPS = 8
 FIRST_BY_ID = 10
 FIRST_WITH_ERROR = 2
@@ -196,22 +197,26 @@ def _refused_topic(topic: Any, code: ErrorCode) -> Generator[None, None, Any]:
     return make.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
-async def handle(request: offset_fetch.Request, call: GroupCall) -> Any:
+def handle(request: offset_fetch.Request, call: GroupCall) -> Steps:
     """Return the offsets; -1 for partitions without a committed offset."""
-    pause = Pause()
+    pace = Pace(ELEMENTS_A_STEP)
     if call.version >= FIRST_WITH_GROUPS:
         # A group is answered once: the response may be a thousand times as large as its request.
         groups: dict[str, Any] = {}
-        async for group in pause.between(request.groups):
+        for group in request.groups:
+            if pace.over():
+                yield
             groups.setdefault(group.group_id, group)
         stable = request.require_stable
         answered = new_array()
-        async for group in pause.between(groups.values()):
-            answered.append(await _group(group, stable, call, pause))
+        for group in groups.values():
+            if pace.over():
+                yield
+            answered.append((yield from _group(group, stable, call, pace)))
         return Response(groups=answered)
     if call.version == 0:
-        return Response(topics=await _from_tree(request, call, pause))
-    error = await _confirmed(request.group_id, request.require_stable, call)
+        return Response(topics=(yield from _from_tree(request, call, pace)))
+    error = yield from _confirmed(request.group_id, request.require_stable, call)
     offsets = Offsets()
     if error is ErrorCode.NONE:
         error, offsets = call.view.groups.fetch(request.group_id)
@@ -223,9 +228,13 @@ async def handle(request: offset_fetch.Request, call: GroupCall) -> Any:
         return Response(error_code=error)
     response = Response()
     make = Response.OffsetFetchResponsePartition
-    async for name, partitions in pause.between(requested):
+    for name, partitions in requested:
+        if pace.over():
+            yield
         rows = new_array()
-        async for p in pause.between(partitions):
+        for p in partitions:
+            if pace.over():
+                yield
             rows.append(_partition(make, p, offsets.get(name, p), partition_error, (name, p) in unstable))
         response.topics.append(Response.OffsetFetchResponseTopic(name=name, partitions=rows))
     return response
@@ -236,9 +245,9 @@ def _unstable(group_id: str, required: bool, call: GroupCall) -> Collection[Topi
     return call.view.groups.unstable_places(group_id) if required else ()
 
 
-async def _confirmed(group_id: str, required: bool, call: GroupCall) -> ErrorCode:
+def _confirmed(group_id: str, required: bool, call: GroupCall) -> Generator[Any, None, ErrorCode]:
     """NONE once it is certain that this broker coordinates the group, if the client requires stable offsets."""
-    return await call.view.confirm(group_id) if required else ErrorCode.NONE
+    return (yield from call.view.confirm(group_id)) if required else ErrorCode.NONE
 
 
 def _partition(
@@ -270,9 +279,9 @@ def _requested(topics: Any, offsets: Iterable[tuple[str, int, CommittedOffset]])
     return everything.items()
 
 
-async def _group(group: Any, require_stable: bool, call: GroupCall, pause: Pause) -> Any:
+def _group(group: Any, require_stable: bool, call: GroupCall, pace: Pace) -> Steps:
     make = Response.OffsetFetchResponseGroup
-    error = await _confirmed(group.group_id, require_stable, call)
+    error = yield from _confirmed(group.group_id, require_stable, call)
     if error is not ErrorCode.NONE:
         return make(group_id=group.group_id, error_code=error)
     error, offsets = call.view.groups.fetch(group.group_id, group.member_id, group.member_epoch)
@@ -282,25 +291,33 @@ async def _group(group: Any, require_stable: bool, call: GroupCall, pause: Pause
     response = make(group_id=group.group_id)
     partition = Response.OffsetFetchResponsePartitions
     if call.version < FIRST_BY_ID or group.topics is None:
-        async for name, partitions in pause.between(_requested(group.topics, offsets)):
+        for name, partitions in _requested(group.topics, offsets):
+            if pace.over():
+                yield
             topic = call.topic(name)
             if call.version >= FIRST_BY_ID and topic is None:
                 continue  # a deleted topic has no id any more
+            rows = new_array()
+            for p in partitions:
+                if pace.over():
+                    yield
+                rows.append(_partition(partition, p, offsets.get(name, p), unstable=(name, p) in unstable))
             response.topics.append(
                 Response.OffsetFetchResponseTopics(
                     name=name,
                     topic_id=topic.topic_id if topic is not None else bytes(16),
-                    partitions=[
-                        _partition(partition, p, offsets.get(name, p), unstable=(name, p) in unstable)
-                        async for p in pause.between(partitions)
-                    ],
+                    partitions=rows,
                 )
             )
         return response
-    async for requested in pause.between(group.topics or ()):
+    for requested in group.topics or ():
+        if pace.over():
+            yield
         topic = call.topic_by_id(requested.topic_id)
         rows = new_array()
-        async for p in pause.between(requested.partition_indexes):
+        for p in requested.partition_indexes:
+            if pace.over():
+                yield
             if topic is None:
                 rows.append(_partition(partition, p, None, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
@@ -310,23 +327,30 @@ async def _group(group: Any, require_stable: bool, call: GroupCall, pause: Pause
     return response
 
 
-async def _from_tree(request: offset_fetch.Request, call: GroupCall, pause: Pause) -> list[Any]:
+def _from_tree(request: offset_fetch.Request, call: GroupCall, pace: Pace) -> Generator[Any, None, list[Any]]:
     places: list[TopicPartition] = []
-    async for topic in pause.between(request.topics or ()):
-        places += [(topic.name, p) async for p in pause.between(topic.partition_indexes)]
+    for topic in request.topics or ():
+        for p in topic.partition_indexes:
+            if pace.over():
+                yield
+            places.append((topic.name, p))
     offsets: dict[TopicPartition, int] = {}
     failure = ErrorCode.NONE
     if may_be_in_tree(request.group_id):
         try:
-            offsets = await call.view.tree.read(request.group_id, places)
+            offsets = yield from result_of(call.view.tree.read(request.group_id, places))
         except StoreError as error:
             log.warning("cannot read the offsets of group %s in the metadata tree: %s", request.group_id, error)
             failure = code_of(error)
     make = Response.OffsetFetchResponseTopic
     topics = new_array()
-    async for topic in pause.between(request.topics or ()):
+    for topic in request.topics or ():
+        if pace.over():
+            yield
         rows = new_array()
-        async for p in pause.between(topic.partition_indexes):
+        for p in topic.partition_indexes:
+            if pace.over():
+                yield
             known = call.topic(topic.name)
             exists = known is not None and known.exists(p)
             offset = offsets.get((topic.name, p))

@@ -2,12 +2,12 @@
 the coordinator's loop.
 """
 
-from functools import partial
+from collections.abc import Generator
 from typing import Any
 
 from odradek._ext.api.group_requests import read_sync, sync_response
 from odradek.api.api import REBALANCE_S, Api, Place
-from odradek.api.groups.group_call import GroupCall, GroupView, Pause, PlainRequest, answer_encoded, answered, may_read
+from odradek.api.groups.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, may_read
 from odradek.api.guarding import (
     of_whole,
 )
@@ -18,8 +18,10 @@ from odradek.protocol.schemas import sync_group
 from odradek.security.needs import (
     OF_MEMBER,
 )
+from odradek.stepwise import Later, Pace, Steps
 
 FIRST_WITH_PROTOCOL = 5
+MEMBERS_A_STEP = 500
 API = Api(
     sync_group.SCHEMA,
     versions=(0, 5),
@@ -58,11 +60,11 @@ def at_once(request: PlainRequest, view: GroupView) -> bool:
     return True
 
 
-async def handle(request: sync_group.Request, call: GroupCall) -> Any:
+def handle(request: sync_group.Request, call: GroupCall) -> Steps:
     """Return the member's assignment; the response is sent when the leader's assignments are stored."""
     if call.version >= FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         return _response(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-    assignments = {member.member_id: bytes(member.assignment) async for member in Pause().between(request.assignments)}
+    assignments = yield from _assignments(request)
     sync = SyncRequest(
         request.member_id,
         request.generation_id,
@@ -71,10 +73,22 @@ async def handle(request: sync_group.Request, call: GroupCall) -> Any:
         request.protocol_type,
         request.protocol_name,
     )
-    verbs = [partial(call.view.groups.members.sync, request.group_id, sync)]
-    del request, sync, assignments  # a waiting request keeps nothing in memory that the group does not keep
+    later, members, group_id = Later(), call.view.groups.members, request.group_id
     call.park()
-    return _response(await answered(verbs.pop()))
+    members.sync(group_id, sync, later.set)
+    del request, sync, assignments  # a waiting request keeps nothing in memory that the group does not keep
+    if not later.done:
+        yield later
+    return _response(later.value)
+
+
+def _assignments(request: sync_group.Request) -> Generator[None, None, dict[str, bytes]]:
+    assignments, pace = {}, Pace(MEMBERS_A_STEP)
+    for member in request.assignments:
+        if pace.over():
+            yield
+        assignments[member.member_id] = bytes(member.assignment)
+    return assignments
 
 
 def _response(synced: SyncResult) -> Any:

@@ -6,9 +6,8 @@ adds the partition.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any
 
 from odradek._ext.api.offset_commits import OffsetCommit, read_transactional
 from odradek._ext.shm.metering import count_failed_request
@@ -19,9 +18,7 @@ from odradek.api.groups.group_call import (
     FAILED,
     GroupCall,
     GroupView,
-    Pause,
     PlainRequest,
-    answered,
     client_of,
     may_read,
 )
@@ -48,10 +45,12 @@ from odradek.security.needs import (
     each,
 )
 from odradek.security.owners import Client
+from odradek.stepwise import Pace, Steps, waited
 from odradek.topic_partition import TopicPartition
 
 log = logging.getLogger("odradek.groups")
 
+PARTITIONS_A_STEP = 500
 FIRST_WITH_LOADING = 2
 FIRST_WITH_ABORTABLE = 4
 FIRST_THAT_ADDS = 5
@@ -154,15 +153,15 @@ def _answer(request: PlainRequest, commit: OffsetCommit, outcome: ErrorCode) -> 
     request.answer(response)
 
 
-async def handle(request: txn_offset_commit.Request, call: GroupCall) -> Any:
+def handle(request: txn_offset_commit.Request, call: GroupCall) -> Steps:
     """Check the topics, then the transaction, then the group, and store the offsets of all valid partitions together."""
-    places, offsets, errors = await _checked(request, call)
+    places, offsets, errors = yield from _checked(request, call)
     if places:
         commit = Commit(request.group_id, request.member_id, request.generation_id, request.group_instance_id, offsets)
         producer = request.producer_id, request.producer_epoch
         client = call.client
         store = partial(_store, commit, request.transactional_id, producer, call.version, call.view, client)
-        outcome = await answered(store)
+        outcome: ErrorCode = yield from waited(store)
         if outcome is not ErrorCode.NONE:
             errors |= dict.fromkeys(places, outcome)
     make = txn_offset_commit.Response
@@ -178,20 +177,21 @@ async def handle(request: txn_offset_commit.Request, call: GroupCall) -> Any:
     return response
 
 
-async def _checked(
+def _checked(
     request: txn_offset_commit.Request, call: GroupCall
-) -> tuple[Places, dict[TopicPartition, CommittedOffset], dict[tuple[int, int], ErrorCode]]:
+) -> Generator[None, None, tuple[Places, dict[TopicPartition, CommittedOffset], dict[tuple[int, int], ErrorCode]]]:
     """The existing partitions, the offsets to be stored, and the errors of the other partitions."""
     groups = call.view.groups
     longest, now_ms = groups.shards.settings.offset_metadata_max_bytes, groups.wall_ms()
     places: Places = {}
     offsets: dict[TopicPartition, CommittedOffset] = {}
     errors: dict[tuple[int, int], ErrorCode] = {}
-    pause = Pause()
+    pace = Pace(PARTITIONS_A_STEP)
     for t, topic in enumerate(request.topics):
         known = call.topic(topic.name)
         for p, partition in enumerate(topic.partitions):
-            await pause.after()
+            if pace.over():
+                yield
             if known is None or not known.exists(partition.partition_index):
                 errors[t, p] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue

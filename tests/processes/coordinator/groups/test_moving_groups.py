@@ -18,7 +18,7 @@ from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.groups.classic_member import JoinRequest
 from odradek.groups.commits import Commit
 from odradek.groups.offsets import CommittedOffset
-from odradek.processes.coordinator.groups.service import GroupService
+from odradek.processes.coordinator.groups.service import GroupService, driven
 from odradek.processes.coordinator.internal_topics.coordinator_log import AppendTurn
 from odradek.protocol.errors import ErrorCode
 from tests.shm.one_broker import OneBroker
@@ -329,7 +329,7 @@ def test_stable_offsets_are_served_only_by_a_coordinator_that_is_not_deposed(bro
     async def run():
         async with service(broker) as groups:
             await loaded(groups)
-            confirming = asyncio.ensure_future(groups._view.confirm(group_of(0)))
+            confirming = asyncio.ensure_future(driven(groups._view.confirm(group_of(0))))
             await written(slots[0], 1)
             assert not confirming.done()
             if deposed:
@@ -352,7 +352,7 @@ def test_stable_offsets_are_served_by_a_coordinator_that_leads_on_in_another_epo
     async def run():
         async with service(broker) as groups:
             await loaded(groups)
-            confirming = asyncio.ensure_future(groups._view.confirm(group_of(0)))
+            confirming = asyncio.ensure_future(driven(groups._view.confirm(group_of(0))))
             await written(slots[0], 1)
             if interrupted:
                 obey(broker, slots[0], 2)
@@ -375,10 +375,10 @@ def test_stable_offsets_are_served_while_too_few_replicas_are_in_sync(broker, sl
     async def run():
         async with service(broker) as groups:
             await loaded(groups)
-            assert await groups._view.confirm(group_of(0)) is ErrorCode.NONE
+            assert await driven(groups._view.confirm(group_of(0))) is ErrorCode.NONE
             assert slot_facts.describe(slots[0]).log_end_offset == 0
             obey(broker, slots[0], 1)
             groups.follow()
-            assert await groups._view.confirm(group_of(0)) is ErrorCode.NONE, "the request itself is refused"
+            assert await driven(groups._view.confirm(group_of(0))) is ErrorCode.NONE, "the request itself is refused"
 
     asyncio.run(run())

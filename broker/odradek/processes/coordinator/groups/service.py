@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +28,10 @@ from odradek.api.groups.group_call import (
     OffsetTree,
     TransactionsOfGroups,
     host_of,
+    result_of,
 )
 from odradek.api.permits import Permits, PermitsOf, unrestricted
-from odradek.api.pipeline import Awaited, NotServed, Outcome, Pipeline
+from odradek.api.pipeline import NotServed, Outcome, Pipeline, executed
 from odradek.api.row import ApiRow
 from odradek.api.table import BY_KEY, Handlers
 from odradek.config.broker_config import BrokerConfig
@@ -57,7 +58,7 @@ from odradek.processes.slices import LoopSlices
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import txn_offset_commit
 from odradek.quotas.new_names import GROUPS, configured
-from odradek.stepwise import Steps, Stepwise
+from odradek.stepwise import Later, Steps, Stepwise
 
 log = logging.getLogger("odradek.groups")
 
@@ -204,7 +205,7 @@ NOBODY, _ = offset_record("", "", -1, None)
 
 
 class _GroupsHost(ForwardedHost):
-    """See `Host`. Handlers are coroutines. :param service: whose view it uses."""
+    """See `Host`. :param service: whose view it uses."""
 
     def __init__(self, service: GroupService, config: BrokerConfig, permits_of: PermitsOf) -> None:
         super().__init__(config, permits_of, Place.GROUPS)
@@ -235,20 +236,30 @@ class _GroupsHost(ForwardedHost):
 
     def handled(self, row: ApiRow, holder: list[Any], call: Any) -> Steps:
         """See `Host`. A handler that waits for other members releases the request."""
-        awaited = Awaited(self.handlers[row.key](holder.pop(), call))
-        yield awaited
-        return awaited.value
+        response = self.handlers[row.key](holder.pop(), call)
+        return (yield from executed(response)) if isinstance(response, Generator) else response
 
 
 async def driven(steps: Steps) -> Any:
-    """Execute the steps of a request in the loop, which does its other work between them."""
+    """Execute the steps of a request in the loop, which does its other work between them. If the task is cancelled, because
+    the client has disconnected, the generator is closed."""
     job = Stepwise(steps)
-    while job.step():
-        if isinstance(job.waits, Awaited):
-            job.waits.set(await job.waits.coroutine)
-        else:
-            await asyncio.sleep(0)
-    return job.result
+    try:
+        while job.step():
+            if job.waits is None:
+                await asyncio.sleep(0)
+            elif not job.waits.done:
+                await _value_of(job.waits)
+        return job.result
+    finally:
+        steps.close()
+
+
+def _value_of(later: Later) -> asyncio.Future[None]:
+    """Done when `later` has its value."""
+    future = asyncio.get_running_loop().create_future()
+    later.then(lambda: None if future.done() else future.set_result(None))
+    return future
 
 
 class GroupService:
@@ -356,7 +367,7 @@ class GroupService:
             )
             self._view.permits_of = self._permits_of
             if self._config.clustered:
-                self._view.confirm = self._confirm
+                self._view.confirm = lambda group_id: result_of(self._confirm(group_id))
             self._offsets.serve(LoadedGroups(self.groups))
 
     async def _confirm(self, group_id: str) -> ErrorCode:
@@ -446,11 +457,11 @@ class GroupService:
             if self.at_once(awaited):
                 return await awaited.reply
         self.refresh()
-        executed: Outcome | NotServed = await driven(self._pipeline.steps(request))
-        if isinstance(executed, NotServed):
-            return refused(executed, request, log)
-        count_errors(uncounted_errors(executed), request.context)
-        return ForwardReply(Status.OK, 0, executed.data)
+        outcome: Outcome | NotServed = await driven(self._pipeline.steps(request))
+        if isinstance(outcome, NotServed):
+            return refused(outcome, request, log)
+        count_errors(uncounted_errors(outcome), request.context)
+        return ForwardReply(Status.OK, 0, outcome.data)
 
     async def report(self) -> bytes | None:
         """All groups, encoded for the reporter; None while some are still being loaded, because the reporter would take a part
