@@ -10,11 +10,17 @@ from dataclasses import dataclass, field
 from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.models import dashboard as model
 
-from grafana.panels import DATASOURCE, Panel
+from grafana.panels import DATASOURCE, Placed
 
 CLUSTER = 'job=~"$job"'
 BROKER = 'job=~"$job",instance=~"$instance"'
 RATE = "$__rate_interval"
+
+
+def rate(metric: str, *labels: str, where: str = BROKER) -> str:
+    """Return a query for the rate per second of a counter, summed by `labels` (as in `largest`)."""
+    by = f" by ({', '.join(labels)}) " if labels else ""
+    return f"sum{by}(rate({metric}{{{where}}}[{RATE}]))"
 
 
 def largest(number: int, query: str, *labels: str) -> str:
@@ -62,7 +68,7 @@ class Row:
 
     title: str
     height: int
-    panels: Sequence[tuple[int, Panel]]
+    panels: Sequence[Placed]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Panels: one function per kind, so that all panels of a kind look alike. Pure; each returns a builder that `board` places.
 
-The arguments without defaults are what every panel has: a title, a description that explains its contents, a unit of
-Grafana (https://grafana.com/docs/grafana/latest/panels-visualizations/configure-standard-options/), and queries.
+The arguments without defaults are what every panel has: its width in columns, a title, a unit of Grafana
+(https://grafana.com/docs/grafana/latest/panels-visualizations/configure-standard-options/), a description that explains its
+contents, and queries. Dashboards are rows of such calls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ GREEN, YELLOW, ORANGE, RED, BLUE, GRAY = "green", "yellow", "orange", "red", "bl
 DATASOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 Panel = timeseries.Panel | stat.Panel | table.Panel | bargauge.Panel | heatmap.Panel | statetimeline.Panel
+Placed = tuple[int, Panel]
+"""A panel and its width in columns of the grid."""
 Steps = Sequence[tuple[float, str]]
 """(value, colour): the colour from this value upwards; below the first value the colour is green."""
 
@@ -60,16 +63,17 @@ class Link:
 
 
 def time_series(
+    width: int,
     title: str,
-    description: str,
     unit: str,
+    description: str,
     *queries: Query,
     steps: Steps = (),
     stacked: bool = False,
     low: float | None = 0,
     high: float | None = None,
     link: Link | None = None,
-) -> timeseries.Panel:
+) -> Placed:
     """Lines over time; the legend is a table of the last, mean and largest value. ``steps`` are drawn as dashed lines.
 
     :param low, high: ends of the axis in the panel's unit; with None Grafana chooses them.
@@ -101,13 +105,14 @@ def time_series(
         panel.max(high)
     if link:
         panel.data_links([link.build(in_table=False)])
-    return _finish(panel, title, description, unit, queries, steps)
+    return width, _finish(panel, title, description, unit, queries, steps)
 
 
 def number(
+    width: int,
     title: str,
-    description: str,
     unit: str,
+    description: str,
     query: Query,
     *,
     steps: Steps = (),
@@ -115,7 +120,7 @@ def number(
     text: bool = False,
     named: bool = False,
     decimals: int | None = None,
-) -> stat.Panel:
+) -> Placed:
     """The current value as a large number.
 
     :param names: the text and colour for each value of a state.
@@ -135,20 +140,21 @@ def number(
         panel.mappings([_mapping(names)])
     if decimals is not None:
         panel.decimals(decimals)
-    return _finish(panel, title, description, unit, [query], steps, instant=named)
+    return width, _finish(panel, title, description, unit, [query], steps, instant=named)
 
 
 def bars(
+    width: int,
     title: str,
-    description: str,
     unit: str,
+    description: str,
     query: Query,
     *,
     steps: Steps = (),
     low: float = 0,
     high: float | None = None,
     link: Link | None = None,
-) -> bargauge.Panel:
+) -> Placed:
     """Current values as horizontal bars."""
     panel = (
         bargauge.Panel()
@@ -162,10 +168,10 @@ def bars(
         panel.max(high)
     if link:
         panel.data_links([link.build(in_table=False)])
-    return _finish(panel, title, description, unit, [query], steps, instant=True)
+    return width, _finish(panel, title, description, unit, [query], steps, instant=True)
 
 
-def states(title: str, description: str, query: Query, names: Mapping[int, tuple[str, str]]) -> statetimeline.Panel:
+def states(width: int, title: str, description: str, query: Query, names: Mapping[int, tuple[str, str]]) -> Placed:
     """One band per series, coloured by its state."""
     panel = (
         statetimeline.Panel()
@@ -179,10 +185,10 @@ def states(title: str, description: str, query: Query, names: Mapping[int, tuple
             .show_legend(True)
         )
     )
-    return _finish(panel, title, description, "none", [query], ())
+    return width, _finish(panel, title, description, "none", [query], ())
 
 
-def histogram(title: str, description: str, unit: str, query: Query) -> heatmap.Panel:
+def histogram(width: int, title: str, unit: str, description: str, query: Query) -> Placed:
     """Buckets of a Prometheus histogram over time; the query must keep the label ``le``."""
     panel = (
         heatmap.Panel()
@@ -198,18 +204,19 @@ def histogram(title: str, description: str, unit: str, query: Query) -> heatmap.
         .show_legend()
     )
     panel.unit(unit)
-    return _finish(panel, title, description, unit, [query], (), query_format=PromQueryFormat.HEATMAP)
+    return width, _finish(panel, title, description, unit, [query], (), query_format=PromQueryFormat.HEATMAP)
 
 
 def rows(
+    width: int,
     title: str,
-    description: str,
     unit: str,
+    description: str,
     labels: Mapping[str, str],
     *queries: Query,
     links: Mapping[str, Link] | None = None,
     steps: Mapping[str, Steps] | None = None,
-) -> table.Panel:
+) -> Placed:
     """A table of current values: one row per combination of ``labels``, one column per query, sorted by the first query.
 
     :param labels: {label: heading of its column}; all queries must be grouped by exactly these labels.
@@ -242,7 +249,9 @@ def rows(
     for heading, link in (links or {}).items():
         built = [link.build(in_table=True).build()]
         panel.override_by_name(heading, [model.DynamicConfigValue(id_val="links", value=built)])
-    return _finish(panel, title, description, unit, queries, (), instant=True, query_format=PromQueryFormat.TABLE)
+    return width, _finish(
+        panel, title, description, unit, queries, (), instant=True, query_format=PromQueryFormat.TABLE
+    )
 
 
 def _finish(

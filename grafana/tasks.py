@@ -5,7 +5,7 @@ have other metrics, which are in panels of several dashboards. The alerts of all
 """
 
 from grafana.board import BROKER, CLUSTER, Row
-from grafana.panels import ORANGE, RED, Panel, Query, number, rows, time_series
+from grafana.panels import ORANGE, RED, Placed, Query, number, rows, time_series
 from odradek.metrics.background_tasks import TASKS
 
 OF_MIRROR = "odradek-mirror@.service"
@@ -15,17 +15,18 @@ INTERVAL = f"odradek_task_interval_seconds{{{BROKER}}}"
 FAILED = f"odradek_task_failed_runs{{{BROKER}}}"
 
 
-def alerts(of_mirror: bool) -> Panel:
+def alerts(width: int, of_mirror: bool) -> Placed:
     """A table of the alerts that are firing, of all background tasks of mirrors, or of all others."""
     signs = {row.signs for row in TASKS if (row.process == OF_MIRROR) == of_mirror}
     own = _firing({sign.alert for sign in signs if sign.metric}, f",{CLUSTER}")
     of_others = _firing({sign.alert for sign in signs if not sign.metric}, "")
     firing = " or ".join(filter(None, (own, of_others)))
     return rows(
+        width,
         "Alerts of background tasks",
+        "none",
         "Alerts that are firing now and say that a background task fails, does not run or cannot do its work: the table "
         "Background tasks of docs/reference/alerts.md. The row none is always there.",
-        "none",
         {"alertname": "Alert", "instance": "Instance"},
         Query(
             f'count by (alertname, instance) ({firing}) or label_replace(vector(0), "alertname", "none", "", "")',
@@ -49,65 +50,29 @@ def _since(time: str) -> str:
     return f"(time() - {_of_task(time)}) and on (instance, task) {_of_task(INTERVAL)} > 0"
 
 
-TASKS_ROW = Row(
-    "Background tasks",
-    9,
-    [
-        (
-            4,
-            number(
-                "Failing tasks",
-                "Background tasks whose last run failed, at one partition or file at least.",
-                "none",
-                Query(f"count({FAILED} > 0) or vector(0)", "tasks"),
-                steps=[(1, RED)],
-            ),
-        ),
-        (
-            4,
-            number(
-                "Late tasks",
-                "Background tasks that have not ended a run for twice their interval and a quarter of an hour.",
-                "none",
-                Query(f"count(time() - {RUN} > 2 * {INTERVAL} + 900 and {INTERVAL} > 0) or vector(0)", "tasks"),
-                steps=[(1, RED)],
-            ),
-        ),
-        (
-            4,
-            number(
-                "Logs set aside",
-                "Logs of former topics that the broker has set aside as *-stray and never deletes.",
-                "none",
-                Query(f"sum(odradek_stray_logs{{{BROKER}}})", "logs"),
-                steps=[(1, ORANGE)],
-            ),
-        ),
-        (
-            12,
-            time_series(
-                "Failed runs",
-                "Runs of each background task that have failed since its last success. A line that rises: the task fails again "
-                "and again. `odradek doctor` names the partitions and the reasons.",
-                "none",
-                Query(_of_task(FAILED), "{{instance}} {{task}}"),
-            ),
-        ),
-        (
-            16,
-            rows(
-                "Tasks",
-                "What each background task last did. A task that runs all the time has no interval and no times.",
-                "none",
-                {"instance": "Broker", "task": "Task"},
-                Query(_of_task(FAILED), "Failed runs"),
-                Query(_of_task(f"odradek_task_failing_objects{{{BROKER}}}"), "Failing at"),
-                Query(_since(SUCCESS), "Since a success", unit="s"),
-                Query(_since(RUN), "Since a run", unit="s"),
-                Query(_of_task(INTERVAL), "Interval", unit="s"),
-                steps={"Failed runs": [(1, RED)], "Failing at": [(1, RED)]},
-            ),
-        ),
-        (8, alerts(of_mirror=False)),
-    ],
-)
+# fmt: off
+TASKS_ROW = Row("Background tasks", 9, [
+    number(4, "Failing tasks", "none",
+        "Background tasks whose last run failed, at one partition or file at least.",
+        Query(f"count({FAILED} > 0) or vector(0)", "tasks"), steps=[(1, RED)]),
+    number(4, "Late tasks", "none",
+        "Background tasks that have not ended a run for twice their interval and a quarter of an hour.",
+        Query(f"count(time() - {RUN} > 2 * {INTERVAL} + 900 and {INTERVAL} > 0) or vector(0)", "tasks"),
+        steps=[(1, RED)]),
+    number(4, "Logs set aside", "none",
+        "Logs of former topics that the broker has set aside as *-stray and never deletes.",
+        Query(f"sum(odradek_stray_logs{{{BROKER}}})", "logs"), steps=[(1, ORANGE)]),
+    time_series(12, "Failed runs", "none",
+        "Runs of each background task that have failed since its last success. A line that rises: the task fails "
+        "again and again. `odradek doctor` names the partitions and the reasons.",
+        Query(_of_task(FAILED), "{{instance}} {{task}}")),
+    rows(16, "Tasks", "none",
+        "What each background task last did. A task that runs all the time has no interval and no times.",
+        {"instance": "Broker", "task": "Task"},
+        Query(_of_task(FAILED), "Failed runs"),
+        Query(_of_task(f"odradek_task_failing_objects{{{BROKER}}}"), "Failing at"),
+        Query(_since(SUCCESS), "Since a success", unit="s"),
+        Query(_since(RUN), "Since a run", unit="s"),
+        Query(_of_task(INTERVAL), "Interval", unit="s"), steps={"Failed runs": [(1, RED)], "Failing at": [(1, RED)]}),
+    alerts(8, of_mirror=False),
+])

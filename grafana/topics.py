@@ -1,6 +1,6 @@
 """Dashboard of topics: traffic, writers and readers, distribution over partitions, and replicas."""
 
-from grafana.board import BROKER, CLIENT, CLUSTER, RATE, TOPIC, Board, Row, largest
+from grafana.board import BROKER, CLIENT, CLUSTER, RATE, TOPIC, Board, Row, largest, rate
 from grafana.panels import ORANGE, RED, YELLOW, Link, Query, bars, number, rows, time_series
 
 UID = "odradek-topics"
@@ -16,181 +16,81 @@ def _traffic(name: str) -> str:
     return largest(15, query, "topic")
 
 
-COUNTS = Row(
-    "The selected topics",
-    4,
-    [
-        (
-            4,
-            number(
-                "Topics",
-                "Number of selected topics.",
-                "none",
-                Query(f"count(kafka_topic_partitions{{{CLUSTER_TOPIC}}})", "topics"),
-            ),
-        ),
-        (
-            4,
-            number(
-                "Partitions",
-                "Number of partitions of the selected topics.",
-                "none",
-                Query(f"sum(kafka_topic_partitions{{{CLUSTER_TOPIC}}})", "partitions"),
-            ),
-        ),
-        (
-            4,
-            number(
-                "Records kept",
-                "Offsets between the log start and the high watermark, summed over the selected topics. With compaction "
-                "or control records there are fewer records than offsets.",
-                "short",
-                Query(
-                    f"sum(kafka_topic_partition_current_offset{{{CLUSTER_TOPIC}}}) "
-                    f"- sum(kafka_topic_partition_oldest_offset{{{CLUSTER_TOPIC}}})",
-                    "records",
-                ),
-            ),
-        ),
-        (
-            4,
-            number(
-                "Stored",
-                "Bytes on disk of the logs of the selected topics.",
-                "bytes",
-                Query(f"sum(odradek_topic_stored_bytes{{{BROKER_TOPIC}}})", "stored"),
-            ),
-        ),
-        (
-            4,
-            number(
-                "Under-replicated",
-                "Partitions with fewer in-sync replicas than replicas.",
-                "none",
-                Query(f"sum(kafka_topic_partition_under_replicated_partition{{{CLUSTER_TOPIC}}})", "partitions"),
-                steps=[(1, ORANGE)],
-            ),
-        ),
-        (
-            4,
-            number(
-                "Not on the preferred leader",
-                "Partitions whose leader is not their first replica.",
-                "none",
-                Query(
-                    f"count(kafka_topic_partition_leader_is_preferred{{{CLUSTER_TOPIC}}} == 0) or vector(0)",
-                    "partitions",
-                ),
-                steps=[(1, YELLOW)],
-            ),
-        ),
-    ],
-)
+# fmt: off
+COUNTS = Row("The selected topics", 4, [
+    number(4, "Topics", "none",
+        "Number of selected topics.",
+        Query(f"count(kafka_topic_partitions{{{CLUSTER_TOPIC}}})", "topics")),
+    number(4, "Partitions", "none",
+        "Number of partitions of the selected topics.",
+        Query(f"sum(kafka_topic_partitions{{{CLUSTER_TOPIC}}})", "partitions")),
+    number(4, "Records kept", "short",
+        "Offsets between the log start and the high watermark, summed over the selected topics. With compaction or "
+        "control records there are fewer records than offsets.",
+        Query(
+            f"sum(kafka_topic_partition_current_offset{{{CLUSTER_TOPIC}}}) "
+            f"- sum(kafka_topic_partition_oldest_offset{{{CLUSTER_TOPIC}}})",
+            "records",
+        )),
+    number(4, "Stored", "bytes",
+        "Bytes on disk of the logs of the selected topics.",
+        Query(f"sum(odradek_topic_stored_bytes{{{BROKER_TOPIC}}})", "stored")),
+    number(4, "Under-replicated", "none",
+        "Partitions with fewer in-sync replicas than replicas.",
+        Query(f"sum(kafka_topic_partition_under_replicated_partition{{{CLUSTER_TOPIC}}})", "partitions"),
+        steps=[(1, ORANGE)]),
+    number(4, "Not on the preferred leader", "none",
+        "Partitions whose leader is not their first replica.",
+        Query(f"count(kafka_topic_partition_leader_is_preferred{{{CLUSTER_TOPIC}}} == 0) or vector(0)", "partitions"),
+        steps=[(1, YELLOW)]),
+])
 
-TRAFFIC = Row(
-    "Traffic",
-    9,
-    [
-        (
-            8,
-            time_series(
-                "Bytes in",
-                "Bytes of record batches per second from producers, the fifteen topics with the most.",
-                "Bps",
-                Query(_traffic("bytesin"), "{{topic}}"),
-                stacked=True,
-                link=TO_CLIENTS,
-            ),
+TRAFFIC = Row("Traffic", 9, [
+    time_series(8, "Bytes in", "Bps",
+        "Bytes of record batches per second from producers, the fifteen topics with the most.",
+        Query(_traffic("bytesin"), "{{topic}}"), stacked=True, link=TO_CLIENTS),
+    time_series(8, "Bytes out", "Bps",
+        "Bytes of record batches per second to consumers, the fifteen topics with the most.",
+        Query(_traffic("bytesout"), "{{topic}}"), stacked=True, link=TO_CLIENTS),
+    time_series(8, "Records in", "recps",
+        "Records appended per second, the fifteen topics with the most.",
+        Query(_traffic("messagesin"), "{{topic}}"), stacked=True, link=TO_CLIENTS),
+    time_series(8, "Produce requests", "reqps",
+        "Produce requests per second that contain the topic, the fifteen topics with the most.",
+        Query(_traffic("totalproducerequests"), "{{topic}}")),
+    time_series(8, "Fetch requests", "reqps",
+        "Fetch requests per second that contain the topic, the fifteen topics with the most.",
+        Query(_traffic("totalfetchrequests"), "{{topic}}")),
+    time_series(8, "Failed requests", "reqps",
+        "Partitions of the topic that Produce and Fetch requests returned with an error, per second.",
+        Query(
+            "sum by (topic) "
+            f"(rate(kafka_server_brokertopicmetrics_failedproducerequests_total{{{BROKER_TOPIC}}}[{RATE}]))",
+            "produce {{topic}}",
         ),
-        (
-            8,
-            time_series(
-                "Bytes out",
-                "Bytes of record batches per second to consumers, the fifteen topics with the most.",
-                "Bps",
-                Query(_traffic("bytesout"), "{{topic}}"),
-                stacked=True,
-                link=TO_CLIENTS,
+        Query(
+            "sum by (topic) "
+            f"(rate(kafka_server_brokertopicmetrics_failedfetchrequests_total{{{BROKER_TOPIC}}}[{RATE}]))",
+            "fetch {{topic}}",
+        )),
+    time_series(12, "Refused bytes", "Bps",
+        "Bytes per second of record batches that the broker refused for any reason, in all topics.",
+        Query(
+            f'sum(rate(kafka_server_brokertopicmetrics_bytesrejected_total{{{BROKER},topic=""}}[{RATE}]))',
+            "refused",
+        )),
+    time_series(12, "Offsets", "recps",
+        "Records per second by which the high watermarks of the topic advance, the fifteen topics with the most. "
+        "Computed from offsets, which exist once per cluster.",
+        Query(
+            largest(
+                15,
+                rate("kafka_topic_partition_current_offset", "topic", where=CLUSTER_TOPIC),
+                "topic",
             ),
-        ),
-        (
-            8,
-            time_series(
-                "Records in",
-                "Records appended per second, the fifteen topics with the most.",
-                "recps",
-                Query(_traffic("messagesin"), "{{topic}}"),
-                stacked=True,
-                link=TO_CLIENTS,
-            ),
-        ),
-        (
-            8,
-            time_series(
-                "Produce requests",
-                "Produce requests per second that contain the topic, the fifteen topics with the most.",
-                "reqps",
-                Query(_traffic("totalproducerequests"), "{{topic}}"),
-            ),
-        ),
-        (
-            8,
-            time_series(
-                "Fetch requests",
-                "Fetch requests per second that contain the topic, the fifteen topics with the most.",
-                "reqps",
-                Query(_traffic("totalfetchrequests"), "{{topic}}"),
-            ),
-        ),
-        (
-            8,
-            time_series(
-                "Failed requests",
-                "Partitions of the topic that Produce and Fetch requests returned with an error, per second.",
-                "reqps",
-                Query(
-                    "sum by (topic) "
-                    f"(rate(kafka_server_brokertopicmetrics_failedproducerequests_total{{{BROKER_TOPIC}}}[{RATE}]))",
-                    "produce {{topic}}",
-                ),
-                Query(
-                    "sum by (topic) "
-                    f"(rate(kafka_server_brokertopicmetrics_failedfetchrequests_total{{{BROKER_TOPIC}}}[{RATE}]))",
-                    "fetch {{topic}}",
-                ),
-            ),
-        ),
-        (
-            12,
-            time_series(
-                "Refused bytes",
-                "Bytes per second of record batches that the broker refused for any reason, in all topics.",
-                "Bps",
-                Query(
-                    f'sum(rate(kafka_server_brokertopicmetrics_bytesrejected_total{{{BROKER},topic=""}}[{RATE}]))',
-                    "refused",
-                ),
-            ),
-        ),
-        (
-            12,
-            time_series(
-                "Offsets",
-                "Records per second by which the high watermarks of the topic advance, the fifteen topics with the most. "
-                "Computed from offsets, which exist once per cluster.",
-                "recps",
-                Query(
-                    largest(
-                        15,
-                        f"sum by (topic) (rate(kafka_topic_partition_current_offset{{{CLUSTER_TOPIC}}}[{RATE}]))",
-                        "topic",
-                    ),
-                    "{{topic}}",
-                ),
-            ),
-        ),
-    ],
-)
+            "{{topic}}",
+        )),
+])
 
 
 def _mean(name: str, divisor: str) -> str:
@@ -202,164 +102,88 @@ def _mean(name: str, divisor: str) -> str:
     return f"({parts[0]} / ({parts[1]} > 0)) and on (topic) ({_traffic('bytesin')})"
 
 
-SIZES = Row(
-    "Sizes",
-    8,
-    [
-        (
-            8,
-            time_series(
-                "Bytes of a record",
-                "Mean size of an appended record, as stored (compressed), with its part of the batch's header; of the fifteen "
-                "topics with the most bytes in.",
-                "bytes",
-                Query(_mean("bytesin", "messagesin"), "{{topic}}"),
+SIZES = Row("Sizes", 8, [
+    time_series(8, "Bytes of a record", "bytes",
+        "Mean size of an appended record, as stored (compressed), with its part of the batch's header; of the fifteen "
+        "topics with the most bytes in.",
+        Query(_mean("bytesin", "messagesin"), "{{topic}}")),
+    time_series(8, "Records of a Produce request", "short",
+        "Mean number of records that a Produce request has for the topic; of the fifteen topics with the most bytes. "
+        "Few records in many requests cost CPU time: raise linger.ms of the producers.",
+        Query(_mean("messagesin", "totalproducerequests"), "{{topic}}")),
+    time_series(8, "Largest batch, of max.message.bytes", "percentunit",
+        "The largest appended batch of the topic as a share of max.message.bytes; the fifteen topics with the largest "
+        "shares. The broker refuses larger batches.",
+        Query(
+            largest(
+                15,
+                f"max by (topic) (odradek_topic_largest_batch_bytes{{{BROKER_TOPIC}}} "
+                f"/ odradek_topic_max_message_bytes{{{BROKER_TOPIC}}})",
+                "topic",
             ),
-        ),
-        (
-            8,
-            time_series(
-                "Records of a Produce request",
-                "Mean number of records that a Produce request has for the topic; of the fifteen topics with the most bytes. "
-                "Few records in many requests cost CPU time: raise linger.ms of the producers.",
-                "short",
-                Query(_mean("messagesin", "totalproducerequests"), "{{topic}}"),
-            ),
-        ),
-        (
-            8,
-            time_series(
-                "Largest batch, of max.message.bytes",
-                "The largest appended batch of the topic as a share of max.message.bytes; the fifteen topics with the largest "
-                "shares. The broker refuses larger batches.",
-                "percentunit",
-                Query(
-                    largest(
-                        15,
-                        f"max by (topic) (odradek_topic_largest_batch_bytes{{{BROKER_TOPIC}}} "
-                        f"/ odradek_topic_max_message_bytes{{{BROKER_TOPIC}}})",
-                        "topic",
-                    ),
-                    "{{topic}}",
-                ),
-            ),
-        ),
-    ],
-)
+            "{{topic}}",
+        )),
+])
 
-WHO = Row(
-    "Who writes and reads",
-    9,
-    [
-        (
-            12,
-            rows(
-                "Writers",
-                "Clients that wrote to the selected topics in the selected time range.",
-                "bytes",
-                {"topic": "Topic", "client_id": "Client", "principal": "Principal"},
-                Query(
-                    "sum by (topic, client_id, principal) (increase(odradek_usage_bytes_in_total"
-                    f'{{{BROKER_TOPIC},client_id=~"$client",api="Produce"}}[$__range])) > 0',
-                    "Bytes",
-                ),
-                Query(
-                    "sum by (topic, client_id, principal) (increase(odradek_usage_records_in_total"
-                    f'{{{BROKER_TOPIC},client_id=~"$client",api="Produce"}}[$__range])) > 0',
-                    "Records",
-                    unit="short",
-                ),
-                links={"Topic": SELF, "Client": Link("The client", "odradek-clients", {"client": "Client"})},
-            ),
+WHO = Row("Who writes and reads", 9, [
+    rows(12, "Writers", "bytes",
+        "Clients that wrote to the selected topics in the selected time range.",
+        {"topic": "Topic", "client_id": "Client", "principal": "Principal"},
+        Query(
+            "sum by (topic, client_id, principal) (increase(odradek_usage_bytes_in_total"
+            f'{{{BROKER_TOPIC},client_id=~"$client",api="Produce"}}[$__range])) > 0',
+            "Bytes",
         ),
-        (
-            12,
-            rows(
-                "Readers",
-                "Clients that read the selected topics in the selected time range, with or without commits.",
-                "bytes",
-                {"topic": "Topic", "client_id": "Client", "principal": "Principal"},
-                Query(
-                    "sum by (topic, client_id, principal) (increase(odradek_usage_bytes_out_total"
-                    f'{{{BROKER_TOPIC},client_id=~"$client",api="Fetch"}}[$__range])) > 0',
-                    "Bytes",
-                ),
-                Query(
-                    "sum by (topic, client_id, principal) (increase(odradek_usage_records_out_total"
-                    f'{{{BROKER_TOPIC},client_id=~"$client",api="Fetch"}}[$__range])) > 0',
-                    "Records",
-                    unit="short",
-                ),
-                links={"Topic": SELF, "Client": Link("The client", "odradek-clients", {"client": "Client"})},
-            ),
+        Query(
+            "sum by (topic, client_id, principal) (increase(odradek_usage_records_in_total"
+            f'{{{BROKER_TOPIC},client_id=~"$client",api="Produce"}}[$__range])) > 0',
+            "Records",
+            unit="short",
+        ), links={"Topic": SELF, "Client": Link("The client", "odradek-clients", {"client": "Client"})}),
+    rows(12, "Readers", "bytes",
+        "Clients that read the selected topics in the selected time range, with or without commits.",
+        {"topic": "Topic", "client_id": "Client", "principal": "Principal"},
+        Query(
+            "sum by (topic, client_id, principal) (increase(odradek_usage_bytes_out_total"
+            f'{{{BROKER_TOPIC},client_id=~"$client",api="Fetch"}}[$__range])) > 0',
+            "Bytes",
         ),
-    ],
-)
+        Query(
+            "sum by (topic, client_id, principal) (increase(odradek_usage_records_out_total"
+            f'{{{BROKER_TOPIC},client_id=~"$client",api="Fetch"}}[$__range])) > 0',
+            "Records",
+            unit="short",
+        ), links={"Topic": SELF, "Client": Link("The client", "odradek-clients", {"client": "Client"})}),
+])
 
-PARTITIONS = Row(
-    "Partitions",
-    9,
-    [
-        (
-            8,
-            bars(
-                "Skew",
-                "Size of the largest partition of a topic divided by the mean of its partitions. 1 is even; above 2 check "
-                "the distribution of keys. The ten most uneven topics.",
-                "none",
-                Query(
-                    f"topk(10, max by (topic) (kafka_log_log_size{{{BROKER_TOPIC}}}) "
-                    f"/ (avg by (topic) (kafka_log_log_size{{{BROKER_TOPIC}}}) > 0))",
-                    "{{topic}}",
-                ),
-                steps=[(2, YELLOW), (5, RED)],
-            ),
-        ),
-        (
-            8,
-            time_series(
-                "Size",
-                "Bytes on disk of the logs of the fifteen largest topics.",
-                "bytes",
-                Query(largest(15, f"sum by (topic) (kafka_log_log_size{{{BROKER_TOPIC}}})", "topic"), "{{topic}}"),
-                stacked=True,
-            ),
-        ),
-        (
-            8,
-            time_series(
-                "Segments",
-                "Number of segments of the fifteen topics with the most. A segment that is in use needs open files.",
-                "none",
-                Query(
-                    largest(15, f"sum by (topic) (kafka_log_log_numlogsegments{{{BROKER_TOPIC}}})", "topic"),
-                    "{{topic}}",
-                ),
-                stacked=True,
-            ),
-        ),
-        (
-            24,
-            rows(
-                "Partitions",
-                "Log and replicas of each partition.",
-                "none",
-                {"topic": "Topic", "partition": "Partition"},
-                Query(f"sum by (topic, partition) (kafka_log_log_size{{{BROKER_TOPIC}}})", "Size", unit="bytes"),
-                Query(
-                    f"max by (topic, partition) (kafka_log_log_logstartoffset{{{BROKER_TOPIC}}})", "Log start offset"
-                ),
-                Query(f"max by (topic, partition) (kafka_log_log_logendoffset{{{BROKER_TOPIC}}})", "Log end offset"),
-                Query(f"max by (topic, partition) (kafka_topic_partition_leader{{{CLUSTER_TOPIC}}})", "Leader"),
-                Query(f"max by (topic, partition) (kafka_topic_partition_replicas{{{CLUSTER_TOPIC}}})", "Replicas"),
-                Query(
-                    f"max by (topic, partition) (kafka_topic_partition_in_sync_replica{{{CLUSTER_TOPIC}}})", "In sync"
-                ),
-                links={"Topic": SELF},
-            ),
-        ),
-    ],
-)
+PARTITIONS = Row("Partitions", 9, [
+    bars(8, "Skew", "none",
+        "Size of the largest partition of a topic divided by the mean of its partitions. 1 is even; above 2 check the "
+        "distribution of keys. The ten most uneven topics.",
+        Query(
+            f"topk(10, max by (topic) (kafka_log_log_size{{{BROKER_TOPIC}}}) "
+            f"/ (avg by (topic) (kafka_log_log_size{{{BROKER_TOPIC}}}) > 0))",
+            "{{topic}}",
+        ), steps=[(2, YELLOW), (5, RED)]),
+    time_series(8, "Size", "bytes",
+        "Bytes on disk of the logs of the fifteen largest topics.",
+        Query(largest(15, f"sum by (topic) (kafka_log_log_size{{{BROKER_TOPIC}}})", "topic"), "{{topic}}"),
+        stacked=True),
+    time_series(8, "Segments", "none",
+        "Number of segments of the fifteen topics with the most. A segment that is in use needs open files.",
+        Query(largest(15, f"sum by (topic) (kafka_log_log_numlogsegments{{{BROKER_TOPIC}}})", "topic"), "{{topic}}"),
+        stacked=True),
+    rows(24, "Partitions", "none",
+        "Log and replicas of each partition.",
+        {"topic": "Topic", "partition": "Partition"},
+        Query(f"sum by (topic, partition) (kafka_log_log_size{{{BROKER_TOPIC}}})", "Size", unit="bytes"),
+        Query(f"max by (topic, partition) (kafka_log_log_logstartoffset{{{BROKER_TOPIC}}})", "Log start offset"),
+        Query(f"max by (topic, partition) (kafka_log_log_logendoffset{{{BROKER_TOPIC}}})", "Log end offset"),
+        Query(f"max by (topic, partition) (kafka_topic_partition_leader{{{CLUSTER_TOPIC}}})", "Leader"),
+        Query(f"max by (topic, partition) (kafka_topic_partition_replicas{{{CLUSTER_TOPIC}}})", "Replicas"),
+        Query(f"max by (topic, partition) (kafka_topic_partition_in_sync_replica{{{CLUSTER_TOPIC}}})", "In sync"),
+        links={"Topic": SELF}),
+])
 
 BOARD = Board(
     UID,

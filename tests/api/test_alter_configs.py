@@ -145,6 +145,20 @@ def test_there_is_nothing_to_elect(wire, name, version):
     assert wire.ask(make(topic_partitions=None), elect_leaders.API_KEY, version).replica_election_results == []
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_unknown_type_of_election_is_refused_in_the_response_and_in_each_partition(wire, name, version):
+    make = elect_leaders.Request
+    partitions = [make.TopicPartitions(topic=name, partitions=[0, 1])]
+    response = wire.ask(make(election_type=7, topic_partitions=partitions), elect_leaders.API_KEY, version)
+    (result,) = response.replica_election_results
+    codes = {row.partition_id: row.error_code for row in result.partition_result}
+    assert (response.error_code, result.topic) == (ErrorCode.INVALID_REQUEST, name)
+    assert codes == {0: ErrorCode.INVALID_REQUEST, 1: ErrorCode.INVALID_REQUEST}
+    assert "election type 7" in result.partition_result[0].error_message
+    response = wire.ask(make(election_type=7, topic_partitions=None), elect_leaders.API_KEY, version)
+    assert (response.error_code, response.replica_election_results) == (ErrorCode.INVALID_REQUEST, [])
+
+
 def test_resources_with_configuration_are_listed(wire, name):
     wire.create(name)
     request = list_config_resources.Request(resource_types=[TOPIC, BROKER])

@@ -100,6 +100,8 @@ def test_types_defaults_and_importance_are_those_of_kafka_4_3(tmp_path):
             ours, theirs = (ours[0], None, ours[2]), (theirs[0], None, theirs[2])
         if name in ("node.id", "broker.id"):  # required there, but -1 in 3.9 as here
             ours = (ours[0], theirs[1], ours[2])
+        if key.no_effect:  # such a row has no importance
+            ours, theirs = ours[:2], theirs[:2]
         if ours != theirs:
             wrong[name] = (ours, theirs)
     assert wrong == {}

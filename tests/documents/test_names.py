@@ -21,7 +21,6 @@ FOREIGN = {
         "CreateTime", "DefaultReplicationPolicy", "DirectoryConfigProvider", "EnvVarConfigProvider",
         "IdentityReplicationPolicy", "LogAppendTime", "MirrorClient", "NoTimestampType", "RemoteClusterUtils",
     },
-    "Java": {"SunX509"},
     "Kubernetes": {"LoadBalancer", "NodePort", "Parallel"},
     "systemd": {"TimeoutStopSec"},
     "files": {"Containerfile"},

@@ -63,9 +63,9 @@ def test_a_task_that_is_added_is_in_the_table(process, metric, monkeypatch):
     monkeypatch.setattr(grafana.tasks, "TASKS", (*TASKS, added))
     of_mirror = process == grafana.tasks.OF_MIRROR
     for alert in ("OdradekNew", "OdradekNewer"):
-        with_it = grafana.tasks.alerts(of_mirror).build().targets[0].expr
+        with_it = grafana.tasks.alerts(8, of_mirror)[1].build().targets[0].expr
         assert re.search(rf'alertname=~"[^"]*\b{alert}\b', with_it)
-        assert alert not in grafana.tasks.alerts(not of_mirror).build().targets[0].expr
+        assert alert not in grafana.tasks.alerts(8, not of_mirror)[1].build().targets[0].expr
 
 
 def test_tasks_that_publish_their_runs_are_most_of_them():

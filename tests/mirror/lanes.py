@@ -92,8 +92,8 @@ def running(
 ) -> Iterator[tuple[Lane, Watcher]]:
     """A lane in a thread; what it raises is raised at the end.
 
-    :param clusters: how it reaches source and target. :param ends: it is not stopped but ends by an error of its own; one
-        that is stopped while it waits before its next session does not find out that it is fenced.
+    :param clusters: how it reaches source and target. :param ends: do not stop the lane, but wait until it ends with
+        an error. If a lane is stopped while it waits for its next session, it does not notice that it is fenced.
     """
     watcher = watcher or Watcher()
     lane = Lane(

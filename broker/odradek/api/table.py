@@ -1,8 +1,8 @@
 """The APIs that this broker serves, from their declarations. ApiVersions, dispatch, routing and the documents derive from it.
 
 The rows are in `served.py`, which `make tables` writes from the files of the APIs: a process that only routes or counts
-requests imports no API, and a process that executes requests imports an API at its first request (or all of its own, by
-`import_all`).
+requests imports no API. A process that executes requests imports an API when the first request for it arrives, or imports all
+APIs that it executes at once, with `import_all`.
 """
 
 from collections.abc import Callable, Iterable

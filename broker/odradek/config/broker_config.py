@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from odradek.config import properties, providers
 from odradek.config.errors import ConfigError, combined, raise_all
-from odradek.config.key import NONE, NONE_YET, ConfigKey, Value, show
+from odradek.config.key import ConfigKey, Value, show
 from odradek.config.listeners import (
     Listener,
     advertise,
@@ -349,8 +349,8 @@ class BrokerConfig:
 
     @property
     def without_effect(self) -> tuple[str, ...]:
-        """The keys that were set but have no effect (`NONE`, `NONE_YET`)."""
-        return tuple(name for name in self.settings if (row := broker_key(name)) and row.effect in (NONE, NONE_YET))
+        """The keys that were set but have no effect."""
+        return tuple(name for name in self.settings if (row := broker_key(name)) and row.no_effect)
 
     def topic_config(self, overrides: Mapping[str, str]) -> dict[str, Value]:
         """Effective values of all topic keys for a topic with these settings. Raises ConfigError for an invalid setting."""

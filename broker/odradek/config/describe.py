@@ -10,7 +10,7 @@ from odradek.config.broker_config import BrokerConfig, Setting
 from odradek.config.dynamic import GROUP_KEYS, check_group_settings, group_values
 from odradek.config.errors import ConfigError
 from odradek.config.key import ConfigKey, show
-from odradek.config.table import BROKER_KEYS, TOPIC_KEYS, broker_key, validate_topic_configs
+from odradek.config.table import BROKER_KEYS, TOPIC_KEYS, broker_key, split_key, validate_topic_configs
 
 DYNAMIC_TOPIC_CONFIG = 1
 DYNAMIC_BROKER_CONFIG = 2
@@ -129,9 +129,7 @@ def effective(config: BrokerConfig, name: str, topic_overrides: Mapping[str, str
 def _broker_entry(config: BrokerConfig, key: ConfigKey) -> ConfigEntry:
     names = [key.name, *(synonym.name for synonym in key.synonyms)]
     if key.name not in BROKER_KEYS:  # a key of one listener: the general key is its synonym
-        names.append(
-            next(name for name in BROKER_KEYS if key.name.endswith(f".{name}") and BROKER_KEYS[name].doc == key.doc)
-        )
+        names.append(split_key(key.name)[1])
     value = None if key.sensitive else show(config[key.name])
     layers = _layers(config, names)
     while layers and layers[0].name != key.name and key.name in BROKER_KEYS:

@@ -4,18 +4,18 @@ from collections.abc import Iterable, Mapping
 
 from odradek.config.broker_config import AT_MOST, BrokerConfig
 from odradek.config.errors import ConfigError, raise_all
-from odradek.config.key import CLUSTER_WIDE, INT, MEDIUM, NOW, PER_BROKER, ConfigKey, Range, Synonym, Value
+from odradek.config.key import CLUSTER_WIDE, INT, MEDIUM, PER_BROKER, ConfigKey, Range, Synonym, Value
 from odradek.config.table import BROKER_KEYS, LISTENER_PREFIX, METRICS, TOPIC_KEYS, broker_key, split_key
 
 # fmt: off
 GROUP_KEYS: dict[str, ConfigKey] = {key.name: key for key in (
-    ConfigKey("consumer.session.timeout.ms", INT, 45000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
+    ConfigKey("consumer.session.timeout.ms", INT, 45000, Range(1), MEDIUM, CLUSTER_WIDE,
         "The time in ms without a heartbeat after which the broker removes a member of the group (consumer protocol).", "group",
         (Synonym("group.consumer.session.timeout.ms"),)),
-    ConfigKey("consumer.heartbeat.interval.ms", INT, 5000, Range(1), MEDIUM, CLUSTER_WIDE, NOW,
+    ConfigKey("consumer.heartbeat.interval.ms", INT, 5000, Range(1), MEDIUM, CLUSTER_WIDE,
         "The time in ms between two heartbeats of a member of the group (consumer protocol).", "group",
         (Synonym("group.consumer.heartbeat.interval.ms"),)),
-    ConfigKey("consumer.assignment.interval.ms", INT, 1000, Range(0), MEDIUM, CLUSTER_WIDE, NOW,
+    ConfigKey("consumer.assignment.interval.ms", INT, 1000, Range(0), MEDIUM, CLUSTER_WIDE,
         "The minimum time in ms between two assignments of the group (consumer protocol).", "group",
         (Synonym("group.consumer.assignment.interval.ms"),)),
 )}

@@ -27,10 +27,6 @@ TYPE_NAMES = {
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 READ_ONLY, PER_BROKER, CLUSTER_WIDE = "read-only", "per-broker", "cluster-wide"
 
-NOW = "yes"  # the broker uses the key
-NONE_YET = "none yet"  # parsed and checked; its feature is not implemented yet
-NONE = "none"  # parsed and checked; its feature does not exist in this broker (a JVM, KRaft)
-
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 MAX_DOUBLE = 1.7976931348623157e308
@@ -136,6 +132,14 @@ class Synonym(NamedTuple):
     factor: int = 1
 
 
+class NoEffect(NamedTuple):
+    """Why the broker parses and checks a key, but does not use it. ``warns``: a start logs a warning if the key is set, because
+    an operator may rely on it; else only a line at INFO."""
+
+    reason: str
+    warns: bool
+
+
 class ConfigKey(NamedTuple):
     """A row of the table. ``default`` is typed; None means that the key is unset (a synonym may then provide the value)."""
 
@@ -145,10 +149,10 @@ class ConfigKey(NamedTuple):
     allowed: Allowed
     importance: str
     update_mode: str
-    effect: str
     doc: str
     scope: str = "broker"
     synonyms: tuple[Synonym, ...] = ()
+    no_effect: NoEffect | None = None
 
     @property
     def sensitive(self) -> bool:

@@ -4,6 +4,7 @@ Developers run it, and the test that checks that the committed file is up to dat
 """
 
 import sys
+from itertools import groupby
 from pathlib import Path
 
 from odradek.config.key import (
@@ -13,14 +14,13 @@ from odradek.config.key import (
     MAX_DOUBLE,
     MAX_INT,
     MAX_LONG,
-    NONE,
-    NOW,
     PASSWORD,
     STRING,
     ConfigKey,
+    OnlyDefault,
     show,
 )
-from odradek.config.table import AREAS, BROKER_KEYS, TOPIC_KEYS
+from odradek.config.table import AREAS, ROWS
 
 _HEAD = """\
 # Configuration
@@ -33,15 +33,19 @@ Odradek reads Kafka's `server.properties` (`odradek start --config FILE`) and si
 start with values that are not allowed, and prints one line for each of them. `listener.name.NAME.KEY` sets KEY for one
 listener.
 
-The column *effect*: **yes**: the broker uses the key. **none yet**: the broker parses and checks the key, but its feature
-is not implemented yet. **none**: the broker parses and checks the key, but does not have its feature (such as a JVM or a
-KRaft quorum).
+The broker also accepts [keys without effect](#keys-without-effect) and checks their values.
 
 The column *changes*: **read-only**: a change requires a restart. **per-broker**: the key can be changed at run time for one
 broker. **cluster-wide**: it can be changed at run time for one broker or for all. The values are Kafka's, with two
 exceptions: `listeners`, `listener.security.protocol.map` and `num.network.threads` require a restart here, and secrets
 cannot be changed at run time, because the metadata store does not keep them. `odradek config set` changes a key at run
 time, and so does a reload after a change of the file ([install.md](../operate/install.md#reload)).
+"""
+_WITHOUT_EFFECT = """\
+## Keys without effect
+
+The broker accepts these keys, refuses values that Kafka refuses, and shows them like others. A start logs which of them are
+set.
 """
 _COMPUTED = {
     "num.network.threads": "CPU cores",
@@ -89,33 +93,34 @@ def _row(key: ConfigKey) -> str:
         _allowed(key),
         key.update_mode,
         key.importance,
-        key.effect,
         doc,
     )
     return "| " + " | ".join(cells) + " |"
 
 
+def _known(key: ConfigKey) -> str:
+    only_default = isinstance(key.allowed, OnlyDefault)
+    notes = [*(["of topics"] if key.scope == "topic" else []), *([f"must be {key.allowed}"] if only_default else [])]
+    return f"`{key.name}`" + (f" ({', '.join(notes)})" if notes else "")
+
+
 def render() -> str:
     """The document as Markdown."""
-    keys = [*BROKER_KEYS.values(), *TOPIC_KEYS.values()]
-    acted_upon = sum(key.effect == NOW for key in keys)
-    foreign = sum(key.effect == NONE for key in keys)
-    lines = [
-        _HEAD,
-        f"{len(keys)} keys: {acted_upon} with effect, {len(keys) - acted_upon - foreign} without effect yet, "
-        f"{foreign} without effect.",
-        "",
-    ]
+    unused = sorted((key.no_effect.reason, key) for key in ROWS if key.no_effect)
+    lines = [_HEAD, f"{len(ROWS)} keys: {len(ROWS) - len(unused)} with effect, {len(unused)} without effect.", ""]
     for area in AREAS:
         lines += [
             f"## {area.TITLE.removesuffix('.')}",
             "",
-            "| key | type | default | allowed | changes | importance | effect | meaning |",
-            "| --- | --- | --- | --- | --- | --- | --- | --- |",
+            "| key | type | default | allowed | changes | importance | meaning |",
+            "| --- | --- | --- | --- | --- | --- | --- |",
             *(_row(key) for key in area.KEYS),
             "",
         ]
-    return "\n".join(lines)
+    lines += [_WITHOUT_EFFECT, "| why | keys |", "| --- | --- |"]
+    for reason, keys in groupby(unused, key=lambda entry: entry[0]):
+        lines.append(f"| {reason} | {', '.join(_known(key) for _, key in keys)} |")
+    return "\n".join([*lines, ""])
 
 
 def put(document: str, arguments: list[str]) -> int:

@@ -1,28 +1,26 @@
 """The table of configuration keys, which joins the rows of all areas, and lookups by name.
 
-Constants and pure functions. Loading, DescribeConfigs and the reference in ``docs/`` all derive from ``AREAS``.
+Constants and pure functions. Loading, DescribeConfigs and the reference in ``docs/`` all derive from ``ROWS``.
 """
 
 from collections.abc import Mapping
 
 from odradek.config.errors import ConfigError, raise_all
-from odradek.config.key import NONE, NONE_YET, ConfigKey, Value
+from odradek.config.key import ConfigKey, Value
 from odradek.config.keys import (
     broker,
     group,
-    kraft,
     log,
     metrics,
     network,
     quota,
-    remote,
     replication,
     sasl,
     security,
-    share,
     ssl,
     topic,
     transaction,
+    unused,
     zookeeper,
 )
 
@@ -33,7 +31,6 @@ AREAS = (
     topic,
     replication,
     group,
-    share,
     transaction,
     quota,
     metrics,
@@ -41,11 +38,10 @@ AREAS = (
     ssl,
     sasl,
     zookeeper,
-    kraft,
-    remote,
 )
-BROKER_KEYS: dict[str, ConfigKey] = {key.name: key for area in AREAS if area is not topic for key in area.KEYS}
-TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in topic.KEYS}
+ROWS = (*(key for area in AREAS for key in area.KEYS), *unused.KEYS)
+BROKER_KEYS: dict[str, ConfigKey] = {key.name: key for key in ROWS if key.scope == "broker"}
+TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in ROWS if key.scope == "topic"}
 
 MOST_ERRORS = 20
 LISTENER_PREFIX = "listener.name."
@@ -95,9 +91,7 @@ def without_effect(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings of a topic that differ from the default but have no effect."""
     rows = {name: topic_key(name) for name in settings}
     return {
-        name: settings[name]
-        for name, row in rows.items()
-        if row.effect in (NONE, NONE_YET) and row.parse(settings[name]) != row.default
+        name: settings[name] for name, row in rows.items() if row.no_effect and row.parse(settings[name]) != row.default
     }
 
 

@@ -38,13 +38,14 @@ Response = elect_leaders.Response
 NOT_REPORTED = frozenset({ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 """The results that the response to a request for all partitions does not contain; a partition may have been deleted since the
 request began."""
+REFUSED = Elements(elect_leaders.SCHEMA, "topic_partitions.partitions", "replica_election_results.partition_result")
 API = Api(
     elect_leaders.SCHEMA,
     versions=(0, 2),
     place=Place.CONTROLLER,
     rights=ALTERS,
     per_partition=2,
-    refused=Elements(elect_leaders.SCHEMA, "topic_partitions.partitions", "replica_election_results.partition_result"),
+    refused=REFUSED,
 )
 guard = of_whole(API)
 
@@ -52,11 +53,11 @@ guard = of_whole(API)
 def handle(request: elect_leaders.Request, call: CoordinatorCall) -> Steps:
     """Handle each named partition, a few topics per step. If none are named, the response contains the partitions that an
     election would change: none."""
-    if request.topic_partitions is None and call.view.cluster is None:
-        return Response()
     if call.version >= FIRST_WITH_TYPE and request.election_type not in (PREFERRED, UNCLEAN):
         unknown = f"Unknown election type {request.election_type}: use 0 (preferred) or 1 (unclean)."
-        return (yield from _all_refused(request, ErrorCode.INVALID_REQUEST, unknown))
+        return (yield from REFUSED.refusal(request, call.version, ErrorCode.INVALID_REQUEST, unknown))
+    if request.topic_partitions is None and call.view.cluster is None:
+        return Response()
     unclean = call.version >= FIRST_WITH_TYPE and request.election_type == UNCLEAN
     if call.view.cluster is not None:
         return (yield from _in_cluster(request, UNCLEAN if unclean else PREFERRED, call.view.cluster))
@@ -119,23 +120,6 @@ def _parts(request: elect_leaders.Request, cluster: "ClusterAdmin") -> Iterator[
     )
     first = list(islice(places, STEP))  # the first part may be empty
     return chain([first], iter(lambda: list(islice(places, STEP)), []))
-
-
-def _all_refused(request: elect_leaders.Request, code: ErrorCode, message: str) -> Steps:
-    response = Response()
-    pace = Pace(STEP)
-    for topic in request.topic_partitions or ():
-        results = new_array()
-        for partition in topic.partitions:
-            results.append(Response.PartitionResult(partition_id=partition, error_code=code, error_message=message))
-            if pace.over():
-                yield
-        response.replica_election_results.append(
-            Response.ReplicaElectionResult(topic=topic.topic, partition_result=results)
-        )
-        if pace.over():
-            yield
-    return response
 
 
 def _result(topic: str, partition: int, unclean: bool, call: CoordinatorCall) -> Any:

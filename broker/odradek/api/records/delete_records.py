@@ -147,7 +147,7 @@ def guard(asked: Asked) -> VerdictInSteps:
     request.topics = kept
 
     def merge(response: Any) -> Any:
-        # A `Deleted` contains the response that waits for followers.
+        # If the deletion waits for followers, `response` is a `Deleted`, which contains the response.
         getattr(response, "response", response).topics.extend(refused)
         return response
 

@@ -5,18 +5,13 @@ Rows of the key table. Types, defaults and ranges are those of Kafka 4.3, or of 
 
 from odradek.config.key import (
     BOOLEAN,
-    CLUSTER_WIDE,
     INT,
-    LIST,
     LONG,
     LOW,
     MEDIUM,
-    NONE,
-    NOW,
     READ_ONLY,
     STRING,
     ConfigKey,
-    OneOf,
     Pattern,
     Range,
 )
@@ -28,55 +23,40 @@ TITLE = "Metrics, health and usage."
 
 # fmt: off
 KEYS = (
-    ConfigKey("metric.reporters", LIST, (), None, LOW, CLUSTER_WIDE, NONE,
-        "Java classes that report Kafka's metrics. Not used here: metrics.listener serves the metrics."),
-    ConfigKey("kafka.metrics.reporters", LIST, (), None, LOW, READ_ONLY, NONE,
-        "Java classes that report Kafka's older (Yammer) metrics. Not used here: metrics.listener serves the metrics."),
-    ConfigKey("kafka.metrics.polling.interval.secs", INT, 10, Range(1), LOW, READ_ONLY, NONE,
-        "The time in seconds between two calls of the classes in kafka.metrics.reporters."),
-    ConfigKey("auto.include.jmx.reporter", BOOLEAN, True, None, LOW, READ_ONLY, NONE,
-        "Whether Kafka also reports its metrics over JMX. Removed in Kafka 4.0."),
-    ConfigKey("metrics.num.samples", INT, 2, Range(1), LOW, READ_ONLY, NONE,
-        "The number of samples from which Kafka computes its rates."),
-    ConfigKey("metrics.sample.window.ms", LONG, 30000, Range(1), LOW, READ_ONLY, NONE,
-        "The length in ms of a sample from which Kafka computes its rates."),
-    ConfigKey("metrics.recording.level", STRING, "INFO",
-        OneOf(("INFO", "DEBUG", "TRACE"), any_case=True), LOW, READ_ONLY, NONE,
-        "The level of detail of Kafka's metrics."),
-    ConfigKey("metrics.listener", STRING, "127.0.0.1:9404", ADDRESS, MEDIUM, READ_ONLY, NOW,
+    ConfigKey("metrics.listener", STRING, "127.0.0.1:9404", ADDRESS, MEDIUM, READ_ONLY,
         "The address, as host:port, at which the broker serves /metrics, /healthz, /readyz, /usage and /spool over HTTP. Port "
         "0 means a free port, an empty host means all interfaces, and an empty value disables the listener. If the key is not "
         "set and another process has the default port, the broker uses a free one and logs a warning. Odradek's own key."),
-    ConfigKey("metrics.listener.tls", BOOLEAN, False, None, LOW, READ_ONLY, NOW,
+    ConfigKey("metrics.listener.tls", BOOLEAN, False, None, LOW, READ_ONLY,
         "Whether metrics.listener uses TLS (https). Its key store is that of ssl.keystore.location, or "
         "listener.name.metrics.ssl.keystore.location; listener.name.metrics.ssl.client.auth asks for client certificates. "
         "Odradek's own key."),
-    ConfigKey("metrics.listener.password.file", STRING, None, None, LOW, READ_ONLY, NOW,
+    ConfigKey("metrics.listener.password.file", STRING, None, None, LOW, READ_ONLY,
         "The path of a file with user:password in each line. If set, /metrics, /usage and /spool require one of them (HTTP "
         "basic authentication), or a token of metrics.listener.token.file. A changed file is read again. Odradek's own key."),
-    ConfigKey("metrics.listener.token.file", STRING, None, None, LOW, READ_ONLY, NOW,
+    ConfigKey("metrics.listener.token.file", STRING, None, None, LOW, READ_ONLY,
         "The path of a file with a token in each line. If set, /metrics, /usage and /spool require one of them (Authorization: "
         "Bearer), or a password of metrics.listener.password.file. A changed file is read again. Odradek's own key."),
-    ConfigKey("metrics.max.topics", INT, 10_000, Range(0), LOW, READ_ONLY, NOW,
+    ConfigKey("metrics.max.topics", INT, 10_000, Range(0), LOW, READ_ONLY,
         "The maximum number of topics that have their own series in /metrics. All other topics are counted together as "
         "topic=\"other\". Odradek's own key."),
-    ConfigKey("metrics.max.bytes", LONG, 134_217_728, Range(1_048_576), LOW, READ_ONLY, NOW,
+    ConfigKey("metrics.max.bytes", LONG, 134_217_728, Range(1_048_576), LOW, READ_ONLY,
         "The maximum size in bytes of the part of /metrics whose labels clients choose (consumer groups, client ids, "
         "principals, users, and the names and versions of their software). One metric may use a sixteenth of it. The "
         "broker omits further series; odradek_metrics_left_out_series is their number. Odradek's own key."),
-    ConfigKey("metrics.max.clients", INT, 1000, Range(0), LOW, READ_ONLY, NOW,
+    ConfigKey("metrics.max.clients", INT, 1000, Range(0), LOW, READ_ONLY,
         "The maximum number of clients (principal and client id) that have their own series in /metrics. All other "
         "clients are counted together as \"other\". It is also the maximum number of consumer groups with series. "
         "Odradek's own key."),
-    ConfigKey("metrics.usage.idle.ms", LONG, 3_600_000, Range(1000), LOW, READ_ONLY, NOW,
+    ConfigKey("metrics.usage.idle.ms", LONG, 3_600_000, Range(1000), LOW, READ_ONLY,
         "The time in ms without use after which the broker can give the entry of a client or topic in the usage tables "
         "to another one. Odradek's own key."),
-    ConfigKey("usage.spool.dir", STRING, "", None, LOW, READ_ONLY, NOW,
+    ConfigKey("usage.spool.dir", STRING, "", None, LOW, READ_ONLY,
         "The directory to which the broker writes usage data (the spool). Empty: files usage-* in the first log "
         "directory. Odradek's own key."),
-    ConfigKey("usage.spool.interval.ms", LONG, 60_000, Range(1000, 3_600_000), LOW, READ_ONLY, NOW,
+    ConfigKey("usage.spool.interval.ms", LONG, 60_000, Range(1000, 3_600_000), LOW, READ_ONLY,
         "The time in ms between two writes of usage data to the spool. Odradek's own key."),
-    ConfigKey("usage.spool.max.bytes", LONG, 1 << 30, Range(0), LOW, READ_ONLY, NOW,
+    ConfigKey("usage.spool.max.bytes", LONG, 1 << 30, Range(0), LOW, READ_ONLY,
         "The maximum size in bytes of all files of the usage spool. Above it, the broker deletes the oldest files. 0 "
         "disables the spool. Odradek's own key."),
 )

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
-from odradek.config.key import CLASS, NONE, show
+from odradek.config.key import show
 from odradek.config.listeners import Listener
 from odradek.config.table import broker_key
 from odradek.metrics import http_access
@@ -37,8 +37,6 @@ MAX_OPEN_FILES = 1 << 20
 PROTECTIVE = ("sasl.", "ssl.", "listener.name.", "super.users", "allow.everyone.if.no.acl.found", "delegation.token.",
               "connections.max.reauth.ms", "principal.builder.class")  # fmt: skip
 """Prefixes of the keys with which an operator restricts what clients may do."""
-SHARE_STATE = "share.coordinator.state.topic."
-"""Prefix of keys for share groups. Kafka's own configuration files set them, although most clusters use no share groups."""
 CHECKED_CLASSES = tuple(
     f".oauthbearer.{key}" for key in (HANDLER, peer_settings.LOGIN_HANDLER, peer_settings.RETRIEVER)
 )
@@ -202,8 +200,12 @@ def _report_settings_without_effect(config: BrokerConfig) -> None:
     KRaft's controllers and numbers of threads; at WARNING those that an operator may rely on."""
     without_effect = [name for name in config.without_effect if not name.endswith(CHECKED_CLASSES)]
     protective = [name for name in without_effect if name.startswith(PROTECTIVE)]
-    foreign = [name for name in without_effect if name not in protective and _is_foreign(name)]
-    rest = [name for name in without_effect if name not in protective and name not in foreign]
+    rest: list[str] = []
+    foreign: list[str] = []
+    for name in without_effect:
+        row = broker_key(name)
+        if name not in protective and row is not None and row.no_effect is not None:
+            (rest if row.no_effect.warns else foreign).append(name)
     if protective:
         places = ", ".join(f"{name} ({config.settings[name].where})" for name in protective)
         log.warning("these security settings have no effect, and protect nothing: %s", places)
@@ -214,14 +216,6 @@ def _report_settings_without_effect(config: BrokerConfig) -> None:
             "ignoring settings of Kafka's controllers, threads, JVM and share groups, which this broker does not have: %s",
             ", ".join(foreign),
         )
-
-
-def _is_foreign(name: str) -> bool:
-    """Whether a key sets something that does not exist here, and names no class that the operator expects to run."""
-    row = broker_key(name)
-    if row is None or row.type == CLASS or name.endswith("reporters"):
-        return False
-    return row.effect == NONE or name.startswith(SHARE_STATE)
 
 
 def _bind_metrics(config: BrokerConfig, listener: Listener) -> socket.socket:
