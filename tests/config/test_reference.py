@@ -49,6 +49,17 @@ def test_the_code_uses_every_key_with_an_effect():
     assert unused == set()
 
 
+NOT_REACHED = {"transaction.two.phase.commit.enable"}
+"""Keys without effect that the code reads for an API version that is not served."""
+
+
+def test_the_code_reads_no_key_without_effect():
+    code = "".join(path.read_text() for path in (ROOT / "broker").rglob("*.py"))
+    read = set(re.findall(r'config(?:\.(?!get\b)\w+)?[\[(]"([\w.]+)"', code))
+    assert len(read) > 100
+    assert read & {key.name for key in ROWS if key.no_effect} == NOT_REACHED
+
+
 def test_every_key_is_in_the_table_once():
     rows = [(key.scope, key.name) for key in ROWS]
     assert len(set(rows)) == len(rows)

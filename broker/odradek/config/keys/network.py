@@ -59,6 +59,9 @@ KEYS = (
     ConfigKey("queued.max.requests", INT, 500, Range(1), HIGH, READ_ONLY,
         "The number of requests that may wait for execution, in all workers together. A worker with more than an equal "
         "part of them stops reading from its connections."),
+    ConfigKey("request.timeout.ms", INT, 30000, Range(1), HIGH, READ_ONLY,
+        "The time in ms that the coordinator of transactions waits for a response of another broker of the cluster. Requests of "
+        "the controller and of replicas have controller.socket.timeout.ms and replica.socket.timeout.ms."),
     ConfigKey("socket.request.max.bytes", INT, 104_857_600, Range(1), HIGH, READ_ONLY,
         "The maximum size in bytes of a Produce request (other requests: 16 MiB at most). The broker closes a "
         "connection that sends a larger request."),

@@ -128,9 +128,6 @@ KEYS = (
         Known("producer.purgatory.purge.interval.requests", INT, 1000)),
     *_group(WARNS, "queued.max.requests limits the waiting requests",
         Known("queued.max.request.bytes", LONG, -1, Range(1, None, -1))),
-    *_group(WARNS, "controller.socket.timeout.ms and replica.socket.timeout.ms limit the time of requests to other "
-        "brokers",
-        Known("request.timeout.ms", INT, 30000, Range(1))),
     *_group(QUIET, "the broker writes this checkpoint together with the recovery points",
         Known("log.flush.start.offset.checkpoint.interval.ms", INT, 60000, Range(0))),
     *_group(WARNS, "the broker writes this checkpoint together with the recovery points",
