@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.metadata import adoption, znodes
 from odradek.metadata.adopted_security import security_of
 from odradek.metadata.kafka_tree import NoKafkaTree, read_kafka_tree

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.metadata import adoption, znodes
 from odradek.metadata.cluster import may_have_lost_cache
 from odradek.metadata.kraft_log import ClusterMetadataError, read_cluster

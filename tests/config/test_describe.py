@@ -1,6 +1,6 @@
 """The entries of DescribeConfigs."""
 
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.config.describe import (
     DEFAULT_CONFIG,
     DYNAMIC_TOPIC_CONFIG,

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as run_with
 from hypothesis import strategies as st
 
-from odradek.config import load
-from odradek.config.broker_config import ALL_BROKERS, THIS_BROKER, BrokerConfig, Source, resolve
+from odradek.config.broker_config import ALL_BROKERS, THIS_BROKER, BrokerConfig, Source, load, resolve
 from odradek.config.describe import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,

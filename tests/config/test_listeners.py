@@ -4,7 +4,9 @@ import os
 
 import pytest
 
-from odradek.config import ConfigError, Listener, load
+from odradek.config.broker_config import load
+from odradek.config.errors import ConfigError
+from odradek.config.listeners import Listener
 
 
 def listen(text, *more):

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from odradek.config import ConfigError, load
+from odradek.config.broker_config import load
+from odradek.config.errors import ConfigError
 from odradek.config.key import DOUBLE, INT, LONG, SHORT
 from odradek.config.table import BROKER_KEYS
 

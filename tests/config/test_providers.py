@@ -2,7 +2,8 @@
 
 import pytest
 
-from odradek.config import ConfigError, load
+from odradek.config.broker_config import load
+from odradek.config.errors import ConfigError
 
 PACKAGE = "org.apache.kafka.common.config.provider."
 CLASSES = {"file": "FileConfigProvider", "directory": "DirectoryConfigProvider", "env": "EnvVarConfigProvider"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.config.describe import describe_broker
 from odradek.config.errors import ConfigError
 from odradek.config.key import INT, show

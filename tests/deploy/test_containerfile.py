@@ -7,7 +7,7 @@ import pytest
 
 from deploy.image.containerfile import ContainerfileError, Stage, expand, parse
 from deploy.image.rootfs import DEBIAN, BuildFailed, start_from
-from odradek.config import load
+from odradek.config.broker_config import load
 from tests.toolchains import REPOSITORY
 
 IMAGE = REPOSITORY / "deploy/image"

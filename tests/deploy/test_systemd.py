@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.config import load
+from odradek.config.broker_config import load
 from tests import toolchains
 
 UNITS = toolchains.REPOSITORY / "deploy" / "systemd"

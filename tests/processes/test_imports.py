@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.processes.supervisor.children import resolve
 from odradek.processes.table import LAST_STAGE, PROCESSES, also_imported
 

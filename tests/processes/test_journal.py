@@ -194,7 +194,7 @@ def test_a_broker_uses_the_journal_only_if_systemd_reads_its_stream(tmp_path: Pa
     """Two processes: JOURNAL_STREAM names the standard error stream of the first and another one of the second."""
     code = """
 import logging, os, sys
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.processes import logs
 status = os.fstat(2)
 os.environ["JOURNAL_STREAM"] = f"{status.st_dev}:{status.st_ino + int(sys.argv[1])}"

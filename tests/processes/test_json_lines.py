@@ -73,10 +73,10 @@ def test_the_format_is_read_from_a_file_that_has_errors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", ["json", "text"])
 def test_an_exception_before_the_log_is_set_up_has_the_format_of_the_log(shape: str) -> None:
     code = f"""
-import odradek.config
+from odradek.config import broker_config
 def load(*arguments, **options):
     raise RuntimeError("a defect")
-odradek.config.load = load
+broker_config.load = load
 from odradek.cli.main import main
 main(["start", "--set", "log.format={shape}"])
 """
@@ -92,7 +92,7 @@ main(["start", "--set", "log.format={shape}"])
 def test_what_python_would_print_by_itself_is_json(tmp_path: Path) -> None:
     code = """
 import logging, threading, warnings
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.processes import logs
 logs.set_up("supervisor", load(None, ["log.format=json"]))
 logs.log_uncaught()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.config.errors import ConfigError
 from odradek.config.loggers import LEVELS, LOGGERS, effective
 from odradek.processes.logs import JSON, TEXT, Formatter

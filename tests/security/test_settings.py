@@ -2,7 +2,8 @@
 
 import pytest
 
-from odradek.config import ConfigError, load
+from odradek.config.broker_config import load
+from odradek.config.errors import ConfigError
 from odradek.security.sasl.settings import all_settings
 from tests.sasl import PLAIN_LINE
 

@@ -12,7 +12,7 @@ import odradek._ext.partition.slot_upkeep as slot_upkeep
 from odradek._ext.compaction.compactor import Compactor, PassResult
 from odradek._ext.testing import slot_probe
 from odradek.cleaner.compaction import Compaction
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.storage import compression, old_messages
 from odradek.storage.batch import TRANSACTIONAL, Record, RecordBatch, build_batch, build_end_marker
 from tests.shm.compaction_model import Kept, aborted_transactions, compacted, parse, seen

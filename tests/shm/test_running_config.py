@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.shm.running_config import LARGEST, Running, RunningConfig, TooManySettings
 from tests.children import end_of, fork
 

@@ -144,7 +144,8 @@ def start(config_file: str | None, overrides: tuple[str, ...], log_level: str | 
 
     SIGTERM or Ctrl-C shuts the broker down cleanly (exit code 0). SIGHUP lets it read FILE again.
     """
-    from odradek.config import ConfigError, load
+    from odradek.config.broker_config import load
+    from odradek.config.errors import ConfigError
 
     settings = overrides if log_level is None else (*overrides, f"log.level={log_level}")
     log_uncaught(config_file, settings)
@@ -191,7 +192,7 @@ def stop(
     Select the broker by --pid, by --data-dir, or by the configuration that it was started with.
     """
     from odradek.cli.inspection.local_broker import FindError, find, stop_broker
-    from odradek.config import ConfigError
+    from odradek.config.errors import ConfigError
 
     try:
         directory, running = find(config_file, overrides, data_dir, pid)
@@ -213,7 +214,7 @@ def status(
     running.
     """
     from odradek.cli.inspection.local_broker import FindError, NotRunningError, find, status_of
-    from odradek.config import ConfigError
+    from odradek.config.errors import ConfigError
 
     try:
         directory, running = find(config_file, overrides, data_dir, pid)
@@ -384,7 +385,7 @@ def adopt(config_file: str | None, overrides: tuple[str, ...], directories: tupl
     so that Kafka can be started on the directories again.
     """
     from odradek.cli.machine.adopt import AdoptError, run_adopt
-    from odradek.config import ConfigError
+    from odradek.config.errors import ConfigError
 
     try:
         code = run_adopt(config_file, overrides, directories, **options)

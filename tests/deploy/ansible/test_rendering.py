@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.config.properties import decode, parse
 from odradek.security import jaas
 from tests.deploy.ansible.collection import COLLECTION, LOCAL, Ansible

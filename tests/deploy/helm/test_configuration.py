@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from odradek.clients.security import ClientSecurity
-from odradek.config import load
+from odradek.config.broker_config import load
 from tests.deploy.helm import chart
 from tests.deploy.helm.pod_files import ENVIRONMENT, PASSWORD, unpack
 

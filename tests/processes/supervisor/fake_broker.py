@@ -181,7 +181,7 @@ class FakeBroker:
 
 
 def main(mains, *settings):
-    from odradek.config import load
+    from odradek.config.broker_config import load
     from odradek.processes.supervisor.launch import StartError, run
     from tests.processes.supervisor.fake_mains import rows
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.config.listeners import Listener
 from odradek.processes.supervisor import launch
 from odradek.processes.supervisor.launch import StartError, _bind, _bind_metrics

@@ -51,7 +51,7 @@ def test_a_file_in_place_of_a_directory(broker):
 
 AS_NOBODY = """
 import os, sys
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.processes.supervisor.log_dirs import LogDirectories, StartError
 config = load(None, ["log.dirs=" + sys.argv[1]])
 if os.geteuid() == 0:

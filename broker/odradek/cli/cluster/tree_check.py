@@ -10,7 +10,8 @@ from odradek.clients import configs
 from odradek.clients.cluster import Cluster
 from odradek.clients.errors import hint_on
 from odradek.clients.tree_check import Looked, lasting, look
-from odradek.config import ConfigError, load
+from odradek.config.broker_config import load
+from odradek.config.errors import ConfigError
 from odradek.metadata.store import StoreError
 from odradek.metadata.tree import NoTree, read_tree
 from odradek.metadata.zookeeper import ZookeeperStore, zookeeper_options

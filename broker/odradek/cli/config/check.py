@@ -29,7 +29,8 @@ def check(file: str, overrides: tuple[str, ...], strict: bool) -> None:
     Exit code 0 if a broker can start with it, 1 if it refuses, with one line for each reason on standard error. Warnings are
     also printed on standard error. Ports, log directories and the metadata store are not checked.
     """
-    from odradek.config import ConfigError, load
+    from odradek.config.broker_config import load
+    from odradek.config.errors import ConfigError
     from odradek.processes.supervisor import launch
 
     try:

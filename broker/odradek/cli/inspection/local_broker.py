@@ -9,7 +9,7 @@ from typing import Any
 
 from odradek.cli.framework.failure import AS_OTHER_USER, reason_of
 from odradek.cli.framework.interrupt import interrupt_note
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.config.pid_file import PID_FILE, STATUS_SOCKET, BrokerIdentity, read_pid_file, start_ticks
 from odradek.testing.process_tree import open_files, wait_for_end
 from odradek.testing.status import read_status

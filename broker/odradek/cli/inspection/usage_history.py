@@ -43,7 +43,8 @@ def spool_directory(option: str | None, location: UsageLocation, timeout: float)
 def _configured_directory(location: UsageLocation) -> Path:
     """The spool's directory of a broker of this machine; the broker need not run. Raises UsageError."""
     from odradek.cli.inspection.local_broker import FindError, find
-    from odradek.config import ConfigError, load
+    from odradek.config.broker_config import load
+    from odradek.config.errors import ConfigError
 
     try:
         if location.config_file or location.overrides:

@@ -160,7 +160,7 @@ def parse_address(text: str) -> tuple[str, int, bool]:
 def _local_address(location: UsageLocation) -> tuple[str, int, bool]:
     """The metrics.listener of a broker of this machine, from its supervisor's status. Raises UsageError."""
     from odradek.cli.inspection.local_broker import FindError, address_of, find, status_of
-    from odradek.config import ConfigError
+    from odradek.config.errors import ConfigError
 
     try:
         directory, running = find(location.config_file, location.overrides, location.data_dir, location.pid)

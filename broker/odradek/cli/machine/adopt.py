@@ -13,7 +13,8 @@ from odradek.cli.framework.options import confirm
 from odradek.cli.framework.output import count, echo_json, print_table, size
 from odradek.cli.machine.log_verify import VerifyError, verify_directories
 from odradek.codecs import NAMES
-from odradek.config import BrokerConfig, ConfigError, load
+from odradek.config.broker_config import BrokerConfig, load
+from odradek.config.errors import ConfigError
 from odradek.config.readable import with_reading
 from odradek.metadata.adoption import Adoption, AdoptionError, carry_out, describe, judge, survey
 from odradek.metadata.kafka_tree import KafkaTree, NoKafkaTree, read_kafka_tree

@@ -17,7 +17,7 @@ from odradek.cli.framework.options import JSON_OPTION
 if TYPE_CHECKING:
     from odradek.backup.create import Created
     from odradek.backup.manifest import Manifest
-    from odradek.config import BrokerConfig
+    from odradek.config.broker_config import BrokerConfig
 
 _CONFIG = click.option(
     "--config",
@@ -51,7 +51,7 @@ def _errors() -> Iterator[None]:
     """Print the errors of backups as one line, and end the command."""
     from odradek.backup.errors import BackupError
     from odradek.cli.machine.log_verify import VerifyError
-    from odradek.config import ConfigError
+    from odradek.config.errors import ConfigError
     from odradek.metadata.store import StoreError
 
     try:
@@ -143,7 +143,7 @@ def create(
 
 def _config(config_file: str | None, overrides: tuple[str, ...], data_dirs: tuple[str, ...]) -> "BrokerConfig":
     from odradek.backup.errors import BackupError
-    from odradek.config import load
+    from odradek.config.broker_config import load
 
     if data_dirs and config_file is not None:
         raise BackupError("give only one of --config and --data-dir")

@@ -251,7 +251,8 @@ def _in_store(place: StoreLocation, work: Callable[[Any], Any], create: bool = F
 
 def _zookeeper(place: StoreLocation) -> "ZookeeperOptions":
     """How to connect to the ZooKeeper that the options name; the command fails if they name none."""
-    from odradek.config import ConfigError, load
+    from odradek.config.broker_config import load
+    from odradek.config.errors import ConfigError
     from odradek.metadata.zookeeper import zookeeper_options
     from odradek.metadata.zookeeper_connection import ZookeeperOptions
 

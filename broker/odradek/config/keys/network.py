@@ -60,7 +60,7 @@ KEYS = (
         "The number of requests that may wait for execution, in all workers together. A worker with more than an equal "
         "part of them stops reading from its connections."),
     ConfigKey("request.timeout.ms", INT, 30000, Range(1), HIGH, READ_ONLY,
-        "The time in ms that the coordinator of transactions waits for a response of another broker of the cluster. Requests of "
+        "The time in ms that the coordinator of transactions waits for a response of another broker. Requests of "
         "the controller and of replicas have controller.socket.timeout.ms and replica.socket.timeout.ms."),
     ConfigKey("socket.request.max.bytes", INT, 104_857_600, Range(1), HIGH, READ_ONLY,
         "The maximum size in bytes of a Produce request (other requests: 16 MiB at most). The broker closes a "

@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from odradek.config import load
+from odradek.config.broker_config import load
 from odradek.config.listeners import Listener
 from odradek.net.tls_listeners import TlsListeners
 from odradek.processes.coordinator.security.tls_reload import TICKETS_S, TlsReload
