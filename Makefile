@@ -11,16 +11,13 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 JOBS ?= 2
 TEST_JOBS ?= 3# of `make test`: its tests wait for other programs half of the time
 TESTS ?=
-STARTS := broker or peer or spark or faults or package or deploy
 BIN := .venv/bin
 # Without --no-compile, pip compiles 1.3 GB of modules, of which few are used; Python compiles those when they are imported first.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 NATIVE := $(wildcard _ext/*/*.pyx _ext/*/*.pxd _ext/*/*.h)
 PACKED := broker _ext docs grafana deploy setup.py pyproject.toml MANIFEST.in CHANGELOG.md README.md# what a wheel is made of
 NOT_PACKED := -not -name '*.so' -not -name '*.c' -not -name '*.pyc' -not -path '*.egg-info/*'
-DEBUG_BUILD := $(CURDIR)/.build/debug
-SANITIZED_BUILD := $(CURDIR)/.build/sanitized
-ADDRESS_BUILD := $(CURDIR)/.build/address
+VARIANT := JOBS=$(JOBS) $(BIN)/python tools/build_variant.py# a copy of the package in .build/NAME with other options
 # Without the limit, a process that dies (a signal, a finding of a sanitizer) makes pytest-xdist wait for ever.
 DISTRIBUTED := --dist loadgroup --max-worker-restart=0
 SANITIZED_TESTS := tests/protocol tests/net tests/storage tests/shm tests/replication/test_fetcher.py tests/faults/test_bad_input.py \
@@ -41,7 +38,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # half of the CPU time of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build build-dev build-debug tables demo run cluster quick test test-all wheel deb test-faults test-cuts test-package deploy-test release chaos chaos-cluster test-sanitized bench lint install-systemd clean distclean
+.PHONY: help build build-test build-dev tables demo run cluster quick test test-all wheel deb test-faults test-cuts test-package deploy-test release chaos chaos-cluster test-sanitized bench lint install-systemd clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -78,13 +75,19 @@ build: .build/installed .build/native ## compile, and install in .venv what `mak
 	@touch $@
 
 # The package is installed already, so pip adds what its extra needs and compiles nothing.
+build-test: .build/installed-test .build/native
+.build/installed-test: .build/installed | .build/native
+	@echo "installing what make quick and make lint need (0.25 GB with what is there) into .venv; the log is .build/install-test.log"
+	@$(PIP) 'odradek[test]' >.build/install-test.log 2>&1 || { tail -n 40 .build/install-test.log >&2; exit 1; }
+	@touch $@
+
 build-dev: .build/installed-dev .build/native
-.build/installed-dev: .build/installed | .build/native
+.build/installed-dev: .build/installed-test | .build/native
 	@echo "installing what tests and reports need (1.3 GB) into .venv; the log is .build/install-dev.log"
 	@$(PIP) 'odradek[dev]' >.build/install-dev.log 2>&1 || { tail -n 40 .build/install-dev.log >&2; exit 1; }
 	@touch $@
 
-tables: build-dev ## write the files that are made from others: pages and tables of docs/, the dashboards, the stubs of _ext/, copies for Helm
+tables: build-test ## write the files that are made from others: pages and tables of docs/, the dashboards, the stubs of _ext/, copies for Helm
 	@$(BIN)/python -m odradek.config.reference docs/reference/configuration.md
 	@$(BIN)/python -m odradek.metrics.reference docs/reference/metrics.md
 	@$(BIN)/python -m odradek.cli.packaging.reference docs/reference/commands.md
@@ -95,15 +98,6 @@ tables: build-dev ## write the files that are made from others: pages and tables
 	@$(BIN)/python -m grafana
 	@$(BIN)/python tools/native_stubs.py
 	@$(BIN)/python tools/chart_files.py
-
-# A second copy of the package, compiled with bounds checks and fault points, and of the tests that use it from there.
-build-debug: build-dev
-	@mkdir -p $(DEBUG_BUILD)
-	@find $(DEBUG_BUILD) -name '*.py' -delete
-	@tar --exclude='*.so' --exclude='*.c' --exclude='__pycache__' -chf - broker tests setup.py pyproject.toml \
-		| tar -xf - -C $(DEBUG_BUILD)
-	@cd $(DEBUG_BUILD) && ODRADEK_DEBUG=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace -j $(JOBS) >build.log 2>&1 \
-		|| { tail -n 40 build.log >&2; exit 1; }
 
 demo: build ## real files through a temporary broker and back, every byte compared
 	@$(BIN)/odradek demo
@@ -119,34 +113,34 @@ run: build ## a broker in the foreground on port 9092, data in .build/run
 cluster: build ## ZooKeeper and three brokers with a topic, to try out a cluster; until Ctrl-C (needs Java; docs/operate/cluster.md)
 	@$(BIN)/python -m tests.cluster.playground
 
-quick: build-dev ## the tests that start no broker and no other program: less than two minutes
-	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) $(DISTRIBUTED) -m "not ($(STARTS) or long)" $(TESTS)
+quick: build-test ## the tests that start no broker and no other program: less than two minutes
+	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) $(DISTRIBUTED) --tier quick $(TESTS)
 
 # pytest rewrites and compiles all modules of tests when it imports them first: 20 s of CPU time, in each of its processes. Here one
 # does it for all, beside mypy, which uses one CPU. What is wrong with a module is the message of the tests that follow.
 test: build-dev ## lint, then all tests that CI runs: about 30 minutes (TESTS=tests/config for some of them)
 	@$(BIN)/python -m pytest -q --collect-only $(TESTS) >.build/collect.log 2>&1 & \
 		$(MAKE) lint || { wait; exit 1; }; wait
-	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) $(DISTRIBUTED) --durations=25 -m "not faults and not package and not nightly and not deploy" $(TESTS)
+	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) $(DISTRIBUTED) --durations=25 --tier test $(TESTS)
 	@test -n "$(TESTS)" || $(MAKE) test-faults test-cuts test-package
 	@$(if $(filter test-all,$(MAKECMDGOALS)),,$(BIN)/python -m tests.tiers)
 
 test-all: test ## also what takes long: live dashboards and alerts, the sanitizers
-	@$(BIN)/python -m pytest -q -n $(JOBS) $(DISTRIBUTED) --durations=25 -m nightly $(TESTS)
+	@$(BIN)/python -m pytest -q -n $(JOBS) $(DISTRIBUTED) --durations=25 --tier nightly $(TESTS)
 	@ACCESS_SETS=50 AUTHORIZER_SETS=10000 REVOCATION_ROUNDS=1000 $(BIN)/python -m pytest -q -o timeout=3600 \
 		tests/security/test_authorizer.py tests/security/test_access_against_kafka.py \
 		tests/security/test_against_standard_authorizer.py tests/security/test_revocation.py
 	@$(MAKE) deploy-test test-sanitized
 
-test-faults: build-debug ## kill a process between every two steps of what it does to a log
-	@cd $(DEBUG_BUILD) && PYTHONPATH=$(DEBUG_BUILD)/broker $(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) -m faults tests/shm
+test-faults: build-dev ## kill a process between every two steps of what it does to a log
+	@$(VARIANT) debug python -m pytest -q -n $(JOBS) --tier faults tests/shm
 
 test-package: build-dev ## make an sdist, from that a wheel, and run the demo from the wheel in an environment of its own
-	@$(BIN)/python -m pytest -q -m package tests/packaging
+	@$(BIN)/python -m pytest -q --tier package tests/packaging
 
 # Not in parallel: each of them starts up to three machines, or a Kubernetes API server.
 deploy-test: build-dev ## install, upgrade and remove on real machines, an API server of Kubernetes, the image; needs root
-	@$(BIN)/python -m pytest -q -m deploy --durations=25 tests/deploy tests/packaging
+	@$(BIN)/python -m pytest -q --tier deploy --durations=25 tests/deploy tests/packaging
 
 # The units that `make build` compiled are not compiled again. auditwheel names the oldest glibc that the wheel runs on.
 wheel: build ## a wheel for other machines (manylinux), in dist/
@@ -176,38 +170,12 @@ chaos: build-dev ## an hour of kills, stops and full disks under load (MINUTES=6
 chaos-cluster: build-dev ## half an hour of failures of a cluster under load (MINUTES=30); root for losses of power
 	@$(BIN)/python -m tests.cluster.failures --minutes $(or $(MINUTES),30)
 
-# A third copy, with the C sources of the first, compiled for AddressSanitizer and not optimized, which takes a minute. The brokers
-# that the tests start use it, too. Everything that is found is in the reports.
+# The brokers that the tests start use the copy, too.
 test-cuts: build-dev ## cut clients' connections in every state of their requests, under AddressSanitizer (needs gcc)
-	@if ! test -e "$$($(CC) -print-file-name=libasan.so)"; then \
-		echo "test-cuts is skipped: $(CC) has no AddressSanitizer (libasan.so)" >&2; test -z "$$CI"; exit; fi; \
-	mkdir -p $(ADDRESS_BUILD)/reports; \
-	find $(ADDRESS_BUILD) -name '*.py' -delete; rm -f $(ADDRESS_BUILD)/reports/*; \
-	tar --exclude='*.so' --exclude='__pycache__' -chf - broker tests setup.py pyproject.toml build/c-* \
-		| tar -xf - -C $(ADDRESS_BUILD); \
-	cd $(ADDRESS_BUILD); \
-	ODRADEK_SANITIZE=address $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace -j $(JOBS) >build.log 2>&1 \
-		|| { tail -n 40 build.log >&2; exit 1; }; \
-	PYTHONPATH=$(ADDRESS_BUILD)/broker PYTHONMALLOC=malloc LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" \
-		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:log_path=$(ADDRESS_BUILD)/reports/asan \
-		$(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) $(DISTRIBUTED) $(CUT_TESTS); \
-	! grep -rh . reports >&2
+	@$(VARIANT) address python -m pytest -q -n $(JOBS) $(DISTRIBUTED) $(CUT_TESTS)
 
-# A fourth copy, compiled for both sanitizers. The brokers that the tests start run with them, too. What AddressSanitizer finds is in
-# the reports; what the other finds, in the log of the process that it ends.
 test-sanitized: build-dev ## what reads hostile bytes, under AddressSanitizer and UBSan: needs gcc, takes long (TESTS=...)
-	@mkdir -p $(SANITIZED_BUILD)/reports
-	@find $(SANITIZED_BUILD) -name '*.py' -delete; rm -f $(SANITIZED_BUILD)/reports/*
-	@tar --exclude='*.so' --exclude='*.c' --exclude='__pycache__' -chf - broker tests docs setup.py pyproject.toml \
-		| tar -xf - -C $(SANITIZED_BUILD)
-	@cd $(SANITIZED_BUILD) && ODRADEK_SANITIZE=address,undefined $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace -j $(JOBS) >build.log 2>&1 \
-		|| { tail -n 40 build.log >&2; exit 1; }
-	@cd $(SANITIZED_BUILD) && PYTHONPATH=$(SANITIZED_BUILD)/broker PYTHONMALLOC=malloc \
-		LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
-		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:log_path=$(SANITIZED_BUILD)/reports/asan \
-		UBSAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_stacktrace=1 \
-		$(CURDIR)/$(BIN)/python -m pytest -q -n $(JOBS) $(DISTRIBUTED) -o timeout=1200 $(or $(TESTS),$(SANITIZED_TESTS))
-	@! grep -rh . $(SANITIZED_BUILD)/reports >&2
+	@$(VARIANT) sanitized python -m pytest -q -n $(JOBS) $(DISTRIBUTED) -o timeout=1200 $(or $(TESTS),$(SANITIZED_TESTS))
 
 # The load generator: what `python -m bench` drives, and by itself for profiling (`.build/gen --help`).
 .build/gen: $(wildcard bench/generator/*.[ch])
@@ -218,7 +186,7 @@ test-sanitized: build-dev ## what reads hostile bytes, under AddressSanitizer an
 bench: build-dev .build/gen ## the benchmark against Apache Kafka; writes bench/RESULTS.md
 	@$(BIN)/python -m bench
 
-lint: build-dev ## ruff, mypy, cython-lint, the direction of imports, the stubs of the native modules
+lint: build-test ## ruff, mypy, cython-lint, the direction of imports, the stubs of the native modules
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
 	@$(BIN)/mypy --no-error-summary

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.tiers import TOOLS, marks_of, marks_of_name
+from tests.tiers import MARKS, TESTS, TIERS, TOOLS, WITHOUT_PACKAGES, marks_of, marks_of_name, needs_packages
 
 # numpy's other threads only wait in loops for the little matrices of the forecasts, which took most of the CPU time of their
 # tests. numpy reads this variable when it is imported, in this process and in those that tests start.
@@ -31,13 +31,34 @@ KINDS = ("rounds", "checks")
 MANY_FILES = 200
 
 
+def pytest_addoption(parser):
+    parser.addoption("--tier", choices=TIERS, help="run the tests of this tier only (tests/tiers.py)")
+
+
+def pytest_configure(config):
+    for mark, meaning in MARKS.items():
+        config.addinivalue_line("markers", f"{mark}: {meaning}")
+    if tier := config.getoption("tier"):
+        given = config.option.markexpr
+        config.option.markexpr = f"({given}) and {TIERS[tier].expression}" if given else TIERS[tier].expression
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave out the files with the mark `packages` in the tier that has to do without these packages."""
+    if config.getoption("tier") != WITHOUT_PACKAGES:
+        return None
+    file = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
+    return True if file.suffix == ".py" and file.exists() and needs_packages(file) else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items):
     """Give each test the marks of its tier; see tiers.py."""
     for item in items:
         fixtures = (d.func for found in item._fixtureinfo.name2fixturedefs.values() for d in found)
         tools = {mark for tool, mark in TOOLS.items() if item.get_closest_marker(tool)}
-        for mark in sorted(marks_of(item.function, fixtures) | marks_of_name(item.nodeid) | tools):
+        packages = {"packages"} if needs_packages(item.path) else set()
+        for mark in sorted(marks_of(item.function, fixtures) | marks_of_name(item.nodeid) | tools | packages):
             item.add_marker(mark)
 
 
@@ -63,6 +84,11 @@ def pytest_runtest_logfinish():
 
 
 def pytest_terminal_summary(terminalreporter):
+    if terminalreporter.config.getoption("tier") == WITHOUT_PACKAGES:
+        files = sum(needs_packages(path) for path in TESTS.rglob("test_*.py"))
+        terminalreporter.write_line(
+            f"{files} files of tests with the mark packages are not in this tier; `make test` runs them"
+        )
     total: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -1,6 +1,7 @@
 """The tiers of tests: the marks that tests get, the lists of what takes long, and that all tests are importable."""
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 
@@ -64,11 +65,37 @@ def test_every_listed_test_exists(name):
     assert function in functions if function else any(name.startswith("test_") for name in functions)
 
 
-def test_every_mark_of_a_tier_is_registered():
-    options = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
-    registered = {line.partition(":")[0] for line in options["markers"]}
-    assert {*tiers.STARTERS.values(), *tiers.LIBRARIES.values(), *tiers.TOOLS, "long", "nightly"} - registered == set()
-    assert "--strict-markers" in options["addopts"].split()
+def test_every_mark_of_a_tier_has_a_meaning():
+    used = {*tiers.STARTERS.values(), *tiers.LIBRARIES.values(), *tiers.TOOLS, *tiers.TOOLS.values(), "long", "nightly"}
+    words = {word for tier in tiers.TIERS.values() for word in re.findall(r"\w+", tier.expression)}
+    assert (used | words | {"packages"}) - tiers.MARKS.keys() - {"not", "or"} == set()
+
+
+def test_the_makefile_names_every_tier_and_has_no_other_expression():
+    makefile = (REPOSITORY / "Makefile").read_text()
+    targets = re.split(r"^(?=[a-z-]+:)", makefile, flags=re.M)
+    for name, tier in tiers.TIERS.items():
+        (target,) = (text for text in targets if text.startswith(f"{tier.command.removeprefix('make ')}:"))
+        assert f"--tier {name} " in target
+    assert re.findall(r"pytest.* -m ", makefile) == []
+
+
+def test_the_document_describes_every_tier():
+    document = (REPOSITORY / "CONTRIBUTING.md").read_text()
+    assert [tier.command for tier in tiers.TIERS.values() if f"| `{tier.command}` |" not in document] == []
+
+
+def test_the_tier_without_packages_has_none_of_their_extra():
+    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    names = {re.split(r"[\[<>=!~]", requirement)[0].replace("-", "_") for requirement in extras["test"]}
+    assert names & tiers.PACKAGES == set()
+    assert "odradek[test]" in extras["dev"]
+
+
+def test_a_file_that_imports_a_package_of_dev_has_the_mark():
+    assert tiers.needs_packages(tiers.TESTS / "clients/test_spark.py")  # it imports pyspark
+    assert tiers.needs_packages(tiers.TESTS / "jobs/test_report_what_if.py")  # what it tests imports numpy
+    assert not tiers.needs_packages(tiers.TESTS / "config/test_table_against_kafka.py")
 
 
 def test_every_directory_with_python_files_is_a_package():

@@ -1,15 +1,19 @@
-"""Which tier a test belongs to: from what its code and its fixtures use, and from two lists of what takes long.
+"""The tiers of tests: their names, their marks, and which test belongs to which.
+
+`TIERS` is the only definition of a tier: ``pytest --tier NAME`` runs its tests, the Makefile uses that option, and
+``tests/conftest.py`` registers `MARKS`. CONTRIBUTING.md describes the tiers, and a test compares it with this table.
 
 `marks_of` follows the names that a test function and its fixtures use, through the functions and classes of this test
-suite, until it meets what starts something: a broker, Apache Kafka or another foreign program, Spark. `LONG` and `NIGHTLY`
-name the tests that start nothing of the kind and take long, and those that only ``make test-all`` runs. ``make quick``
-runs the tests that have none of these marks. CONTRIBUTING.md describes the tiers; pyproject.toml explains the marks.
+suite, until it meets what starts something: a broker, Apache Kafka or another foreign program, Spark. `needs_packages` follows
+the imports of a test's file. `LONG` and `NIGHTLY` name the tests that start nothing of the kind and take long, and those that
+only ``make test-all`` runs.
 
 ``python -m tests.tiers`` prints what ``make test`` leaves out. pytest imports this module in each of its processes.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
@@ -17,9 +21,61 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+
+MARKS = {
+    "broker": "starts a broker, or the command in a process of its own",
+    "peer": "starts a foreign program: Apache Kafka or its tools, Java, Go, Node.js, Prometheus",
+    "spark": "starts Spark",
+    "packages": "needs a package of the extra `dev` that the extra `test` does not contain",
+    "long": "needs none of these, but takes too long for `make quick`",
+    "nightly": "takes too long for `make test`; `make test-all` runs it",
+    "java": "needs a JRE and Maven",
+    "golang": "needs Go",
+    "node": "needs Node.js and npm",
+    "faults": "needs the debug build with fault points",
+    "deploy": "needs machines of systemd-nspawn, a Kubernetes API server or an image, for minutes; `make deploy-test` runs it",
+    "package": "compiles the whole package (more than a minute of CPU time) and needs PyPI",
+}
+"""The marks of tests. This module gives the first six; a test has the others in its file."""
+
+
+class Tier(NamedTuple):
+    expression: str
+    """Which marks its tests have, as of pytest's ``-m``."""
+    command: str
+    """The target of make that runs it, maybe with other checks."""
+
+
+TIERS = {
+    "quick": Tier(
+        "not (broker or peer or spark or packages or long or nightly or faults or package or deploy)", "make quick"
+    ),
+    "test": Tier("not (nightly or faults or package or deploy)", "make test"),
+    "nightly": Tier("nightly", "make test-all"),
+    "faults": Tier("faults", "make test-faults"),
+    "package": Tier("package", "make test-package"),
+    "deploy": Tier("deploy", "make deploy-test"),
+}
+WITHOUT_PACKAGES = "quick"
+"""The tier that runs with the packages of the extra `test`: files with the mark `packages` cannot be imported there."""
+PACKAGES = {
+    "ansible",
+    "deltalake",
+    "fastavro",
+    "jinja2",
+    "kubernetes_validate",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "playwright",
+    "pyarrow",
+    "pyspark",
+}
+"""The packages of the extra `dev` that the extra `test` does not contain."""
 
 # What starts something, as module and name. A module alone stands for everything in it.
 STARTERS = {
@@ -143,6 +199,63 @@ NOT_IN_MAKE_TEST = {
     "make deploy-test": "clusters of machines with systemd, a Kubernetes API server, the image",
     "make test-sanitized": "code that reads hostile bytes, under AddressSanitizer and UBSan",
 }
+
+
+@cache
+def needs_packages(path: Path) -> bool:
+    """Return whether a test's file, or a conftest.py above it, imports one of `PACKAGES`, directly or through other modules."""
+    above = (directory / "conftest.py" for directory in path.parents if TESTS in directory.parents)
+    return any(_reaches_packages(file) for file in (path, *above) if file.exists())
+
+
+def _reaches_packages(file: Path) -> bool:
+    seen: set[Path] = set()
+    ahead = [file]
+    while ahead:
+        module = ahead.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        for name in _imports(module):
+            if name.partition(".")[0] in PACKAGES:
+                return True
+            ahead += _source(name)
+    return False
+
+
+@cache
+def _imports(module: Path) -> frozenset[str]:
+    """What a module imports: a module of the tests anywhere, another one outside of its functions."""
+    names = set()
+    ahead: list[ast.AST] = [ast.parse(module.read_text())]
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif _is_skipped(node, TESTS in module.parents):
+            continue
+        ahead += ast.iter_child_nodes(node)
+    return frozenset(names)
+
+
+def _is_skipped(node: ast.AST, of_tests: bool) -> bool:
+    if isinstance(node, ast.If) and isinstance(node.test, ast.Name):
+        return node.test.id == "TYPE_CHECKING"
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not of_tests
+
+
+@cache
+def _source(name: str) -> tuple[Path, ...]:
+    """The file of a module of this project, by its name or by that of something in it; and those of its packages."""
+    parts = name.split(".")
+    if parts[0] not in ("tests", "odradek", "bench", "grafana"):
+        return ()
+    top = ROOT / "broker" if parts[0] == "odradek" else ROOT
+    found = [top.joinpath(*parts[:length], "__init__.py") for length in range(1, len(parts) + 1)]
+    found += [top.joinpath(*parts[:length]).with_suffix(".py") for length in (len(parts) - 1, len(parts)) if length]
+    return tuple(file for file in found if file.exists())
 
 
 def marks_of_name(node_id: str) -> set[str]:

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from odradek._ext.api.fetch_context cimport FetchContext, FetchPartition
 from odradek._ext.protocol.cursor cimport WriteBuffer
-from odradek._ext.shm.layout cimport Commit
+from odradek._ext.shm.slot cimport Commit
 from odradek._ext.storage.segment_list cimport SegmentList
 from odradek._ext.storage.txn_index cimport TxnIndexSummary
 

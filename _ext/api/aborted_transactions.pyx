@@ -14,7 +14,7 @@ from libc.stdint cimport int64_t
 from odradek._ext.api.cold_look_ups cimport cold_bytes, cold_txn_indexes
 from odradek._ext.api.fetch_context cimport WARM_ROUNDS, FetchContext, FetchPartition, bytes_of_aborted
 from odradek._ext.protocol.cursor cimport buffer_free, buffer_init
-from odradek._ext.shm.layout cimport Commit
+from odradek._ext.shm.slot cimport Commit
 from odradek._ext.storage.file_calls cimport file_bytes
 from odradek._ext.storage.index_entries cimport TXN_ENTRY_BYTES
 from odradek._ext.storage.segment_list cimport OpenSegment, SegmentList

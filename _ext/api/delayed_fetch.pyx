@@ -14,9 +14,11 @@ from odradek._ext.api.purgatory cimport Waiter
 from odradek._ext.net.connection cimport CLOSE_ERROR, Pending
 from odradek._ext.shm.atomics cimport fence
 from odradek._ext.api.cold_look_ups import look_up_cold
-from odradek._ext.shm.layout cimport monotonic_ms, region, slot_at
+from odradek._ext.shm.clock cimport monotonic_ms
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.metering cimport clock_us
 from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, quota_wait_ms
+from odradek._ext.shm.slot cimport slot_at
 
 
 cdef enum:

@@ -49,7 +49,7 @@ from odradek._ext.protocol.kafka_errors cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from odradek._ext.records.record_batch cimport BatchInfo, parse_batch_header
-from odradek._ext.shm.layout cimport Slot, monotonic_ms, now_ms, slot_at
+from odradek._ext.shm.clock cimport monotonic_ms, now_ms
 from odradek._ext.shm.locks cimport LANE_SECOND, SPINS_OF_LOOP, SPINS_OF_THREAD, set_lane
 from odradek._ext.shm.metering cimport (
     PARKED_PRODUCES,
@@ -59,6 +59,7 @@ from odradek._ext.shm.metering cimport (
     add,
     clock_us,
 )
+from odradek._ext.shm.slot cimport Slot, slot_at
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 

@@ -48,7 +48,8 @@ from odradek._ext.protocol.kafka_errors cimport (
     NO_ERROR,
 )
 from odradek._ext.shm.client_quotas cimport quota_burst
-from odradek._ext.shm.layout cimport monotonic_ms, region
+from odradek._ext.shm.clock cimport monotonic_ms
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.metering cimport PARKED_FETCHES, USAGE_REQUESTS, usage_of
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
 

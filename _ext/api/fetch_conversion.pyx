@@ -8,7 +8,7 @@ from odradek._ext.api.fetch_context cimport FIRST_WITH_MAX_BYTES, FIRST_WITH_V1,
 from odradek._ext.api.fetch_responses cimport FetchResponses
 from odradek._ext.net.connection cimport CLOSE_ERROR, Pending
 from odradek._ext.protocol.kafka_errors cimport KAFKA_STORAGE_ERROR
-from odradek._ext.shm.layout cimport slot_at
+from odradek._ext.shm.slot cimport slot_at
 
 
 cdef enum:

@@ -5,7 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from odradek._ext.api.aborted_transactions cimport AbortedTransactions
 from odradek._ext.api.fetch_context cimport FetchContext, FetchPartition
 from odradek._ext.api.replica_reads cimport ReadErrors, ReplicaReads
-from odradek._ext.shm.layout cimport Commit, Slot
+from odradek._ext.shm.slot cimport Commit, Slot
 from odradek._ext.shm.topics cimport TopicDirectory
 from odradek._ext.storage.segment_list cimport SegmentCache, SegmentList
 

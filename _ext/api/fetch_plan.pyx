@@ -59,7 +59,9 @@ from odradek._ext.protocol.kafka_errors cimport (
 )
 from odradek._ext.records.codecs cimport first_fetch
 from odradek._ext.shm.atomics cimport load_acquire_64
-from odradek._ext.shm.layout cimport (
+from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
+from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, quota_limited
+from odradek._ext.shm.slot cimport (
     ROLE_FOLLOWER,
     ROLE_LEADER,
     SLOT_LOADING,
@@ -71,8 +73,6 @@ from odradek._ext.shm.layout cimport (
     slot_at,
     state_now,
 )
-from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
-from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, quota_limited
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
 from odradek._ext.storage.file_calls cimport file_bytes
 from odradek._ext.storage.log_dirs cimport note_device

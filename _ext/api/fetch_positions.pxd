@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 
 from odradek._ext.api.fetch_context cimport FetchContext, FetchPartition
-from odradek._ext.shm.layout cimport Commit, Slot
+from odradek._ext.shm.slot cimport Commit, Slot
 from odradek._ext.storage.segment_list cimport SegmentList
 
 

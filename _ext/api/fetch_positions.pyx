@@ -13,7 +13,7 @@ from odradek._ext.api.fetch_context cimport FetchContext, FetchPartition
 from odradek._ext.protocol.byte_order cimport load32, load64
 from odradek._ext.records.record_batch cimport AT_LAST_OFFSET_DELTA, AT_MAGIC
 from odradek._ext.shm.atomics cimport fence, load_acquire_32
-from odradek._ext.shm.layout cimport RECENT_KEPT, Commit, RecentBatch, Slot
+from odradek._ext.shm.slot cimport RECENT_KEPT, Commit, RecentBatch, Slot
 from odradek._ext.storage.file_calls cimport file_bytes
 from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES
 from odradek._ext.storage.lookup cimport LOOKUP_BEYOND, LOOKUP_FOUND, FoundBatch, find_offset_behind, find_position

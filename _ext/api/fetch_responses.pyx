@@ -31,7 +31,7 @@ from odradek._ext.protocol.cursor cimport (
     write_uvarint,
 )
 from odradek._ext.protocol.kafka_errors cimport NO_ERROR, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
-from odradek._ext.shm.layout cimport coarse_ms, slot_at
+from odradek._ext.shm.clock cimport coarse_ms
 from odradek._ext.shm.metering cimport (
     FETCH_FAILED,
     REPLICATION_BYTES_OUT,
@@ -47,6 +47,7 @@ from odradek._ext.shm.metering cimport (
     usage_of,
 )
 from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, count_reassigned, is_adding, quota_record
+from odradek._ext.shm.slot cimport slot_at
 from odradek._ext.storage.segment_list cimport OpenSegment
 
 

@@ -74,7 +74,7 @@ from odradek._ext.protocol.kafka_errors cimport (
 )
 from odradek._ext.records.codecs cimport CODEC_AS_SENT, CODEC_NONE, first_produce
 from odradek._ext.records.record_batch cimport AT_MAGIC, AT_RECORDS, BatchInfo, check_batch
-from odradek._ext.shm.layout cimport Slot, now_ms, slot_at
+from odradek._ext.shm.clock cimport now_ms
 from odradek._ext.shm.locks cimport SPINS_OF_LOOP
 from odradek._ext.shm.metering cimport (
     AUTHORIZATIONS_ALLOWED,
@@ -86,6 +86,7 @@ from odradek._ext.shm.metering cimport (
     count_request,
     usage_of,
 )
+from odradek._ext.shm.slot cimport Slot, slot_at
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 

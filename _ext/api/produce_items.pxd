@@ -7,8 +7,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
 from odradek._ext.partition.log_writing cimport AppendItem
 from odradek._ext.shm.client_quotas cimport QuotaUse
-from odradek._ext.shm.layout cimport Slot
 from odradek._ext.shm.metering cimport Client
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef enum Slow:

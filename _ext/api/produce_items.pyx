@@ -39,7 +39,9 @@ from odradek._ext.records.record_batch cimport (
     set_max_timestamp,
 )
 from odradek._ext.shm.atomics cimport fence, load_acquire_32
-from odradek._ext.shm.layout cimport (
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.pauses cimport in_doubt
+from odradek._ext.shm.slot cimport (
     ROLE_LEADER,
     SLOT_DELETED,
     SLOT_OFFLINE,
@@ -47,11 +49,9 @@ from odradek._ext.shm.layout cimport (
     Commit,
     Slot,
     read_commit,
-    region,
     slot_at,
     state_now,
 )
-from odradek._ext.shm.pauses cimport in_doubt
 from odradek._ext.storage.log_dirs cimport is_full
 
 

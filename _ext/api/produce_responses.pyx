@@ -46,7 +46,6 @@ from odradek._ext.protocol.kafka_errors cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
-from odradek._ext.shm.layout cimport Slot, slot_at
 from odradek._ext.shm.metering cimport (
     BYTES_REJECTED,
     PRODUCE_FAILED,
@@ -62,6 +61,7 @@ from odradek._ext.shm.metering cimport (
     still_client,
     usage_of,
 )
+from odradek._ext.shm.slot cimport Slot, slot_at
 
 
 cdef enum:

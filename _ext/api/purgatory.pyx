@@ -12,8 +12,10 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from odradek._ext.partition.slot_access cimport recover_dead_owners
 from odradek._ext.shm.atomics cimport fetch_or_64, load_relaxed_64
-from odradek._ext.shm.layout cimport Slot, monotonic_ms, region, slot_at
+from odradek._ext.shm.clock cimport monotonic_ms
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.metering cimport add
+from odradek._ext.shm.slot cimport Slot, slot_at
 from odradek._ext.shm.waking cimport take_ready
 
 

@@ -4,7 +4,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.api.fetch_context cimport DEBUGGING_CONSUMER, FIRST_WITH_RACK, FetchContext, FetchPartition
 from odradek._ext.shm.atomics cimport load_acquire_64
-from odradek._ext.shm.layout cimport MAX_IN_SYNC, Commit, Slot, read_commit
+from odradek._ext.shm.partition_view cimport MAX_IN_SYNC
+from odradek._ext.shm.slot cimport Commit, Slot, read_commit
 
 
 cdef enum:

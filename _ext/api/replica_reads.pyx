@@ -21,23 +21,22 @@ from odradek._ext.partition.followers cimport LOCK_BUSY_RESULT, note_follower_fe
 from odradek._ext.partition.leader_epochs cimport EPOCH_IN_FILE, EPOCH_UNDEFINED, end_offset_for
 from odradek._ext.protocol.kafka_errors cimport FENCED_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, NO_ERROR, OFFSET_OUT_OF_RANGE
 from odradek._ext.shm.atomics cimport fence, load_acquire_32
-from odradek._ext.shm.layout cimport (
+from odradek._ext.shm.clock cimport coarse_ms, monotonic_ms
+from odradek._ext.shm.locks cimport SPINS_OF_LOOP
+from odradek._ext.shm.partition_view cimport MAX_IN_SYNC
+from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, is_in_sync, quota_room
+from odradek._ext.shm.slot cimport (
     MAX_FOLLOWERS,
-    MAX_IN_SYNC,
     ROLE_LEADER,
     SLOT_ONLINE,
     THROTTLED_LEADER,
     Commit,
     Follower,
     Slot,
-    coarse_ms,
-    monotonic_ms,
     read_commit,
     slot_at,
     state_now,
 )
-from odradek._ext.shm.locks cimport SPINS_OF_LOOP
-from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, is_in_sync, quota_room
 
 
 LOG = logging.getLogger("odradek.requests")

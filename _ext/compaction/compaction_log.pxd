@@ -6,7 +6,7 @@ Belongs to one `Compactor` and is used by its thread only, except for `stop`. Ow
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.compaction.compaction_transactions cimport Transactions
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 from odradek._ext.storage.log_state cimport Array
 
 

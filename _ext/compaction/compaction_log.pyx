@@ -19,8 +19,9 @@ from odradek._ext.partition.producer_entry cimport ProducerEntry, entry_batches,
 from odradek._ext.partition.producer_runs cimport next_producer
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.swapping cimport drop_swaps
-from odradek._ext.shm.layout cimport SLOT_ONLINE, Slot, region, slot_at
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.locks cimport LANE_SECOND, set_lane, unlock
+from odradek._ext.shm.slot cimport SLOT_ONLINE, Slot, slot_at
 from odradek._ext.storage.file_calls cimport file_error, file_open
 from odradek._ext.storage.index_entries cimport TXN_ENTRY_BYTES, AbortedEntry, unpack_txn_entry
 from odradek._ext.storage.log_scan cimport read_at

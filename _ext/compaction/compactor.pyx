@@ -23,8 +23,8 @@ from odradek._ext.compaction.segment_rewriting cimport SegmentRewriter
 from odradek._ext.partition.slot_access cimport give_up
 from odradek._ext.partition.swapping cimport prepare_swap, swap_segments
 from odradek._ext.shm.faults cimport *
-from odradek._ext.shm.layout cimport Slot, slot_at
 from odradek._ext.shm.locks cimport unlock
+from odradek._ext.shm.slot cimport Slot, slot_at
 from odradek._ext.shm.waking cimport wake_after
 from odradek._ext.storage.file_calls cimport file_sync
 from odradek._ext.storage.log_dirs cimport note_device

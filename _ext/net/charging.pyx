@@ -21,7 +21,8 @@ from odradek._ext.shm.client_quotas cimport (
     quota_wait_at,
     quota_wait_ms,
 )
-from odradek._ext.shm.layout cimport monotonic_ms, region
+from odradek._ext.shm.clock cimport monotonic_ms
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.metering cimport CLIENT_ID_BYTES, Client, clock_us
 from odradek._ext.shm.siphash cimport hash_bytes
 

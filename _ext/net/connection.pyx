@@ -21,7 +21,7 @@ from odradek._ext.protocol.api_versions cimport API_VERSIONS
 from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.shm.client_quotas cimport QUOTA_REQUEST, quota_add, quota_charge
-from odradek._ext.shm.layout cimport coarse_ms, monotonic_ms
+from odradek._ext.shm.clock cimport coarse_ms, monotonic_ms
 from odradek._ext.shm.meter_tables cimport meter_state
 from odradek._ext.shm.metering cimport (
     METER_KEY_NONE,

@@ -25,7 +25,7 @@ from odradek._ext.net.late_requests cimport beat, look_at_clock
 from odradek._ext.net.open_connections cimport OpenConnections
 from odradek._ext.net.output cimport drop_queue
 from odradek._ext.net.tls cimport PLAIN_MOST, RECORD_BYTES, SEALED_MOST, Tls
-from odradek._ext.shm.layout cimport coarse_ms
+from odradek._ext.shm.clock cimport coarse_ms
 from odradek._ext.shm.metering cimport (
     CONNECTIONS_ACCEPTED,
     METER_LISTENERS,

@@ -31,7 +31,7 @@ from odradek._ext.net.connection cimport (
 from odradek._ext.net.late_requests cimport LATE_MS, ended_by_peer
 from odradek._ext.net.output cimport drop_queue
 from odradek._ext.net.tls cimport Tls
-from odradek._ext.shm.layout cimport coarse_ms
+from odradek._ext.shm.clock cimport coarse_ms
 from odradek._ext.shm.metering cimport (
     CLOSED_EOF,
     FAILED_AUTHENTICATIONS,

@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 from odradek._ext.storage.directories cimport DIR
 
 

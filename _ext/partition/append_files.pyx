@@ -11,7 +11,8 @@ from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR
 from posix.unistd cimport close
 
 from odradek._ext.shm.atomics cimport fetch_add_64
-from odradek._ext.shm.layout cimport Slot, region, slot_at
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.slot cimport Slot, slot_at
 from odradek._ext.storage.directories cimport DIR, fdopendir
 from odradek._ext.storage.file_calls cimport file_open
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX

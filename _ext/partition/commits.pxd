@@ -8,7 +8,7 @@ from libc.string cimport memcpy
 
 from odradek._ext.shm.atomics cimport fence_release, store_release_64
 from odradek._ext.shm.faults cimport APPEND_BLOCK_FILLED, fault
-from odradek._ext.shm.layout cimport Commit, Slot
+from odradek._ext.shm.slot cimport Commit, Slot
 
 
 cdef inline Commit* current(Slot* slot) noexcept nogil:

@@ -21,8 +21,10 @@ from odradek._ext.shm.c_library cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
-from odradek._ext.shm.layout cimport MAX_LOG_DIRS, SLOT_ONLINE, Commit, Slot, monotonic_ms, read_commit, region, slot_at
+from odradek._ext.shm.clock cimport monotonic_ms
+from odradek._ext.shm.layout cimport MAX_LOG_DIRS, region
 from odradek._ext.shm.locks cimport LANE_FLUSH, set_lane
+from odradek._ext.shm.slot cimport SLOT_ONLINE, Commit, Slot, read_commit, slot_at
 
 
 LOG = logging.getLogger("odradek.storage")

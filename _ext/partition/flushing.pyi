@@ -1,7 +1,7 @@
 from typing import Any, TypedDict
 
 from odradek._ext.shm.faults import *
-from odradek._ext.shm.layout import Commit
+from odradek._ext.shm.slot import Commit
 
 BEAT_S = 0.5
 

@@ -26,19 +26,11 @@ from odradek._ext.partition.slot_access cimport note_failure, wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, name_of, topic_of
 from odradek._ext.shm.atomics cimport compare_swap_64, fetch_add_64, store_release_32, store_release_64
 from odradek._ext.shm.c_library cimport syncfs
+from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.faults cimport *
-from odradek._ext.shm.layout cimport (
-    SLOT_OFFLINE,
-    SLOT_ONLINE,
-    Commit,
-    Slot,
-    monotonic_ms,
-    read_commit,
-    region,
-    slot_at,
-    state_now,
-)
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.locks cimport LANE_FLUSH, set_lane, unlock
+from odradek._ext.shm.slot cimport SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, read_commit, slot_at, state_now
 from odradek._ext.shm.waking cimport wake_everyone, wake_flushed
 from odradek._ext.storage.file_calls cimport file_data_sync, file_error, file_sync
 from odradek._ext.storage.log_dirs cimport log_dir_failed, note_device

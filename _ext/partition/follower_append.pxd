@@ -9,7 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 
 from odradek._ext.partition.log_writing cimport AppendOutcome
 from odradek._ext.partition.slot_access cimport AppendResult
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef struct FollowerPosition:     # what a Fetch request says about a follower's log; all values are of one moment

@@ -50,9 +50,9 @@ from odradek._ext.shm.faults cimport (
     TRUNCATE_INTENT_STORED,
     fault,
 )
-from odradek._ext.shm.layout cimport EPOCHS_KEPT, ROLE_FOLLOWER, Commit, Slot, slot_at, state_now
 from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
 from odradek._ext.shm.owners cimport OWNER_NOBODY
+from odradek._ext.shm.slot cimport EPOCHS_KEPT, ROLE_FOLLOWER, Commit, Slot, slot_at, state_now
 from odradek._ext.shm.waking cimport wake_after, wake_everyone
 
 

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
-from odradek._ext.shm.layout cimport Follower, Slot
+from odradek._ext.shm.slot cimport Follower, Slot
 
 
 cdef enum:

@@ -24,31 +24,27 @@ from odradek._ext.protocol.kafka_errors cimport (
 )
 from odradek._ext.shm.atomics cimport fence, fence_release, load_acquire_32, store_release_32
 from odradek._ext.shm.brokers cimport broker_alive
+from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.faults cimport FOLLOWER_FETCH_NOTED, FOLLOWER_HIGH_WATERMARK_MOVED, fault
-from odradek._ext.shm.layout cimport (
-    COORDINATOR,
+from odradek._ext.shm.layout cimport COORDINATOR, SERVING, STARTING, Process, region
+from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
+from odradek._ext.shm.partition_view cimport MAX_IN_SYNC
+from odradek._ext.shm.slot cimport (
     IN_SYNC_COMMITTED,
     MAX_FOLLOWERS,
-    MAX_IN_SYNC,
     ROLE_LEADER,
-    SERVING,
     SLOT_DELETED,
     SLOT_FREE,
     SLOT_LOADING,
     SLOT_OFFLINE,
     SLOT_ONLINE,
     SLOT_REMOTE,
-    STARTING,
     Commit,
     Follower,
-    Process,
     Slot,
-    monotonic_ms,
-    region,
     slot_at,
     state_now,
 )
-from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
 from odradek._ext.shm.waking cimport wake_after, wake_slot
 
 

@@ -7,7 +7,7 @@ and `odradek log verify` decide by this rule. gap_limit_file.pxd describes the f
 
 from libc.stdint cimport INT64_MAX, int64_t
 
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 
 
 # Write "<topic>-<partition>/odradek-gaps-checkpoint", relative to the log directory; `out` has 512 bytes.

@@ -7,7 +7,7 @@ from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport directory_path, open_directory
 from odradek._ext.shm.atomics cimport store_release_64
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 from odradek._ext.storage.gap_limit_file cimport (
     GAP_LIMIT_NAME,
     name_prepared_gap_limit,

@@ -12,7 +12,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from odradek._ext.partition.slot_access cimport AppendResult
 from odradek._ext.shm.brokers cimport broker_alive
-from odradek._ext.shm.layout cimport Follower, Slot, region
+from odradek._ext.shm.slot cimport Follower, Slot
 
 
 # Raise the high watermark; lower values change nothing. Its position is stored if it is known without a look-up in an index;
@@ -55,7 +55,10 @@ cdef inline bint is_member(const int32_t* members, int32_t count, int32_t broker
     return False
 
 
+cdef bint in_cluster() noexcept nogil    # other brokers may exist
+
+
 cdef inline bint is_lone_leader(Slot* slot) noexcept nogil:
     """Whether no other replica can hold back the leader's high watermark: an append moves it in its own commit."""
-    return slot.max_in_sync_count <= 1 and (slot.replica_count <= 1 or not region().header.clustered) \
+    return slot.max_in_sync_count <= 1 and (slot.replica_count <= 1 or not in_cluster()) \
         and slot.in_sync_count >= effective_min_in_sync(slot)

@@ -6,20 +6,16 @@ from odradek._ext.partition.commits cimport commit_to_log_end, current, publish
 from odradek._ext.partition.producers cimport settle_last_stable
 from odradek._ext.partition.slot_access cimport APPEND_BUSY, APPEND_OK, APPEND_OUT_OF_RANGE, AppendResult, check_slot, take_slot
 from odradek._ext.shm.brokers cimport broker_alive
+from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.faults cimport HIGH_WATERMARK_PUBLISHED, fault
-from odradek._ext.shm.layout cimport (
-    MAX_FOLLOWERS,
-    RECENT_KEPT,
-    ROLE_LEADER,
-    Commit,
-    Follower,
-    Slot,
-    monotonic_ms,
-    region,
-    slot_at,
-)
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
+from odradek._ext.shm.slot cimport MAX_FOLLOWERS, RECENT_KEPT, ROLE_LEADER, Commit, Follower, Slot, slot_at
 from odradek._ext.shm.waking cimport wake_after
+
+
+cdef bint in_cluster() noexcept nogil:
+    return region().header.clustered != 0
 
 
 # -- the rule ---------------------------------------------------------------------------------------------------------

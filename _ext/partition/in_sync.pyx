@@ -16,6 +16,7 @@ from odradek._ext.partition.high_watermark cimport allowed_high_watermark, follo
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of
 from odradek._ext.shm.atomics cimport store_release_32
+from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.faults cimport (
     IN_SYNC_COMMIT_STORED,
     IN_SYNC_MAXIMAL_STORED,
@@ -24,23 +25,22 @@ from odradek._ext.shm.faults cimport (
     IN_SYNC_STATE_STORED,
     fault,
 )
-from odradek._ext.shm.layout cimport (
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.locks cimport unlock
+from odradek._ext.shm.partition_view cimport MAX_IN_SYNC
+from odradek._ext.shm.slot cimport (
     IN_SYNC_COMMITTED,
     IN_SYNC_EXPANDING,
     IN_SYNC_SHRINKING,
     MAX_FOLLOWERS,
-    MAX_IN_SYNC,
     ROLE_LEADER,
     SLOT_ONLINE,
     Commit,
     Follower,
     Slot,
-    monotonic_ms,
     read_commit,
-    region,
     slot_at,
 )
-from odradek._ext.shm.locks cimport unlock
 from odradek._ext.shm.waking cimport wake_after
 
 from odradek._ext.partition.slots import SlotChanged

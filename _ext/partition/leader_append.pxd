@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from odradek._ext.partition.log_writing cimport AppendItem, AppendOutcome
 from odradek._ext.partition.slot_access cimport AppendResult
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef AppendResult append_as_leader(uint32_t index, uint32_t incarnation, int32_t leader_epoch, AppendItem* items, int count,

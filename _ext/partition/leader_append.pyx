@@ -63,9 +63,11 @@ from odradek._ext.records.record_batch cimport (
     sequence_behind,
     set_max_timestamp,
 )
+from odradek._ext.shm.clock cimport coarse_ms
 from odradek._ext.shm.faults cimport *
-from odradek._ext.shm.layout cimport DISK_FULL, ROLE_LEADER, Commit, Slot, coarse_ms, region, slot_at
+from odradek._ext.shm.layout cimport DISK_FULL, region
 from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
+from odradek._ext.shm.slot cimport ROLE_LEADER, Commit, Slot, slot_at
 from odradek._ext.shm.waking cimport wake_after
 
 

@@ -6,7 +6,7 @@ Called under the slot's lock by appends, truncations, recoveries and role change
 
 from libc.stdint cimport int32_t, int64_t
 
-from odradek._ext.shm.layout cimport EPOCHS_KEPT, EpochStart, Slot
+from odradek._ext.shm.slot cimport EPOCHS_KEPT, EpochStart, Slot
 
 
 # Write "<topic>-<partition>/leader-epoch-checkpoint", relative to the log directory; `out` has 512 bytes.

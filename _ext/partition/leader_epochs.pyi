@@ -1,6 +1,6 @@
 from typing import TypedDict
 
-from odradek._ext.shm.layout import EpochStart
+from odradek._ext.shm.slot import EpochStart
 
 
 class EpochRing(TypedDict):

@@ -16,7 +16,8 @@ from odradek._ext.partition.append_files cimport directory_path, open_at
 from odradek._ext.partition.segment_files cimport end_of
 from odradek._ext.shm.atomics cimport cpu_pause, fence, load_acquire_32, store_release_32
 from odradek._ext.shm.faults cimport APPEND_EPOCH_FILE_WRITTEN, EPOCHS_HALF_CHANGED, fault
-from odradek._ext.shm.layout cimport EPOCHS_KEPT, ROLE_LEADER, Commit, Slot, read_commit, region, slot_at
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.slot cimport EPOCHS_KEPT, ROLE_LEADER, Commit, Slot, read_commit, slot_at
 from odradek._ext.storage.file_calls cimport file_error, file_rename, file_truncate, file_unlink
 from odradek._ext.storage.log_scan cimport read_at, write_at
 

@@ -1,5 +1,5 @@
 from odradek._ext.shm.faults import *
-from odradek._ext.shm.layout import ROLE_NONE
+from odradek._ext.shm.slot import ROLE_NONE
 
 
 def advance(index: int, offset: int, *, incarnation: int, role: int=ROLE_NONE, leader_epoch: int=-1, timeout_ms: int=15000): ...

@@ -25,9 +25,11 @@ from odradek._ext.partition.slot_access cimport (
     take_slot,
 )
 from odradek._ext.shm.atomics cimport store_release_64
+from odradek._ext.shm.clock cimport monotonic_ms, now_ms
 from odradek._ext.shm.faults cimport *
-from odradek._ext.shm.layout cimport ROLE_NONE, SLOT_ONLINE, Commit, Slot, monotonic_ms, now_ms, read_commit, region, slot_at
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_THREAD, unlock
+from odradek._ext.shm.slot cimport ROLE_NONE, SLOT_ONLINE, Commit, Slot, read_commit, slot_at
 from odradek._ext.shm.waking cimport wake_after
 from odradek._ext.storage.file_calls cimport file_error, file_rename
 from odradek._ext.storage.log_state cimport FILE_LOG

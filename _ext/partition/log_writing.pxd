@@ -7,7 +7,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 
 from odradek._ext.partition.commits cimport current
 from odradek._ext.records.record_batch cimport BatchInfo
-from odradek._ext.shm.layout cimport Commit, Slot
+from odradek._ext.shm.slot cimport Commit, Slot
 
 
 cdef enum:

@@ -16,7 +16,7 @@ from odradek._ext.partition.redo cimport MARKER_ABORT, Marker, apply_committed, 
 from odradek._ext.partition.segment_files cimport cut_leftover
 from odradek._ext.shm.atomics cimport fence, fence_release, store_release_32, store_release_i64
 from odradek._ext.shm.faults cimport *
-from odradek._ext.shm.layout cimport RECENT_KEPT, RecentBatch
+from odradek._ext.shm.slot cimport RECENT_KEPT, RecentBatch
 from odradek._ext.storage.file_calls cimport file_pwrite, file_pwritev, iovec
 from odradek._ext.storage.index_entries cimport (
     OFFSET_ENTRY_BYTES,

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 
 
 # Note that records are missing at the end of a log that is being loaded. The caller holds the slot's mutex.

@@ -10,7 +10,8 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from odradek._ext.partition.slot_access cimport take_slot
 from odradek._ext.partition.slots cimport checked_slot
-from odradek._ext.shm.layout cimport (
+from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_THREAD, unlock
+from odradek._ext.shm.slot cimport (
     ROLE_FOLLOWER,
     TAIL_COMPLETE,
     TAIL_LOST,
@@ -20,9 +21,8 @@ from odradek._ext.shm.layout cimport (
     read_commit,
     slot_at,
 )
-from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_THREAD, unlock
 
-from odradek._ext.shm.layout import LostTail
+from odradek._ext.shm.slot import LostTail
 
 
 LostRecords = namedtuple("LostRecords", "state lost_bytes log_end_offset")

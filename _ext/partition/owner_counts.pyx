@@ -11,7 +11,9 @@ from libc.string cimport memcpy
 
 from odradek._ext.partition.producer_runs cimport Run, open_run
 from odradek._ext.shm.atomics cimport exchange_64, fetch_add_i32, load_acquire_64
-from odradek._ext.shm.layout cimport PRODUCER_OWNERS, SLOT_DELETED, Slot, region, slot_at
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.owners cimport PRODUCER_OWNERS
+from odradek._ext.shm.slot cimport SLOT_DELETED, Slot, slot_at
 
 
 cdef void count_slot(Slot* slot, int32_t* counts) noexcept nogil:

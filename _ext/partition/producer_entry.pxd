@@ -2,8 +2,12 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
-from odradek._ext.shm.layout cimport BATCHES_KEPT, region
+from odradek._ext.shm.hash_key cimport hash_key
 from odradek._ext.shm.siphash cimport hash_bytes
+
+
+cdef enum:
+    BATCHES_KEPT = 5
 
 
 cdef extern from *:
@@ -97,7 +101,7 @@ cdef enum:
 
 cdef inline uint64_t hash_of_id(const uint8_t* transactional_id, size_t n) noexcept nogil:
     """A hash for which no client can choose a transactional id."""
-    return hash_bytes(region().header.hash_key, transactional_id, n)
+    return hash_bytes(hash_key(), transactional_id, n)
 
 
 cdef inline uint64_t pack_mark(uint64_t id_hash, int16_t epoch, int32_t led_since, bint version_2) noexcept nogil:

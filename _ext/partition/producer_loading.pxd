@@ -3,7 +3,7 @@ docs/decisions/0018."""
 
 from libc.stdint cimport int64_t, uint32_t
 
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 from odradek._ext.storage.log_state cimport LoadedProducer, LogState
 
 

@@ -17,9 +17,11 @@ from odradek._ext.partition.producers cimport (
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS
 from odradek._ext.shm.arena cimport ARENA_READY, order_of_run
-from odradek._ext.shm.layout cimport DROPPED_AT_START, SLOT_ONLINE, coarse_ms, now_ms, region, slot_at
+from odradek._ext.shm.clock cimport coarse_ms, now_ms
+from odradek._ext.shm.layout cimport DROPPED_AT_START, region
 from odradek._ext.shm.locks cimport unlock
 from odradek._ext.shm.owners cimport OWNER_NOBODY
+from odradek._ext.shm.slot cimport SLOT_ONLINE, slot_at
 from odradek._ext.storage.log_state cimport LoadedBatch
 
 

@@ -3,7 +3,8 @@
 from libc.stdint cimport uint32_t
 
 from odradek._ext.partition.producer_entry cimport ProducerEntry
-from odradek._ext.shm.layout cimport REFUSED_ARENA, REFUSED_CLIENT, REFUSED_PARTITION, Slot
+from odradek._ext.shm.layout cimport REFUSED_ARENA, REFUSED_CLIENT, REFUSED_PARTITION
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef enum Room:

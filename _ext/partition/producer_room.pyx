@@ -19,7 +19,8 @@ from odradek._ext.partition.producer_runs cimport (
     silent_producer,
 )
 from odradek._ext.shm.arena cimport ARENA_BUSY, ARENA_READY, ArenaResult
-from odradek._ext.shm.layout cimport EVICTED_FOR_CLIENT, EVICTED_SILENT, Header, coarse_ms, region
+from odradek._ext.shm.clock cimport coarse_ms
+from odradek._ext.shm.layout cimport EVICTED_FOR_CLIENT, EVICTED_SILENT, Header, region
 from odradek._ext.shm.owners cimport OWNER_NOBODY
 
 

@@ -8,10 +8,10 @@ after a death. Places from `used` on were never used and have undefined content.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 
 from odradek._ext.partition.producer_entry cimport ProducerEntry
-from odradek._ext.shm.arena cimport ArenaResult, order_of_run
-from odradek._ext.shm.atomics cimport fetch_add_64
-from odradek._ext.shm.layout cimport ARENA_UNIT_BYTES, Slot, region
+from odradek._ext.shm.arena cimport ARENA_UNIT_BYTES, ArenaResult, arena_start, order_of_run
+from odradek._ext.shm.hash_key cimport hash_key
 from odradek._ext.shm.siphash cimport hash_word
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef struct RunHead:              # 64 bytes
@@ -48,7 +48,7 @@ cdef inline uint32_t capacity_of(int order) noexcept nogil:
 
 cdef inline void open_run(uint64_t word, Run* run) noexcept nogil:
     """The parts of a run, given a slot's `producer_run`."""
-    cdef char* start = region().arena + (word >> 8) * ARENA_UNIT_BYTES
+    cdef char* start = arena_start() + (word >> 8) * ARENA_UNIT_BYTES
     cdef int order = order_of_run(word)
     run.head = <RunHead*>start
     run.entries = <ProducerEntry*>(start + RUN_HEAD_BYTES)
@@ -76,7 +76,7 @@ cdef inline ProducerEntry* find_producer(Slot* slot, int64_t producer_id) noexce
             if run.entries[i].key == key:
                 return &run.entries[i]
         return NULL
-    at = place_of(hash_word(region().header.hash_key, key), run.cell_count)
+    at = place_of(hash_word(hash_key(), key), run.cell_count)
     while run.cells[at]:
         # The cell of a list also refers to an entry: if that entry has this key, it is the right one.
         if run.entries[(run.cells[at] & 0x7FFFFFFF) - 1].key == key:
@@ -171,9 +171,8 @@ cdef void release_run(Slot* slot) noexcept nogil
 cdef void repair_run(Slot* slot) noexcept nogil
 
 
-cdef inline void count_event(int event, int64_t producers) noexcept nogil:
-    """Count a ProducerEvent for that many producers."""
-    fetch_add_64(&region().header.producer_events[event], <uint64_t>producers)
+# Count a ProducerEvent for that many producers.
+cdef void count_event(int event, int64_t producers) noexcept nogil
 
 
 cdef inline uint32_t run_capacity(Slot* slot) noexcept nogil:

@@ -6,7 +6,7 @@ from libc.string cimport memcpy, memset
 
 from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry, newest_batch
 from odradek._ext.shm.arena cimport ARENA_READY, ArenaResult, give_run, name_of_run, take_run
-from odradek._ext.shm.atomics cimport fetch_add_i32, store_release_32, store_release_64
+from odradek._ext.shm.atomics cimport fetch_add_64, fetch_add_i32, store_release_32, store_release_64
 from odradek._ext.shm.faults cimport (
     PRODUCER_HALF_DROPPED,
     PRODUCER_HALF_LISTED,
@@ -16,8 +16,10 @@ from odradek._ext.shm.faults cimport (
     TRANSACTION_HALF_LISTED,
     fault,
 )
-from odradek._ext.shm.layout cimport PRODUCER_OWNERS, Slot, region
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.owners cimport PRODUCER_OWNERS
 from odradek._ext.shm.siphash cimport hash_word
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef extern from *:
@@ -35,6 +37,10 @@ cdef uint64_t OWNER_TAG = <uint64_t>1 << 63     # no entry has such a large key:
 cdef inline void count_owner(uint32_t owner, int change) noexcept nogil:
     if 0 < owner < PRODUCER_OWNERS:
         fetch_add_i32(&region().owner_counts[owner], change)
+
+
+cdef void count_event(int event, int64_t producers) noexcept nogil:
+    fetch_add_64(&region().header.producer_events[event], <uint64_t>producers)
 
 
 # -- the index ---------------------------------------------------------------------------------------------------------

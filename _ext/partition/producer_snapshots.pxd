@@ -7,7 +7,7 @@ A snapshot is written under a temporary name. The cleaner or the ordered stop re
 
 from libc.stdint cimport int64_t, uint32_t
 
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 
 
 # Write the snapshot for `offset`, which is the log's end, under its temporary name, and record it as pending. Returns 0, or -errno.

@@ -25,8 +25,9 @@ from odradek._ext.partition.producers cimport restore_batch, restore_producer, s
 from odradek._ext.protocol.byte_order cimport load16, load32, load64, store16, store32, store64
 from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.record_batch cimport base_sequence_of
+from odradek._ext.shm.clock cimport coarse_ms, now_ms
 from odradek._ext.shm.faults cimport SNAPSHOT_WRITTEN, fault
-from odradek._ext.shm.layout cimport coarse_ms, now_ms, region
+from odradek._ext.shm.layout cimport region
 from odradek._ext.storage.file_calls cimport file_open, file_unlink
 from odradek._ext.storage.log_scan cimport read_at, write_at
 from odradek._ext.storage.log_state cimport FILE_SNAPSHOT

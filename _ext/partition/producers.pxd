@@ -7,7 +7,7 @@ either the old state or the new one. producer_runs.pxd describes the layout, pro
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry
-from odradek._ext.shm.layout cimport BATCHES_KEPT, Slot
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef enum ProducerCheck:

@@ -7,6 +7,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 
 from odradek._ext.partition.commits cimport current
 from odradek._ext.partition.producer_entry cimport (
+    BATCHES_KEPT,
     PLACE_UNKNOWN,
     ProducerBatch,
     ProducerEntry,
@@ -49,8 +50,8 @@ from odradek._ext.shm.faults cimport (
     UNSTABLE_HALF_STORED,
     fault,
 )
-from odradek._ext.shm.layout cimport BATCHES_KEPT, Slot
 from odradek._ext.shm.owners cimport OWNER_NOBODY
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef enum:

@@ -5,7 +5,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from odradek._ext.protocol.cursor cimport WriteBuffer
 from odradek._ext.protocol.kafka_errors cimport INVALID_RECORD, INVALID_TIMESTAMP, NO_ERROR
 from odradek._ext.records.record_batch cimport BatchInfo
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef enum:

@@ -7,7 +7,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
 from odradek._ext.partition.producers cimport apply_batch, apply_marker
 from odradek._ext.records.record_batch cimport BatchInfo
-from odradek._ext.shm.layout cimport Slot, coarse_ms
+from odradek._ext.shm.clock cimport coarse_ms
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef enum:

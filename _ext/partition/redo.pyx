@@ -14,8 +14,8 @@ from odradek._ext.partition.segment_files cimport end_of
 from odradek._ext.protocol.byte_order cimport load16, load32
 from odradek._ext.records.record_batch cimport AT_RECORDS, BATCH_HEADER_BYTES, BatchInfo, read_varint, read_varlong
 from odradek._ext.shm.faults cimport RECOVER_APPLIED_ONE, fault
-from odradek._ext.shm.layout cimport Commit, Slot
 from odradek._ext.shm.owners cimport OWNER_NOBODY
+from odradek._ext.shm.slot cimport Commit, Slot
 from odradek._ext.storage.log_scan cimport SCAN_BATCH, SCAN_END, Scanner, scan_batch, scan_file, scan_window
 from odradek._ext.storage.log_state cimport FILE_LOG
 

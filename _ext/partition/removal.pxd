@@ -4,7 +4,7 @@ death [R 4].
 A leaf module: `slot_access` calls it in its recovery; the functions that begin a removal are in `log_start`.
 """
 
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef enum:

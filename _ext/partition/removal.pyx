@@ -13,7 +13,8 @@ from odradek._ext.partition.removed_files cimport note_removed_files
 from odradek._ext.partition.segment_files cimport set_aside
 from odradek._ext.shm.atomics cimport store_release_64
 from odradek._ext.shm.faults cimport *
-from odradek._ext.shm.layout cimport Slot, region
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.slot cimport Slot
 from odradek._ext.storage.directories cimport DIR, closedir, dirent, readdir
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_SNAPSHOT, FILE_TIME_INDEX, FILE_TXN_INDEX
 

@@ -10,8 +10,9 @@ from libc.string cimport memcpy
 
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot
-from odradek._ext.shm.layout cimport MAX_FOLLOWERS, Commit, Slot, monotonic_ms, read_commit
+from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.locks cimport unlock
+from odradek._ext.shm.slot cimport MAX_FOLLOWERS, Commit, Slot, read_commit
 
 
 RoleFacts = namedtuple(

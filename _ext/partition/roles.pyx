@@ -17,6 +17,7 @@ from odradek._ext.partition.lost_tails cimport lead_without_tail
 from odradek._ext.partition.slot_access cimport load_again, note_failure, wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of
 from odradek._ext.shm.atomics cimport fence_release, store_release_32
+from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.faults cimport (
     ROLE_EPOCH_CLEARED,
     ROLE_EPOCH_NOTED,
@@ -25,10 +26,12 @@ from odradek._ext.shm.faults cimport (
     ROLE_STORED,
     fault,
 )
-from odradek._ext.shm.layout cimport (
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.locks cimport unlock
+from odradek._ext.shm.partition_view cimport MAX_IN_SYNC
+from odradek._ext.shm.slot cimport (
     IN_SYNC_COMMITTED,
     MAX_FOLLOWERS,
-    MAX_IN_SYNC,
     ROLE_FOLLOWER,
     ROLE_LEADER,
     ROLE_NONE,
@@ -36,12 +39,9 @@ from odradek._ext.shm.layout cimport (
     SLOT_ONLINE,
     Commit,
     Slot,
-    monotonic_ms,
     read_commit,
-    region,
     slot_at,
 )
-from odradek._ext.shm.locks cimport unlock
 from odradek._ext.shm.waking cimport wake_everyone
 from odradek._ext.storage.file_calls cimport file_error
 from odradek._ext.storage.log_dirs cimport is_full

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t
 
 from odradek._ext.records.record_batch cimport BatchInfo
-from odradek._ext.shm.layout cimport Commit, Slot
+from odradek._ext.shm.slot cimport Commit, Slot
 
 
 # Whether the batch, which ends at `last_offset`, needs a new segment because of size, time, a full index, or offset overflow.

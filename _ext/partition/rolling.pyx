@@ -12,7 +12,7 @@ from odradek._ext.partition.producer_snapshots cimport snapshot_producers
 from odradek._ext.partition.segment_files cimport create_file, cut_leftover, unlink_segment
 from odradek._ext.records.record_batch cimport BatchInfo
 from odradek._ext.shm.faults cimport *
-from odradek._ext.shm.layout cimport Commit, Slot
+from odradek._ext.shm.slot cimport Commit, Slot
 from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, pack_time_entry
 from odradek._ext.storage.log_scan cimport write_at
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX

@@ -5,7 +5,7 @@ The callers (an append, a roll, a truncation, a recovery) decide when each of th
 
 from libc.stdint cimport int64_t
 
-from odradek._ext.shm.layout cimport Commit, Slot
+from odradek._ext.shm.slot cimport Commit, Slot
 
 
 # The largest segment base that is not above `offset` and is below `beyond`; -1 if there is none, or -errno - 1.

@@ -13,7 +13,8 @@ from posix.unistd cimport close, lseek
 
 from odradek._ext.partition.append_files cimport directory_path, open_in_slot, read_directory, segment_path
 from odradek._ext.partition.commits cimport current
-from odradek._ext.shm.layout cimport Commit, Slot, region
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.slot cimport Commit, Slot
 from odradek._ext.storage.directories cimport DIR, closedir, dirent, readdir
 from odradek._ext.storage.file_calls cimport file_rename, file_truncate, file_unlink
 from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TXN_ENTRY_BYTES

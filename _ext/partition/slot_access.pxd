@@ -3,8 +3,8 @@ identity, and the consequences of a failure [R 1, R 4, R 5]."""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from odradek._ext.shm.layout cimport Slot
 from odradek._ext.shm.locks cimport LockResult
+from odradek._ext.shm.slot cimport Slot
 
 
 cpdef enum AppendResult:

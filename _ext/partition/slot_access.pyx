@@ -16,8 +16,20 @@ from odradek._ext.partition.segment_files cimport cut_leftover, unlink_segment
 from odradek._ext.partition.swapping cimport INTENT_SWAP, finish_swap
 from odradek._ext.partition.truncation cimport INTENT_RESTART, INTENT_TRUNCATE, finish_restart, finish_truncation
 from odradek._ext.shm.atomics cimport store_release_32, store_release_64
+from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.faults cimport *
-from odradek._ext.shm.layout cimport (
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.locks cimport (
+    LOCK_BUSY,
+    LOCK_OWNER_DIED,
+    LOCK_TAKEN,
+    SPINS_OF_THREAD,
+    LockResult,
+    mark_consistent,
+    try_lock,
+    unlock,
+)
+from odradek._ext.shm.slot cimport (
     EPOCH_KEPT,
     EPOCH_STORED,
     ROLE_LEADER,
@@ -28,19 +40,7 @@ from odradek._ext.shm.layout cimport (
     SLOT_REMOTE,
     Commit,
     Slot,
-    monotonic_ms,
-    region,
     slot_at,
-)
-from odradek._ext.shm.locks cimport (
-    LOCK_BUSY,
-    LOCK_OWNER_DIED,
-    LOCK_TAKEN,
-    SPINS_OF_THREAD,
-    LockResult,
-    mark_consistent,
-    try_lock,
-    unlock,
 )
 from odradek._ext.shm.waking cimport wake_everyone
 from odradek._ext.storage.log_dirs cimport is_device_failure, is_full, note_device

@@ -9,8 +9,9 @@ from libc.stdint cimport int64_t, uint32_t
 from odradek._ext.partition.leader_epochs cimport EpochRing, copy_epochs
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, topic_of
-from odradek._ext.shm.layout cimport ROLE_FOLLOWER, SLOT_ONLINE, Commit, Slot, read_commit, region, state_now
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.locks cimport unlock
+from odradek._ext.shm.slot cimport ROLE_FOLLOWER, SLOT_ONLINE, Commit, Slot, read_commit, state_now
 
 
 @cython.final

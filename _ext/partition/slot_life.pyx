@@ -21,20 +21,29 @@ from odradek._ext.partition.removed_files cimport note_removed_files
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of, topic_of
 from odradek._ext.shm.atomics cimport store_release_32, store_release_64
+from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport (
     CHANGE_RING,
     COORDINATOR,
+    REPLICATOR,
+    SERVING,
+    STARTING,
+    WORKER,
+    Header,
+    Process,
+    region,
+)
+from odradek._ext.shm.locks cimport initialise_mutex, unlock
+from odradek._ext.shm.partition_view cimport MAX_IN_SYNC
+from odradek._ext.shm.slot cimport (
     EPOCH_KEPT,
     EPOCH_STORED,
     EPOCH_UNSTORED,
     IN_SYNC_COMMITTED,
     MAX_FOLLOWERS,
-    MAX_IN_SYNC,
     MAX_TOPIC_BYTES,
-    REPLICATOR,
     ROLE_NONE,
-    SERVING,
     SLOT_DELETED,
     SLOT_FREE,
     SLOT_LOADING,
@@ -42,18 +51,11 @@ from odradek._ext.shm.layout cimport (
     SLOT_ONLINE,
     SLOT_REMOTE,
     TAIL_COMPLETE,
-    STARTING,
-    WORKER,
-    Header,
-    Process,
     Slot,
     TopicSettings,
-    monotonic_ms,
-    region,
     slot_at,
     state_now,
 )
-from odradek._ext.shm.locks cimport initialise_mutex, unlock
 from odradek._ext.shm.waking cimport wake_after, wake_everyone, wake_process
 from odradek._ext.storage.file_calls cimport file_rename
 from odradek._ext.storage.log_dirs cimport note_device

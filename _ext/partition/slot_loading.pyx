@@ -20,8 +20,10 @@ from odradek._ext.partition.removed_files cimport note_removed_files
 from odradek._ext.partition.slot_access cimport note_failure, wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of
 from odradek._ext.shm.atomics cimport store_release_32, store_release_64
-from odradek._ext.shm.layout cimport (
-    DROPPED_AT_START,
+from odradek._ext.shm.clock cimport monotonic_ms, now_ms
+from odradek._ext.shm.layout cimport DROPPED_AT_START, region
+from odradek._ext.shm.locks cimport unlock
+from odradek._ext.shm.slot cimport (
     EPOCH_KEPT,
     EPOCH_UNSTORED,
     ROLE_FOLLOWER,
@@ -32,12 +34,8 @@ from odradek._ext.shm.layout cimport (
     SLOT_ONLINE,
     Commit,
     Slot,
-    monotonic_ms,
-    now_ms,
-    region,
     slot_at,
 )
-from odradek._ext.shm.locks cimport unlock
 from odradek._ext.shm.waking cimport wake_everyone
 from odradek._ext.storage.file_calls cimport file_error
 from odradek._ext.storage.log_dirs cimport is_full, note_device

@@ -24,18 +24,9 @@ from odradek._ext.partition.swapping cimport SWAP_UNDER_WAY
 from odradek._ext.shm.arena cimport UnnamedRun, gather_unnamed, give_unnamed
 from odradek._ext.shm.atomics cimport load_acquire_32, store_release_64
 from odradek._ext.shm.faults cimport GAP_LIMIT_DURABLE, GAP_LIMIT_NAMED, GAP_LIMIT_PREPARED, fault
-from odradek._ext.shm.layout cimport (
-    FORGOTTEN_EARLY,
-    SLOT_LOADING,
-    SLOT_OFFLINE,
-    SLOT_ONLINE,
-    Commit,
-    Slot,
-    read_commit,
-    region,
-    slot_at,
-)
+from odradek._ext.shm.layout cimport FORGOTTEN_EARLY, region
 from odradek._ext.shm.locks cimport unlock
+from odradek._ext.shm.slot cimport SLOT_LOADING, SLOT_OFFLINE, SLOT_ONLINE, Commit, Slot, read_commit, slot_at
 from odradek._ext.storage.file_calls cimport file_error
 from odradek._ext.storage.gap_limit_file cimport drop_prepared_gap_limit, prepare_gap_limit, sync_gap_limit
 from odradek._ext.storage.log_dirs cimport note_device

@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t
 
 from odradek._ext.partition.producer_entry cimport ProducerEntry
 from odradek._ext.partition.slot_access cimport AppendResult
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef enum:

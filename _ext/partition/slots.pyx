@@ -46,7 +46,10 @@ from odradek._ext.protocol.kafka_errors cimport MESSAGE_TOO_LARGE
 from odradek._ext.records.batch_builder cimport BatchBuilder
 from odradek._ext.records.record_batch cimport NO_SEQUENCE, check_batch
 from odradek._ext.shm.atomics cimport fence, fetch_or_64, load_acquire_32
-from odradek._ext.shm.layout cimport (
+from odradek._ext.shm.clock cimport now_ms
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
+from odradek._ext.shm.slot cimport (
     ROLE_LEADER,
     SLOT_DELETED,
     SLOT_FREE,
@@ -55,13 +58,10 @@ from odradek._ext.shm.layout cimport (
     SLOT_ONLINE,
     Commit,
     Slot,
-    now_ms,
     read_commit,
-    region,
     slot_at,
     state_now,
 )
-from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
 
 cdef enum:
     MARK_TRIES = 3                    # attempts to set a mark while the leadership of its partition changes

@@ -21,8 +21,9 @@ from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, name_of
 from odradek._ext.shm.c_library cimport syncfs
 from odradek._ext.shm.faults cimport SNAPSHOT_RENAMED, SNAPSHOT_SYNCED, fault
-from odradek._ext.shm.layout cimport MAX_LOG_DIRS, SLOT_ONLINE, Slot, region, slot_at
+from odradek._ext.shm.layout cimport MAX_LOG_DIRS, region
 from odradek._ext.shm.locks cimport unlock
+from odradek._ext.shm.slot cimport SLOT_ONLINE, Slot, slot_at
 from odradek._ext.storage.directories cimport DIR, closedir, dirent, readdir
 from odradek._ext.storage.file_calls cimport file_data_sync, file_error, file_open, file_rename, file_sync, file_unlink
 from odradek._ext.storage.log_dirs cimport log_dir_failed, note_device

@@ -7,7 +7,7 @@ the old files become `.deleted` and the `.swap` files take their names.
 
 from libc.stdint cimport int64_t, uint64_t
 
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef enum:

@@ -52,9 +52,10 @@ from odradek._ext.records.record_batch cimport (
     NO_SEQUENCE,
     parse_batch_header,
 )
+from odradek._ext.shm.clock cimport coarse_ms
 from odradek._ext.shm.faults cimport APPEND_LOCKED, MARKERS_RESERVED, fault
-from odradek._ext.shm.layout cimport ROLE_LEADER, Slot, coarse_ms, slot_at
 from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
+from odradek._ext.shm.slot cimport ROLE_LEADER, Slot, slot_at
 
 
 cdef enum:

@@ -6,7 +6,7 @@ slot's lock finishes it [R 4].
 
 from libc.stdint cimport uint32_t
 
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef enum:

@@ -32,7 +32,8 @@ from odradek._ext.partition.swapping cimport drop_swaps
 from odradek._ext.protocol.byte_order cimport load32
 from odradek._ext.shm.atomics cimport store_release_64, store_release_i64
 from odradek._ext.shm.faults cimport *
-from odradek._ext.shm.layout cimport Commit, Slot, region
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.slot cimport Commit, Slot
 from odradek._ext.storage.file_calls cimport file_truncate
 from odradek._ext.storage.index_entries cimport (
     OFFSET_ENTRY_BYTES,

@@ -10,7 +10,8 @@ from odradek._ext.replication.fetched_partitions cimport (
     FetchedPartitions,
 )
 from odradek._ext.shm.atomics cimport fence, fetch_or_64
-from odradek._ext.shm.layout cimport region, slot_at
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.slot cimport slot_at
 
 
 cdef void look_at_device(FetchedPartitions partitions, DeviceLook* out) noexcept nogil:

@@ -6,8 +6,9 @@ from libc.string cimport memcmp, memcpy, memset
 
 from odradek._ext.partition.follower_append cimport FollowerPosition, follower_position
 from odradek._ext.partition.slots cimport checked_slot
-from odradek._ext.shm.layout cimport ROLE_FOLLOWER, SLOT_ONLINE, THROTTLED_FOLLOWER, Slot, region, slot_at
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.replication_quota cimport is_in_sync
+from odradek._ext.shm.slot cimport ROLE_FOLLOWER, SLOT_ONLINE, THROTTLED_FOLLOWER, Slot, slot_at
 
 
 cdef enum:

@@ -14,8 +14,9 @@ from odradek._ext.partition.follower_append cimport FollowerPosition, follower_p
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport checked_slot
 from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
-from odradek._ext.shm.layout cimport CHANGE_RING, ROLE_FOLLOWER, SLOT_ONLINE, Header, Slot, region, slot_at, state_now
+from odradek._ext.shm.layout cimport CHANGE_RING, Header, region
 from odradek._ext.shm.locks cimport unlock
+from odradek._ext.shm.slot cimport ROLE_FOLLOWER, SLOT_ONLINE, Slot, slot_at, state_now
 
 
 cdef enum:

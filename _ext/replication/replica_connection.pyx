@@ -26,7 +26,7 @@ from odradek._ext.replication.replica_requests cimport FETCH_OF_REPLICA, FETCH_O
 from odradek._ext.replication.replica_responses cimport FetchResponse, take_response
 from odradek._ext.replication.throttled_partitions cimport hold_throttled
 from odradek._ext.shm.brokers cimport own_epoch
-from odradek._ext.shm.layout cimport monotonic_ms
+from odradek._ext.shm.clock cimport monotonic_ms
 
 
 cdef extern from "<poll.h>" nogil:

@@ -32,9 +32,11 @@ from odradek._ext.replication.fetched_partitions cimport (
 )
 from odradek._ext.replication.replica_requests cimport FETCH_BY_ID
 from odradek._ext.replication.throttled_partitions cimport is_throttled
-from odradek._ext.shm.layout cimport TAIL_COMPLETE, Slot, coarse_ms, now_ms, region, slot_at
+from odradek._ext.shm.clock cimport coarse_ms, now_ms
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD
 from odradek._ext.shm.replication_quota cimport QUOTA_FOLLOWER, count_reassigned, is_adding, quota_record
+from odradek._ext.shm.slot cimport TAIL_COMPLETE, Slot, slot_at
 
 
 cdef enum:

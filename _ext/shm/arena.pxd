@@ -7,7 +7,11 @@ arena into runs without gap or overlap. The lists of free runs are derived from 
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
+
+
+cdef enum:
+    ARENA_UNIT_BYTES = 1024
 
 
 cdef enum ArenaResult:
@@ -35,6 +39,9 @@ cdef void give_run(uint64_t run, bint patient, bint clear) noexcept nogil
 # the run's word, because another holder of that mutex may be about to name the run.
 cdef int gather_unnamed(UnnamedRun* runs, int room) noexcept nogil
 cdef long long give_unnamed(uint64_t unit, uint64_t word) noexcept nogil
+
+
+cdef char* arena_start() noexcept nogil    # of this process's view of the mapping
 
 
 cdef inline uint64_t name_of_run(uint64_t unit, int order) noexcept nogil:

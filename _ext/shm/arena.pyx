@@ -6,8 +6,9 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from odradek._ext.shm.atomics cimport cpu_pause, store_release_64
 from odradek._ext.shm.c_library cimport EOWNERDEAD, madvise, pthread_mutex_consistent, pthread_mutex_trylock, pthread_mutex_unlock
 from odradek._ext.shm.faults cimport ARENA_RUN_GIVEN, ARENA_RUN_MERGED, ARENA_RUN_SPLIT, ARENA_RUN_TAKEN, fault
-from odradek._ext.shm.layout cimport ARENA_ORDERS, ARENA_UNIT_BYTES, SLOT_DELETED, Header, Slot, region, slot_at
+from odradek._ext.shm.layout cimport ARENA_ORDERS, Header, region
 from odradek._ext.shm.locks cimport initialise_robust
+from odradek._ext.shm.slot cimport SLOT_DELETED, Slot, slot_at
 
 
 cdef extern from "<sched.h>" nogil:
@@ -29,6 +30,10 @@ cdef enum:
 cdef uint64_t FREE_BIT = <uint64_t>1 << 63
 cdef uint64_t SLOT_MASK = (<uint64_t>1 << (ORDER_SHIFT - SLOT_SHIFT)) - 1
 cdef uint64_t LINK_MASK = (<uint64_t>1 << NEXT_SHIFT) - 1
+
+
+cdef char* arena_start() noexcept nogil:
+    return region().arena
 
 
 def initialise_arena(int client_percent=25, uint32_t partition_producers=32768, int64_t silent_ms=900_000):

@@ -1,6 +1,8 @@
 from typing import NamedTuple
 
-from odradek._ext.shm.layout import MAX_BROKERS, MAX_FOLLOWERS, MAX_IN_SYNC
+from odradek._ext.shm.layout import MAX_BROKERS
+from odradek._ext.shm.partition_view import MAX_IN_SYNC
+from odradek._ext.shm.slot import MAX_FOLLOWERS
 
 LIMIT = MAX_BROKERS
 MOST_REPLICAS = min(MAX_IN_SYNC, MAX_FOLLOWERS + 1)

@@ -10,16 +10,9 @@ from libc.string cimport memcpy, memset
 from typing import NamedTuple
 
 from odradek._ext.shm.atomics cimport cpu_pause, fence, fence_release, load_acquire_64, store_release_64
-from odradek._ext.shm.layout cimport (
-    BROKER_TEXT_BYTES,
-    MAX_BROKERS,
-    MAX_FOLLOWERS,
-    MAX_IN_SYNC,
-    BrokerEntry,
-    BrokerTable,
-    Header,
-    region,
-)
+from odradek._ext.shm.layout cimport BROKER_TEXT_BYTES, MAX_BROKERS, BrokerEntry, BrokerTable, Header, region
+from odradek._ext.shm.partition_view cimport MAX_IN_SYNC
+from odradek._ext.shm.slot cimport MAX_FOLLOWERS
 
 
 cdef enum:

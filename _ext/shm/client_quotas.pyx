@@ -22,7 +22,8 @@ from odradek._ext.shm.atomics cimport (
     store_relaxed_64,
     store_release_64,
 )
-from odradek._ext.shm.layout cimport monotonic_ms, region
+from odradek._ext.shm.clock cimport monotonic_ms
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.siphash cimport hash_bytes
 
 

@@ -3,7 +3,6 @@
 from libc.stdint cimport uint64_t
 
 from odradek._ext.shm.atomics cimport FAULTS_COMPILED, fault_point
-from odradek._ext.shm.layout cimport region
 
 
 cpdef enum FaultPoint:
@@ -136,6 +135,9 @@ cpdef enum FaultPoint:
     IN_SYNC_STATE_STORED = 136
 
 
+cdef uint64_t* armed_fault() noexcept nogil    # of the mapping: fault point, countdown, signal
+
+
 cdef inline void fault(int point) noexcept nogil:
-    if FAULTS_COMPILED:             # a release build skips even the look-up of the region
-        fault_point(region().header.fault, <uint64_t>point)
+    if FAULTS_COMPILED:             # a release build skips even the look-up of what is armed
+        fault_point(armed_fault(), <uint64_t>point)

@@ -7,7 +7,9 @@ first one begins when every partition has its slot. The supervisor reads the cou
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from odradek._ext.shm.atomics cimport compare_swap_64, fetch_add_64, load_acquire_64, store_release_64
-from odradek._ext.shm.layout cimport LoadingDir, monotonic_ms, region, slot_at
+from odradek._ext.shm.clock cimport monotonic_ms
+from odradek._ext.shm.layout cimport LoadingDir, region
+from odradek._ext.shm.slot cimport slot_at
 
 
 def begin(uint64_t total):

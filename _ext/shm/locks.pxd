@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 
 from odradek._ext.shm.c_library cimport pthread_mutex_t
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef enum LockResult:

@@ -19,7 +19,9 @@ from odradek._ext.shm.c_library cimport (
     pthread_mutexattr_setrobust,
     pthread_mutexattr_t,
 )
-from odradek._ext.shm.layout cimport Slot, monotonic_ms, region
+from odradek._ext.shm.clock cimport monotonic_ms
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef extern from *:

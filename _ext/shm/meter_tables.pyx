@@ -12,7 +12,7 @@ from libc.stdlib cimport calloc
 from libc.string cimport memcpy, memset
 
 from odradek._ext.shm.atomics cimport fence, store_release_64
-from odradek._ext.shm.layout cimport PRODUCER_OWNERS, region
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.meter_layout cimport (
     CLIENT_OTHER,
     METER_CLIENTS,
@@ -24,6 +24,7 @@ from odradek._ext.shm.meter_layout cimport (
     MeterPage,
     MeterUsage,
 )
+from odradek._ext.shm.owners cimport PRODUCER_OWNERS
 from odradek._ext.shm.probes cimport RETIRED_ENTRIES
 from odradek._ext.shm.siphash cimport sip_begin, sip_bytes, sip_end
 

@@ -12,7 +12,10 @@ from libc.string cimport memset
 
 from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
 from odradek._ext.shm.brokers cimport broker_alive
-from odradek._ext.shm.layout cimport (
+from odradek._ext.shm.clock cimport monotonic_ms
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.partition_view cimport PartitionView
+from odradek._ext.shm.slot cimport (
     IN_SYNC_COMMITTED,
     ROLE_FOLLOWER,
     ROLE_LEADER,
@@ -24,11 +27,8 @@ from odradek._ext.shm.layout cimport (
     TAIL_LOST,
     TAIL_LOST_LED,
     Commit,
-    PartitionView,
     Slot,
-    monotonic_ms,
     read_commit,
-    region,
     slot_at,
     state_now,
 )

@@ -4,6 +4,7 @@ from libc.stdint cimport uint32_t
 
 
 cdef enum:
+    PRODUCER_OWNERS = 1 << 17
     OWNER_NOBODY = 0              # restored at a start, replicated, or used by the broker itself
 
 # The owner of the producers that a connection from `peer` ("host:port") uses: 1 to PRODUCER_OWNERS - 1. OWNER_NOBODY without a

@@ -7,7 +7,7 @@ only the 64-bit network counts, because one host usually has all addresses of it
 from libc.stdint cimport uint32_t, uint8_t
 from libc.string cimport memcmp, memset
 
-from odradek._ext.shm.layout cimport PRODUCER_OWNERS, region
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.siphash cimport hash_bytes
 
 

@@ -26,6 +26,27 @@ cdef int64_t pause_clock_ms() noexcept nogil:
     return <int64_t>t.tv_sec * 1000 + t.tv_nsec // 1000000
 
 
+cdef bint unconfirmed_pause(Header* header) noexcept nogil:
+    """Return whether a pause of the broker, or of its coordinator, was found that is not confirmed yet."""
+    cdef int64_t confirmed = load_acquire_i64(&header.confirmed_ms)
+    return confirmed < load_acquire_i64(&header.paused_ms) or confirmed < load_acquire_i64(&header.session_paused_ms)
+
+
+cdef bint in_doubt() noexcept nogil:
+    """Return whether this broker may have been deposed during a pause that ended before this call: found, or not found yet.
+
+    The beats are read before the clock, and all before the pauses: a pause after one of these reads can only lead to the result True.
+    Roles that are read after this call are those of a moment after the confirmation [R 12.3].
+    """
+    cdef Header* header = region().header
+    cdef int64_t limit = header.pause_limit_ms
+    cdef int64_t beat
+    if limit == 0:
+        return False
+    beat = min(load_acquire_i64(&header.beat_ms), load_acquire_i64(&header.session_beat_ms))
+    return pause_clock_ms() - beat > limit or unconfirmed_pause(header)
+
+
 def clock_ms():
     """The time in ms since the machine was booted, with the time in which it was suspended."""
     return pause_clock_ms()

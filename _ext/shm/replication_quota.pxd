@@ -6,7 +6,7 @@ process. `now_ms` is always the monotonic clock.
 
 from libc.stdint cimport int32_t, int64_t
 
-from odradek._ext.shm.layout cimport Slot, region
+from odradek._ext.shm.slot cimport Slot
 
 
 cpdef enum QuotaSide:             # index of the quotas, and of their limits
@@ -17,11 +17,8 @@ cdef enum:
     QUOTA_SIDES = 2
 
 
-cdef inline bint quota_limited(int side) noexcept nogil:
-    """Return whether a limit is set: the only test that replication costs without one."""
-    return region().quota_limits[side].limited
-
-
+# Return whether a limit is set: the only test that replication costs without one.
+cdef bint quota_limited(int side) noexcept nogil
 # Return the bytes that the caller may send now; 0: wait. There is room if the limit permits at least a tenth of the bytes of a second,
 # so that many small responses are not sent instead of one.
 cdef int64_t quota_room(int side, int64_t now_ms) noexcept nogil

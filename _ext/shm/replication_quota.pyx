@@ -8,16 +8,10 @@ which are forgotten with their window.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.shm.atomics cimport compare_swap_64, fetch_add_64, load_relaxed_64, store_relaxed_64
-from odradek._ext.shm.layout cimport (
-    MAX_IN_SYNC,
-    QUOTA_WINDOWS,
-    QuotaLimit,
-    ReplicationQuota,
-    Slot,
-    coarse_ms,
-    monotonic_ms,
-    region,
-)
+from odradek._ext.shm.clock cimport coarse_ms, monotonic_ms
+from odradek._ext.shm.layout cimport QUOTA_WINDOWS, QuotaLimit, ReplicationQuota, region
+from odradek._ext.shm.partition_view cimport MAX_IN_SYNC
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef enum:
@@ -30,6 +24,10 @@ cdef enum:
     LONGEST_WINDOW_MS = 1 << 30
 
 cdef int64_t MOST_BYTES = (<int64_t>1 << BYTES_BITS) - 1
+
+
+cdef bint quota_limited(int side) noexcept nogil:
+    return region().quota_limits[side].limited
 
 
 cdef inline int64_t bytes_of(const ReplicationQuota* quota, int64_t number) noexcept nogil:

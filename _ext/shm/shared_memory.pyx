@@ -10,6 +10,7 @@ from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 from posix.unistd cimport close, ftruncate, getpid, read
 
+from odradek._ext.shm.arena cimport ARENA_UNIT_BYTES
 from odradek._ext.shm.atomics cimport (
     compare_swap_64,
     exchange_32,
@@ -24,32 +25,26 @@ from odradek._ext.shm.atomics cimport (
 )
 from odradek._ext.shm.client_quotas cimport quota_table_bytes
 from odradek._ext.shm.c_library cimport madvise, pthread_self
+from odradek._ext.shm.clock cimport monotonic_ms, now_ms
 from odradek._ext.shm.layout cimport (
     ARENA_ORDERS,
-    ARENA_UNIT_BYTES,
     DEAD,
     DISK_FULL,
     LANES,
     MAX_LOG_DIRS,
     MAX_PROCESSES,
     PRODUCER_EVENTS,
-    PRODUCER_OWNERS,
     SERVING,
-    SLOT_LOADING,
-    SLOT_OFFLINE,
-    SLOT_ONLINE,
     STARTING,
     Header,
     LoadingDir,
     Process,
     Region,
-    Slot,
-    monotonic_ms,
-    now_ms,
     region,
-    slot_at,
 )
 from odradek._ext.shm.meter_pages cimport clear_gauges, meter_page, meter_page_bytes
+from odradek._ext.shm.owners cimport PRODUCER_OWNERS
+from odradek._ext.shm.slot cimport SLOT_LOADING, SLOT_OFFLINE, SLOT_ONLINE, Slot, slot_at
 from odradek._ext.shm.waking cimport clear_ready, take_ready, wake_after_death, wake_process
 
 import os

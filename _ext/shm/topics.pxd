@@ -3,7 +3,7 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
-from odradek._ext.shm.layout cimport PartitionView
+from odradek._ext.shm.partition_view cimport PartitionView
 
 
 cdef enum:

@@ -10,22 +10,20 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
-from odradek._ext.shm.layout cimport (
-    CHANGE_RING,
+from odradek._ext.shm.layout cimport CHANGE_RING, Header, region
+from odradek._ext.shm.metering cimport find_topic
+from odradek._ext.shm.partition_view cimport PartitionView
+from odradek._ext.shm.slot cimport (
     ROLE_LEADER,
     SLOT_DELETED,
     SLOT_LOADING,
     SLOT_OFFLINE,
     SLOT_ONLINE,
     SLOT_REMOTE,
-    Header,
-    PartitionView,
     Slot,
-    region,
     slot_at,
     state_now,
 )
-from odradek._ext.shm.metering cimport find_topic
 from odradek._ext.shm.views cimport read_view, view_tuple
 
 

@@ -2,7 +2,8 @@
 
 from libc.stdint cimport uint32_t
 
-from odradek._ext.shm.layout cimport PartitionView, Slot
+from odradek._ext.shm.partition_view cimport PartitionView
+from odradek._ext.shm.slot cimport Slot
 
 
 # Copy the view of a slot, consistently: what the controller published, or with an embedded metadata store the slot's role.

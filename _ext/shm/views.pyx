@@ -11,7 +11,9 @@ from libc.string cimport memcpy, memset
 
 from odradek._ext.shm.atomics cimport cpu_pause, fence, fence_release, load_acquire_64, store_release_64
 from odradek._ext.shm.faults cimport VIEW_FILLED, VIEW_PUBLISHED, fault
-from odradek._ext.shm.layout cimport MAX_IN_SYNC, PartitionView, Slot, region, slot_at
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.partition_view cimport MAX_IN_SYNC, PartitionView
+from odradek._ext.shm.slot cimport Slot, slot_at
 
 
 View = namedtuple("View", "leader_id leader_epoch partition_epoch replicas in_sync offline")

@@ -5,7 +5,7 @@ The thread that moved the slot calls these functions after it has unlocked. A wa
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from odradek._ext.shm.layout cimport Slot
+from odradek._ext.shm.slot cimport Slot
 
 
 # Wake the processes that wait for the log end, or for commits (high watermark, last stable offset, state).

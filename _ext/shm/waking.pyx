@@ -10,7 +10,8 @@ from posix.unistd cimport write
 from odradek._ext.shm.atomics cimport exchange_32, exchange_64, fence, fetch_or_64, load_relaxed_64
 from odradek._ext.shm.c_library cimport pthread_self
 from odradek._ext.shm.faults cimport WAKE_PENDING_SET, fault
-from odradek._ext.shm.layout cimport Process, Slot, region
+from odradek._ext.shm.layout cimport Process, region
+from odradek._ext.shm.slot cimport Slot
 
 
 cdef extern from *:

@@ -13,7 +13,7 @@ from posix.unistd cimport close
 
 from odradek._ext.protocol.byte_order cimport load32
 from odradek._ext.records.record_batch cimport sequence_behind
-from odradek._ext.shm.layout cimport now_ms
+from odradek._ext.shm.clock cimport now_ms
 from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES
 from odradek._ext.storage.log_files cimport file_size, open_file
 from odradek._ext.storage.log_replay cimport replay_log

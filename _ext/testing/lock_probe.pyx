@@ -5,8 +5,9 @@ from libc.stdint cimport uint32_t
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot
 from odradek._ext.shm.c_library cimport pthread_mutex_trylock, pthread_mutex_unlock
-from odradek._ext.shm.layout cimport region, slot_at
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.locks cimport unlock
+from odradek._ext.shm.slot cimport slot_at
 
 
 cdef class SlotLock:

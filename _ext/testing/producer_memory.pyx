@@ -2,7 +2,8 @@
 
 from libc.stdint cimport uint32_t
 
-from odradek._ext.shm.layout cimport PRODUCER_OWNERS, region
+from odradek._ext.shm.layout cimport region
+from odradek._ext.shm.owners cimport PRODUCER_OWNERS
 
 
 def arena_units_used():

@@ -3,7 +3,8 @@
 from libc.stdint cimport int64_t
 from libc.string cimport memset
 
-from odradek._ext.shm.layout cimport ReplicationQuota, coarse_ms, region
+from odradek._ext.shm.clock cimport coarse_ms
+from odradek._ext.shm.layout cimport ReplicationQuota, region
 from odradek._ext.shm.replication_quota cimport quota_record, quota_room, quota_wait_ms
 
 

@@ -11,9 +11,11 @@ from odradek._ext.partition.lost_tails cimport note_caught_up, note_lost_tail
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot
 from odradek._ext.shm.atomics cimport store_release_i64
-from odradek._ext.shm.layout cimport Slot, monotonic_ms, region, slot_at
+from odradek._ext.shm.clock cimport monotonic_ms
+from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
 from odradek._ext.shm.pauses cimport in_doubt
+from odradek._ext.shm.slot cimport Slot, slot_at
 
 import odradek._ext.shm.brokers as brokers
 

@@ -14,8 +14,9 @@ from odradek._ext.partition.rolling cimport roll_now
 from odradek._ext.partition.slot_access cimport AppendResult, note_failure, wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, ProducerCopies, busy, checked_slot, name_of, refused
 from odradek._ext.records.record_batch cimport check_batch
-from odradek._ext.shm.layout cimport Slot, now_ms, slot_at
+from odradek._ext.shm.clock cimport now_ms
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
+from odradek._ext.shm.slot cimport Slot, slot_at
 from odradek._ext.storage.file_calls cimport file_error
 
 

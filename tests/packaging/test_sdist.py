@@ -85,7 +85,9 @@ def test_the_data_files_of_a_wheel_link_to_each_other_only(tmp_path: Path) -> No
         ("run", {".[demo]"}),
         ("cluster", {".[demo]"}),
         ("deb", {".[demo]", "odradek[wheel]"}),
-        ("lint", {".[demo]", "odradek[dev]"}),
+        ("lint", {".[demo]", "odradek[test]"}),
+        ("quick", {".[demo]", "odradek[test]"}),
+        ("test-package", {".[demo]", "odradek[test]", "odradek[dev]"}),
     ],
 )
 def test_make_installs_only_what_a_target_needs(target: str, extras: set[str], tmp_path: Path) -> None:

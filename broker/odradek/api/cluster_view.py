@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import odradek._ext.shm.brokers as broker_table
-from odradek._ext.shm.layout import SlotState
+from odradek._ext.shm.slot import SlotState
 from odradek._ext.shm.topics import Topic
 from odradek._ext.shm.views import View
 from odradek.api.call import Call

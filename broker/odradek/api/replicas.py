@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.shm.views as views
-from odradek._ext.shm.layout import Role
+from odradek._ext.shm.slot import Role
 from odradek.api.cluster_brokers import BrokerAddress, ClusterBrokers
 from odradek.config.keys.replication import RACK_AWARE_SELECTOR
 from odradek.shm import epochs

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from odradek._ext.partition import slot_facts, slots
 from odradek._ext.shm import brokers, views
-from odradek._ext.shm.layout import Role, SlotState
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.shm.slot import Role, SlotState
 from odradek.storage.file_names import (
     CLUSTER_METADATA,
     ForeignNameError,

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slots as slots
-from odradek._ext.shm.layout import BegunEpoch, DiskState, SlotState, ThrottledSide
+from odradek._ext.shm.layout import DiskState
+from odradek._ext.shm.slot import BegunEpoch, SlotState, ThrottledSide
 from odradek.clock import now_ms
 from odradek.codecs import COMPRESSION_TYPES
 from odradek.config.broker_config import BrokerConfig

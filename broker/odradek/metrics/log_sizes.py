@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import odradek._ext.partition.slot_facts as slot_facts
-from odradek._ext.shm.layout import SlotState
 from odradek._ext.shm.overview import Partition
+from odradek._ext.shm.slot import SlotState
 from odradek.storage import file_names
 
 log = logging.getLogger("odradek.reporter")

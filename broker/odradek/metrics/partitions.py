@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import odradek._ext.shm.brokers as brokers
-from odradek._ext.shm.layout import ProcessKind, ProcessState, SlotState
+from odradek._ext.shm.layout import ProcessKind, ProcessState
 from odradek._ext.shm.overview import Partition
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.shm.slot import SlotState
 from odradek.metrics.exposition import Family, Labels, Sample
 from odradek.metrics.log_sizes import LogSize, LogSizes
 from odradek.metrics.names import METRICS

@@ -22,7 +22,7 @@ import odradek._ext.shm.brokers as brokers
 import odradek._ext.shm.views as views
 from odradek._ext.partition.lost_tails import lost_tail
 from odradek._ext.partition.slots import LogUnsettled, SlotChanged
-from odradek._ext.shm.layout import LostTail, SlotState
+from odradek._ext.shm.slot import LostTail, SlotState
 from odradek.metadata.znodes import NO_LEADER
 from odradek.protocol.errors import ErrorCode
 from odradek.replication.control_requests import (

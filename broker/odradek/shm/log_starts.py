@@ -14,8 +14,8 @@ import odradek._ext.partition.log_start as native
 import odradek._ext.partition.slots as slots
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.faults import FaultPoint
-from odradek._ext.shm.layout import Role
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.shm.slot import Role
 from odradek.shm.checkpoints import write_log_starts
 from odradek.storage.checkpoints import CorruptCheckpointError
 

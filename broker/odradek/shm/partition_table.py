@@ -18,8 +18,8 @@ import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slot_loading as slot_loading
 import odradek._ext.partition.slots as slots
 import odradek._ext.shm.views as views
-from odradek._ext.shm.layout import BegunEpoch, SlotState
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.shm.slot import BegunEpoch, SlotState
 from odradek._ext.shm.topics import Topic, TopicDirectory
 from odradek._ext.storage.log_dirs import note_error
 from odradek._ext.storage.segments import ANY_GAP, LoadedLog, UnsupportedLogError, load_log

@@ -5,7 +5,7 @@ A value that any process may create; the coordinator and the loaders pass it to 
 
 from collections.abc import Mapping
 
-from odradek._ext.shm.layout import ThrottledSide
+from odradek._ext.shm.slot import ThrottledSide
 
 ALL_REPLICAS = "*"
 

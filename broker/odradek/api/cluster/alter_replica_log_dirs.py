@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import odradek._ext.partition.slot_facts as slot_facts
-from odradek._ext.shm.layout import SlotState
+from odradek._ext.shm.slot import SlotState
 from odradek.api.api import Api, Place
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.elements import Elements

@@ -6,7 +6,7 @@ from typing import Any
 
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
-from odradek._ext.shm.layout import SlotState
+from odradek._ext.shm.slot import SlotState
 from odradek.api.api import Api, Place
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.guarding import (

@@ -15,7 +15,7 @@ import odradek._ext.partition.followers as followers
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.partition.slots as slots
 from odradek._ext.partition.slot_access import AppendResult
-from odradek._ext.shm.layout import SlotState
+from odradek._ext.shm.slot import SlotState
 from odradek.api.api import Api, Place
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.guarding import (

@@ -7,7 +7,7 @@ import odradek._ext.partition.slots as slots
 from odradek._ext.partition.lost_tails import lost_tail
 from odradek._ext.partition.role_facts import describe_role
 from odradek._ext.shm import brokers
-from odradek._ext.shm.layout import InSyncState, LostTail, Role, SlotState
+from odradek._ext.shm.slot import InSyncState, LostTail, Role, SlotState
 from odradek._ext.shm.views import view_of
 from odradek.api.api import Api, Place
 from odradek.api.call import Call

@@ -2,7 +2,7 @@
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition.slot_facts import SlotFacts
-from odradek._ext.shm.layout import Role, SlotState
+from odradek._ext.shm.slot import Role, SlotState
 from odradek.api.call import Call
 from odradek.protocol.errors import ErrorCode
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import odradek._ext.partition.slots as slots
 import odradek.shm.truncation as truncation
 from odradek._ext.net.arrivals import Arrival
-from odradek._ext.shm.layout import SlotState
+from odradek._ext.shm.slot import SlotState
 from odradek.api.api import Place
 from odradek.api.cluster.replica_call import ReplicaCall
 from odradek.api.permits import Permits, PermitsOf, unrestricted
