@@ -31,7 +31,7 @@ cdef uint64_t SLOT_MASK = (<uint64_t>1 << (ORDER_SHIFT - SLOT_SHIFT)) - 1
 cdef uint64_t LINK_MASK = (<uint64_t>1 << NEXT_SHIFT) - 1
 
 
-def initialise_arena(int client_percent=25, uint32_t partition_producers=32768, int64_t silent_ms=900_000):
+def initialise_arena(int client_percent=25, uint32_t partition_producers=32768, int64_t silent_ms=900_000) -> None:
     """Prepare the arena. The creator of the mapping calls this once.
 
     :param client_percent: largest share of the arena, and of a partition's producers, that one client may have.

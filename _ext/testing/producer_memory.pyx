@@ -5,11 +5,11 @@ from libc.stdint cimport uint32_t
 from odradek._ext.shm.layout cimport PRODUCER_OWNERS, region
 
 
-def arena_units_used():
+def arena_units_used() -> int:
     """Taken units of the arena, of ARENA_UNIT_BYTES each."""
     return region().header.arena_used
 
 
-def producers_of(uint32_t owner):
+def producers_of(uint32_t owner) -> int:
     """How many producers an owner has according to the table of counts."""
     return region().owner_counts[owner % PRODUCER_OWNERS]
