@@ -58,6 +58,10 @@ DIRECTIVES = {
     "initializedcheck": DEBUG,
     "cdivision": True,
     "embedsignature": True,
+    # Annotations are only for the stubs (tools/native_stubs.py): Cython does not check them, and without `binding` does not
+    # store them. Functions without `binding` are also smaller, and a call of one does not take longer.
+    "annotation_typing": False,
+    "binding": False,
     "freethreading_compatible": False,
 }
 COUNTED = 20

@@ -46,13 +46,13 @@ cdef class AccessControl:
         self.loaded, self.authorizer = self.read()
         return 0
 
-    def refresh(self):
+    def refresh(self) -> int:
         """Read the rules again if newer ones were published. Returns their version."""
         if load_acquire_64(self.version) > self.loaded:
             self.load()
         return self.loaded
 
-    def access(self, str principal not None, str peer not None):
+    def access(self, str principal not None, str peer not None) -> Access:
         """The rights of a client. :param peer: its address and port."""
         cdef str host = self.host_of(peer)
         cdef Access access = self.known.get((principal, host))
@@ -74,7 +74,7 @@ cdef class AccessControl:
         connection.access_principal = connection.principal
         return access
 
-    def of(self, Connection connection not None):
+    def of(self, Connection connection not None) -> Access:
         """The rights of a connection's client. In the thread of its data loop."""
         return self.of_connection(connection)
 
@@ -126,7 +126,7 @@ cdef class Access:
             allowed[name] = True
         return True
 
-    def allows(self, int operation, int resource_type, str name not None, int api_key, bint quiet=False):
+    def allows(self, int operation, int resource_type, str name not None, int api_key, bint quiet=False) -> bool:
         """Whether the client may do something with a resource.
 
         :param quiet: the answer only hides the resource from a list, or fills a bit field: not an attempt of the client.
@@ -138,23 +138,23 @@ cdef class Access:
             rule = self.rule(operation, resource_type, name)
         return self.judged(rule, operation, resource_type, name, api_key, quiet)
 
-    def grants(self, int operation, int resource_type, str name not None, int api_key):
+    def grants(self, int operation, int resource_type, str name not None, int api_key) -> bool:
         """As `allows`, but a denial is neither counted nor noted: the caller decides again, and then notes it."""
         rule = self.rule(operation, resource_type, name)
         return rule.allowed and self.judged(rule, operation, resource_type, name, api_key, False)
 
-    def allows_by_type(self, int operation, int resource_type, int api_key):
+    def allows_by_type(self, int operation, int resource_type, int api_key) -> bool:
         """Whether the client may do something with at least one resource of a type."""
         self.control.refresh()
         rule = self.control.authorizer.decide_by_type(self.principal, self.host, operation, resource_type)
         return self.judged(rule, operation, resource_type, "hardcode", api_key, False)
 
-    def operations(self, int resource_type, str name not None):
+    def operations(self, int resource_type, str name not None) -> int:
         """The bit field of what the client may do with a resource (KIP-430)."""
         self.control.refresh()
         return self.control.authorizer.operations(self.principal, self.host, resource_type, name)
 
-    def judged(self, rule, int operation, int resource_type, str name, int api_key, bint quiet):
+    def judged(self, rule, int operation, int resource_type, str name, int api_key, bint quiet) -> bool:
         """Count and note a decision; returns whether the client is allowed."""
         cdef bint allowed = rule.allowed
         if not quiet:

@@ -48,7 +48,7 @@ cdef int cold_txn_indexes(FetchContext context, bytes directory, list wanted, in
 
 # -- on the reader's thread -----------------------------------------------------------------------------------------------
 
-def look_up_cold(list jobs):
+def look_up_cold(list jobs) -> None:
     """Repeat look-ups, waiting for the disk. Raises OSError.
 
     :param jobs: the context's `cold`, or a part of it.
@@ -57,7 +57,7 @@ def look_up_cold(list jobs):
         look_up(*arguments)
 
 
-def read_position(OpenSegment segment, int index_fd, int64_t entries, int64_t size, int64_t offset):
+def read_position(OpenSegment segment, int index_fd, int64_t entries, int64_t size, int64_t offset) -> None:
     cdef FoundBatch batch
     cdef int log_fd = segment.log_fd, result
     cdef int64_t base = segment.base_offset
@@ -66,7 +66,7 @@ def read_position(OpenSegment segment, int index_fd, int64_t entries, int64_t si
     check(result, base)
 
 
-def read_offset_behind(OpenSegment segment, int index_fd, int64_t entries, int64_t position, int64_t size):
+def read_offset_behind(OpenSegment segment, int index_fd, int64_t entries, int64_t position, int64_t size) -> None:
     cdef int64_t base = segment.base_offset, offset
     cdef int result
     with nogil:
@@ -74,14 +74,14 @@ def read_offset_behind(OpenSegment segment, int index_fd, int64_t entries, int64
     check(result, base)
 
 
-def read_bytes(OpenSegment segment, int fd, int64_t position, int64_t length):
+def read_bytes(OpenSegment segment, int fd, int64_t position, int64_t length) -> None:
     cdef int result
     with nogil:
         result = fault_in(fd, position, length)
     check(result, segment.base_offset)
 
 
-def read_txn_indexes(bytes directory, list wanted, int64_t upper_offset, list out):
+def read_txn_indexes(bytes directory, list wanted, int64_t upper_offset, list out) -> None:
     cdef TxnIndexSummary summary
     for base, end, entries, may_be_absent in wanted:
         summary = TxnIndexSummary.__new__(TxnIndexSummary)

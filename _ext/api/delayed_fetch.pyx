@@ -156,7 +156,7 @@ cdef class DelayedFetch(Waiter):
             self.slices(self.note_again)
         return 0
 
-    def note_again(self):
+    def note_again(self) -> bool:
         """In the loop: note positions that met a taken lock. Return whether one did so again. A later request of the follower replaces
         its earlier position.
         """
@@ -192,7 +192,7 @@ cdef class DelayedFetch(Waiter):
         now = monotonic_ms()
         return min(self.context.until_ms, now + quota_wait_ms(QUOTA_LEADER, now))
 
-    def slice(self):
+    def slice(self) -> bool:
         """Plan the next slice of the partitions, in the loop. Return whether another slice follows."""
         cdef int step
         if self.pending is None or self.pending.cancelled or not self.planning:
@@ -209,7 +209,7 @@ cdef class DelayedFetch(Waiter):
             self.failed(failure)
         return False
 
-    def plan_again(self, Pending pending, bint wait):
+    def plan_again(self, Pending pending, bint wait) -> None:
         """Plan the request, which has this place for its response, again: the client needs none of the records that were planned for
         some partitions.
 
@@ -234,7 +234,7 @@ cdef class DelayedFetch(Waiter):
         self.context.reader.call(partial(look_up_cold, now), partial(self.warmed, self.pending, later))
         return 0
 
-    def warmed(self, Pending pending, list later, error):
+    def warmed(self, Pending pending, list later, error) -> None:
         """Called in the loop after look-ups for `pending`. Ignores an error: the next plan meets it again, and answers with it."""
         if pending is not self.pending:
             return                      # a later request of the session has replaced it

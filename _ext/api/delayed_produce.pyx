@@ -194,7 +194,7 @@ cdef class DelayedProduce(Pending):
 
     # -- on the threads ---------------------------------------------------------------------------------------------
 
-    def step(self):
+    def step(self) -> bool:
         """On the append thread: decompress some batches or, after the last one, append some items. Return whether another step on this
         thread follows; none follows if the client has closed its connection.
         """
@@ -220,7 +220,7 @@ cdef class DelayedProduce(Pending):
         self.appended_items = end
         return end < self.request.count
 
-    def open_large(self):
+    def open_large(self) -> bool:
         """On the thread for large batches: decompress the batch at which `step` stopped."""
         cdef ProduceItem* item = &self.items[self.prepared_items]
         self.large_next = False
@@ -298,14 +298,14 @@ cdef class DelayedProduce(Pending):
 
     # -- in the loop ------------------------------------------------------------------------------------------------
 
-    def worked(self):
+    def worked(self) -> None:
         """Called in the loop after the last `step`."""
         if self.appended_items < self.request.count:        # the client has closed its connection
             self.drop()
         self.settle()
         self.go_on()
 
-    def again(self):
+    def again(self) -> None:
         """Try again to append the items whose lock was taken, even if the client has closed its connection meanwhile."""
         self.tries += 1
         self.append_rest()
@@ -456,7 +456,7 @@ cdef class DelayedProduce(Pending):
             partitions.setdefault(item.slot, (topic.name, item.partition))
         return 0
 
-    def verified(self, int number, codes):
+    def verified(self, int number, codes) -> None:
         """Called in the loop with the answer to a question: append what may be appended, and refuse the rest.
 
         :param number: `questions` at the time of the question. :param codes: Kafka's error code of each partition of the question, in

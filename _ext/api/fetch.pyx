@@ -111,17 +111,17 @@ cdef class FetchHandler:
         self.brokers_listener = -1
 
     @property
-    def looks(self):
+    def looks(self) -> int:
         """How often a partition was examined, for plans and after wake-ups."""
         return self.plan.looks
 
     @property
-    def aborted_look_ups(self):
+    def aborted_look_ups(self) -> int:
         """How often a transaction index was searched."""
         return self.plan.aborted.look_ups
 
     @property
-    def notes(self):
+    def notes(self) -> int:
         """How often the position of a follower was noted."""
         return self.plan.replica_reads.notes
 
@@ -326,7 +326,7 @@ cdef class FetchHandler:
                 before.unwatch_all()
         return 0
 
-    def closed(self, Connection connection):
+    def closed(self, Connection connection) -> None:
         """The connection is closed: end its delayed request and its session."""
         cdef DelayedFetch fetch = connection.session
         if fetch is not None and (fetch.pending is None or fetch.pending.connection is connection):
@@ -339,11 +339,11 @@ cdef class FetchHandler:
             if fetch.context.by_key is not None:
                 fetch.context.by_key = {}
 
-    def sweep(self):
+    def sweep(self) -> None:
         """Close the files of logs that changed since they were opened."""
         self.plan.sweep()
 
-    def rights_changed(self, Connection connection not None):
+    def rights_changed(self, Connection connection not None) -> None:
         """The client may have lost a right: answer its delayed fetch now, if it may not read one of the partitions any more."""
         cdef DelayedFetch fetch = connection.session
         if fetch is None or not fetch.waiting or fetch.pending is None or fetch.context.access is None:

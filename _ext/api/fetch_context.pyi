@@ -1,13 +1,14 @@
+from typing import Any
 from typing import TypedDict
 
 from odradek._ext.shm.metering import ReaderPlace
 
 
 class FetchPartition:
-    def __dealloc__(self): ...
+    ...
 
 class FetchContext:
-    def __init__(self): ...
+    def __init__(self) -> None: ...
 
 class PartitionRequest(TypedDict):
     fetch_offset: int

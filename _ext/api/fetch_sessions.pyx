@@ -46,10 +46,10 @@ cdef class FetchSessions:
         self.ids = ID_SPACE // workers
         self.first_id = 1 + ordinal * self.ids
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.sessions) + len(self.replicas)
 
-    def grow_older(self, int64_t ms):
+    def grow_older(self, int64_t ms) -> None:
         """For tests: make all sessions older by `ms`, in creation and use."""
         cdef DelayedFetch session
         for session in self.sessions.values():
@@ -153,7 +153,7 @@ cdef class FetchSessions:
             self.sessions[fetch.context.session_id] = fetch
         return True
 
-    def end_refused(self, DelayedFetch fetch not None):
+    def end_refused(self, DelayedFetch fetch not None) -> None:
         """End a session whose first response was replaced because of a quota."""
         self.end(fetch)
 

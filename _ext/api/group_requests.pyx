@@ -88,7 +88,7 @@ cdef list named_data(Cursor* c, bint compact, int64_t most):
     return elements
 
 
-def read_join(bytes frame not None):
+def read_join(bytes frame not None) -> tuple[int, int, str, int, int, str, str | None, str, list[tuple[str, bytes]], str | None] | None:
     """Parse a JoinGroup request with its header. Return (version, correlation id, group id, session timeout, rebalance timeout or -1,
     both in ms, member id, instance id or None, protocol type, [(name, metadata)], reason or None); None to leave it to the schema.
     """
@@ -120,7 +120,7 @@ def read_join(bytes frame not None):
     )
 
 
-def read_sync(bytes frame not None):
+def read_sync(bytes frame not None) -> tuple[int, int, str, int, str, str | None, str | None, str | None, dict[str, bytes]] | None:
     """Parse a SyncGroup request with its header. Return (version, correlation id, group id, generation id, member id, instance id or
     None, protocol type or None, protocol name or None, {member id: assignment}); None to leave it to the schema.
     """
@@ -151,7 +151,7 @@ def read_sync(bytes frame not None):
     )
 
 
-def read_heartbeat(bytes frame not None):
+def read_heartbeat(bytes frame not None) -> tuple[int, int, str, int, str, str | None] | None:
     """Parse a Heartbeat request with its header. Return (version, correlation id, group id, generation id, member id, instance id or
     None); None to leave it to the schema.
     """
@@ -212,7 +212,7 @@ cdef int begin(WriteBuffer* out, int32_t correlation_id, bint compact, bint thro
 def join_response(
     int version, int32_t correlation_id, int16_t error, int32_t generation_id, str protocol_type, str protocol_name,
     str leader not None, bint skip_assignment, str member_id not None, members,
-):
+) -> bytes:
     """Return a JoinGroup response with its header.
 
     :param protocol_name: None becomes "" in versions below 7. :param members: [(member id, instance id or None, metadata)].
@@ -249,7 +249,7 @@ def join_response(
 
 def sync_response(
     int version, int32_t correlation_id, int16_t error, str protocol_type, str protocol_name, bytes assignment not None
-):
+) -> bytes:
     """Return a SyncGroup response with its header."""
     cdef bint compact = version >= SYNC_GROUP_FLEXIBLE
     cdef WriteBuffer out
@@ -267,7 +267,7 @@ def sync_response(
         buffer_free(&out)
 
 
-def heartbeat_response(int version, int32_t correlation_id, int16_t error):
+def heartbeat_response(int version, int32_t correlation_id, int16_t error) -> bytes:
     """Return a Heartbeat response with its header."""
     cdef bint compact = version >= HEARTBEAT_FLEXIBLE
     cdef WriteBuffer out

@@ -86,21 +86,21 @@ cdef class CommittedOffset:
         self.commit_timestamp_ms = commit_timestamp_ms
         self.expire_timestamp_ms = expire_timestamp_ms
 
-    def fields(self):
+    def fields(self) -> tuple[int, int, str, int, int]:
         """Return all fields, in the order of the constructor's arguments."""
         return self.offset, self.leader_epoch, self.metadata, self.commit_timestamp_ms, self.expire_timestamp_ms
 
-    def __eq__(self, other):
+    def __eq__(self, other) -> bool:
         return isinstance(other, CommittedOffset) and self.fields() == (<CommittedOffset>other).fields()
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self.fields())
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"CommittedOffset{self.fields()}"
 
 
-def partition_for(str group_id not None, int partitions):
+def partition_for(str group_id not None, int partitions) -> int:
     """Return the partition of `__consumer_offsets` for a group: the absolute value of Java's hash of the id, modulo `partitions`."""
     cdef uint32_t number = 0
     cdef Py_UCS4 char
@@ -117,7 +117,7 @@ def partition_for(str group_id not None, int partitions):
     return hashed % partitions
 
 
-def join(list queue not None, BatchBuilder builder not None, int most_records, int64_t most_bytes, int64_t timestamp):
+def join(list queue not None, BatchBuilder builder not None, int most_records, int64_t most_bytes, int64_t timestamp) -> int:
     """Add appends from the front of a queue to a batch, at least one. Return their number. Raises what adding the first one raises.
 
     :param queue: tuples whose first item is a list of records or an OffsetCommit. :param most_records: of a batch of several appends.
@@ -155,12 +155,12 @@ def join(list queue not None, BatchBuilder builder not None, int most_records, i
     return taken
 
 
-def is_long(records):
+def is_long(records) -> bool:
     """Whether an append has so many records that its batch is built in steps, and has no records of other appends."""
     return len(records) > (MOST_JOINED_OF_COMMIT if isinstance(records, OffsetCommit) else MOST_JOINED)
 
 
-def in_steps(records, BatchBuilder builder not None, int64_t timestamp, int64_t most_bytes, int step=STEP):
+def in_steps(records, BatchBuilder builder not None, int64_t timestamp, int64_t most_bytes, int step=STEP) -> Iterator[None]:
     """A generator that adds the records of a long append to an empty batch, and yields after each step.
 
     :param most_bytes: the records after a batch of this size are left out. :param step: entries of an OffsetCommit in a step; of
@@ -182,7 +182,9 @@ def in_steps(records, BatchBuilder builder not None, int64_t timestamp, int64_t 
             yield
 
 
-def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int64_t now_ms, int64_t max_elements=MAX_ELEMENTS):
+def read(
+    bytes frame not None, TopicDirectory topics, int64_t longest_note, int64_t now_ms, int64_t max_elements=MAX_ELEMENTS,
+) -> OffsetCommit | None:
     """Return an OffsetCommit for a request with its header; None for a request that this module leaves to the schemas.
 
     :param longest_note: maximum number of characters of a partition's metadata. :param now_ms: wall clock. :param max_elements: limit
@@ -221,7 +223,7 @@ def read(bytes frame not None, TopicDirectory topics, int64_t longest_note, int6
 
 
 def read_transactional(bytes frame not None, TopicDirectory topics, int64_t longest_note, int64_t now_ms,
-                       int64_t max_elements=MAX_ELEMENTS):
+                       int64_t max_elements=MAX_ELEMENTS) -> OffsetCommit | None:
     """Return an OffsetCommit for a TxnOffsetCommit request with its header; None for a request that is left to the schema. See `read`."""
     cdef OffsetCommit commit
     cdef Cursor c
@@ -365,24 +367,24 @@ cdef class OffsetCommit:
         return 0
 
     @property
-    def knows_epochs(self):
+    def knows_epochs(self) -> bool:
         """Whether the request's version has the error codes of KIP-848."""
         return self.version >= 9
 
     @property
-    def size(self):
+    def size(self) -> int:
         """Approximate size of its records in bytes."""
         return self.record_bytes
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.stored
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
         cdef list pairs = []
         self.put_records(None, pairs, 0, 0, self.entry_count)
         return iter(pairs)
 
-    def items(self):
+    def items(self) -> list[tuple[tuple[str, int], CommittedOffset]]:
         """Return ((topic, partition), CommittedOffset) of the offsets to be stored, in order."""
         cdef list offsets = []
         cdef Topic topic
@@ -405,8 +407,8 @@ cdef class OffsetCommit:
         committed.metadata = <str>self.notes[number]
         return committed
 
-    def put_into(self, dict of_topic not None):
-        """Store the offsets in `of_topic`: {topic: {partition: CommittedOffset}}."""
+    def put_into(self, dict offsets not None) -> None:
+        """Store the offsets in `offsets`: {topic: {partition: CommittedOffset}}."""
         cdef dict partitions
         cdef Topic topic
         cdef Section* section
@@ -419,9 +421,9 @@ cdef class OffsetCommit:
                 if self.entries[k].error:
                     continue
                 if partitions is None:
-                    partitions = of_topic.get(topic.name)
+                    partitions = offsets.get(topic.name)
                     if partitions is None:
-                        partitions = of_topic[topic.name] = {}
+                        partitions = offsets[topic.name] = {}
                 partitions[self.entries[k].partition] = self.committed(k)
 
     cdef int put_records(self, BatchBuilder builder, list pairs, int64_t timestamp, int first, int most) except -1:
@@ -477,7 +479,7 @@ cdef class OffsetCommit:
             buffer_free(&out)
         return 0
 
-    def response(self, int16_t outcome):
+    def response(self, int16_t outcome) -> bytes:
         """Return the response with its header: `outcome` for the partitions without an error, the error of each other partition.
 
         In a transaction, an outcome that is an error replaces OFFSET_METADATA_TOO_LARGE: Kafka checks the group first.

@@ -142,7 +142,7 @@ cdef class ProduceHandler:
         free(self.items)
         free(self.requests)
 
-    def authorize(self, AccessControl control):
+    def authorize(self, AccessControl control) -> None:
         """Let an authorizer decide which topics and transactional ids clients may write to."""
         self.control = self.delays.control = control
 

@@ -301,7 +301,7 @@ cdef class ProduceResponses:
         return (f"the record batch for partition {refused.partition} of topic {name_of_topic(request, refused)}{others}, sent with acks=0, "
                 f"was refused with {error}{reason}; the client learns this only by the end of its connection")
 
-    def take_refusals(self):
+    def take_refusals(self) -> tuple[int, str, int, str] | None:
         """Return the refusals since the last call because of a lack of room for producers; None if there were none.
 
         :returns: (number of refused batches; and of the last one the reason, the connection's id and the client id).

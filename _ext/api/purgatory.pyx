@@ -53,7 +53,7 @@ cdef class Purgatory:
         self.own_bit = <uint64_t>1 << region().self
 
     @property
-    def entries(self):
+    def entries(self) -> int:
         """Number of deadlines in the heap, including those of answered waiters."""
         return len(self.heap)
 
@@ -173,7 +173,7 @@ cdef class Purgatory:
                     waiter.touched(target)
         return 0
 
-    def expire(self):
+    def expire(self) -> int:
         """Wake the waiters whose deadline has passed. Return the next deadline, -1 if there is none."""
         cdef int64_t now = monotonic_ms()
         cdef Waiter waiter
@@ -206,28 +206,28 @@ cdef class Purgatory:
             for i in range(n):
                 self.wake_watchers(ready[i])
 
-    def serve(self):
+    def serve(self) -> None:
         """Handle a wake-up of the process. The caller has drained the event descriptor before."""
         self.serve_ready()
 
-    def serve_own(self):
+    def serve_own(self) -> None:
         """Wake the waiters of the slots that this process itself moved outside of a turn of the data loop."""
         if region().self_wake:
             self.serve_ready()
 
-    def look_at_all(self):
+    def look_at_all(self) -> None:
         """After the death of another process: recover the slots whose locks it held, then wake every waiter once [R 6.4]."""
         with nogil:
             recover_dead_owners()
         for slot in list(self.of_slot):
             self.wake_watchers(slot)
 
-    def end(self):
+    def end(self) -> None:
         """The broker stops: expire every waiter, also those that would be parked later."""
         self.ending = True
         self.finish_all()
 
-    def finish_all(self):
+    def finish_all(self) -> None:
         """Expire every waiter. A waiter may park itself again (a Produce whose sync is in progress)."""
         cdef Waiter waiter
         entries, self.heap = sorted(self.heap), []

@@ -1,3 +1,4 @@
+from typing import Any
 from typing import Final
 
 from odradek._ext.api.fetch import FetchHandler
@@ -18,4 +19,4 @@ class RequestHandler(FrameHandler):
     fetch_requests: Final[int]
     other_requests: Final[int]
 
-    def __init__(self, produce_handler: ProduceHandler, fetch_handler: FetchHandler, purgatory: Purgatory, dispatch, forward_table: ForwardTable | None=None, routes=(), max_bytes: int=..., brokers_listener: int=-1): ...
+    def __init__(self, produce_handler: ProduceHandler, fetch_handler: FetchHandler, purgatory: Purgatory, dispatch, forward_table: ForwardTable | None=None, routes=(), max_bytes: int=..., brokers_listener: int=-1) -> None: ...

@@ -67,7 +67,7 @@ cdef class BatchReader:
         self.descriptor = -1
         return 0
 
-    def look(self):
+    def look(self) -> None:
         """Raise CompactionAborted if the pass must end early: the broker stops, or the log or the segment being read was
         removed.
 

@@ -48,7 +48,7 @@ class CorruptSegmentError(Exception):
     """A segment contains an invalid batch; the message names file, position and offset."""
 
 
-def take_lane():
+def take_lane() -> None:
     """Give the calling thread the lane that all compacting threads share, for locks of slots that it takes outside of a pass.
 
     It must hold the `swap_lock` of the compacting threads whenever it holds a slot's lock [R 5].
@@ -136,7 +136,7 @@ cdef class CompactedLog:
         self.directory = -1
         return 0
 
-    def group(self, sources, int64_t end):
+    def group(self, sources, int64_t end) -> list[list[Source]]:
         """Lists of segments that together make one, limited by size, by size of indexes, and by the range of a relative offset.
         """
         cdef Slot* slot = slot_at(self.slot)
@@ -158,10 +158,10 @@ cdef class CompactedLog:
             groups.append([source])
         return groups
 
-    def stat(self, str name):
+    def stat(self, str name) -> os.stat_result:
         return os.stat(name, dir_fd=self.directory)
 
-    def list_sources(self, int64_t before):
+    def list_sources(self, int64_t before) -> list[Source]:
         """The segments with a base offset below `before`, ascending. Raises CompactionAborted if one is removed meanwhile."""
         segments = []
         try:
@@ -186,7 +186,7 @@ cdef class CompactedLog:
             raise file_error(errno, (<bytes>name).decode())
         return descriptor
 
-    def read_aborted(self):
+    def read_aborted(self) -> None:
         """Read all aborted transactions of the log, including those that end after the part to compact."""
         cdef const uint8_t* p
         cdef AbortedEntry* entry

@@ -71,12 +71,12 @@ cdef class Compactor:
     def __dealloc__(self):
         free_array(&self.replaced)
 
-    def abort(self):
+    def abort(self) -> None:
         """Make the current pass end soon with CompactionAborted. May be called from any thread."""
         self.log.stop = 1
 
     def run(self, uint32_t slot, *, uint32_t incarnation, int64_t first_dirty_offset, int64_t first_uncleanable_offset,
-            int64_t now_ms):
+            int64_t now_ms) -> PassResult:
         """Compact the records of a log before `first_uncleanable_offset` by the keys from `first_dirty_offset` on. Returns a
         PassResult.
 

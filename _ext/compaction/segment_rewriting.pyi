@@ -1,3 +1,4 @@
+from typing import Any
 from typing import TypedDict
 
 from odradek._ext.compaction.batch_reader import BatchReader
@@ -7,8 +8,8 @@ from odradek._ext.shm.faults import *
 
 
 class SegmentRewriter:
-    def __init__(self, log: CompactedLog, reader: BatchReader, keys: KeyMap, compress, reduce_old): ...
-    def __dealloc__(self): ...
+    def __init__(self, log: CompactedLog, reader: BatchReader, keys: KeyMap, compress, reduce_old) -> None: ...
+    ...
 
 class Verdict(TypedDict):
     discard: bool

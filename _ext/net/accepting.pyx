@@ -64,7 +64,7 @@ cdef extern from *:
     int REPORTS, REPORT_BYTES
 
 
-def accept(int listening):
+def accept(int listening) -> tuple[int, str, int] | None:
     """Accept a connection: (fd, host, port), the socket non-blocking and close-on-exec, the host an address as text.
 
     :param listening: a non-blocking listening socket. Returns None if no connection waits. :raises OSError: see accept(2).
@@ -85,7 +85,7 @@ def accept(int listening):
 cdef char[64000] reports               # REPORTS messages; used by one thread, within one call
 
 
-def read_reports(int fd):
+def read_reports(int fd) -> list[int]:
     """The ids, 8 bytes each in the order of this machine, in the messages that wait on a SOCK_SEQPACKET socket.
 
     A message has at most 500 ids, see `odradek.net.handover`. :raises OSError: see recvmmsg(2).

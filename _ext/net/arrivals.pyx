@@ -42,16 +42,16 @@ cdef enum:
 @cython.freelist(256)
 cdef class Arrival:
     @property
-    def api_key(self):
+    def api_key(self) -> int:
         """API key of a Kafka request; -1 if the payload is too short to hold one."""
         cdef const uint8_t* at = <const uint8_t*><const char*>self.payload
         return <int16_t>load16(at) if len(self.payload) >= 2 else -1
 
     @property
-    def answered(self):
+    def answered(self) -> bool:
         return self.stream is None
 
-    def answer(self, bytes payload not None, uint64_t metadata_version=0, int status=STATUS_OK):
+    def answer(self, bytes payload not None, uint64_t metadata_version=0, int status=STATUS_OK) -> None:
         """Answer the request. Does nothing if it was answered before, or if the worker's stream is closed."""
         self.reply(status, metadata_version, <const uint8_t*><const char*>payload, len(payload))
 
@@ -74,7 +74,7 @@ cdef class Arrival:
         put_reply(&stream.out, self.correlation, <uint8_t>status, metadata_version, payload, size, self.work_us, self.throttle_ms)
         return 0
 
-    def park(self):
+    def park(self) -> None:
         """Release the payload of a decoded request that waits for other events. Until its answer it counts no bytes in flight."""
         cdef ArrivalStream stream = self.stream
         if stream is not None:
@@ -82,13 +82,13 @@ cdef class Arrival:
             self.size = 0
         self.payload = b""
 
-    def when_gone(self, callback not None):
+    def when_gone(self, callback not None) -> None:
         """Call `callback` if the client ends its connection, or its own direction of it, before the request is answered."""
         if self.stream is not None:
             self.watched = True
             self.stream.waiting_of.setdefault(self.connection_id, {})[self] = callback
 
-    def drop(self):
+    def drop(self) -> None:
         """Forget the request: no answer is sent."""
         cdef ArrivalStream stream = self.stream
         if stream is not None:
@@ -107,15 +107,15 @@ cdef class InFlight:
     def __init__(self, int64_t max_bytes):
         self.max_bytes = max_bytes
 
-    def tick(self):
+    def tick(self) -> None:
         """Called every half second by the loop's timer. Missing calls show that the process stood still (late_requests.pxd)."""
         beat(&self.standstill, clock_us() // US_PER_MS)
 
-    def crowded(self, over):
+    def crowded(self, over) -> None:
         """The bytes in flight exceed `max_bytes`; with `over` false, they no longer do."""
         raise NotImplementedError
 
-    def idle(self):
+    def idle(self) -> None:
         """The last request in flight was answered or dropped. Called only if `report_idle` is set."""
         raise NotImplementedError
 
@@ -167,29 +167,29 @@ cdef class ArrivalStream:
 
     # -- methods that the subclass supplies -----------------------------------------------------------------------------
 
-    def begin_task(self, arrival):
+    def begin_task(self, arrival) -> None:
         """Serve with a task a request that `at_once` did not serve."""
         raise NotImplementedError
 
-    def cancel(self, connection_id):
+    def cancel(self, connection_id) -> None:
         """A client's connection is closed: cancel the tasks of its requests."""
         raise NotImplementedError
 
-    def flush_soon(self):
+    def flush_soon(self) -> None:
         """Call `flush` in the loop's next turn."""
         raise NotImplementedError
 
-    def close(self):
+    def close(self) -> None:
         """Close the stream: it sent a malformed frame, or memory ran out."""
         raise NotImplementedError
 
     # -- the stream -----------------------------------------------------------------------------------------------------
 
-    def opened(self, write not None):
+    def opened(self, write not None) -> None:
         """The stream is connected, and `write` sends bytes to the worker."""
         self.write = write
 
-    def lost(self):
+    def lost(self) -> None:
         """The stream is closed: the worker has ended, and with it the connections of the requests in `unchecked`, which are dropped."""
         self.write = None
         self.out.size = 0
@@ -197,7 +197,7 @@ cdef class ArrivalStream:
         for connection_id in list(self.waiting_of):
             self.client_gone(connection_id)
 
-    def data_received(self, bytes data not None):
+    def data_received(self, bytes data not None) -> None:
         """Handle the frames in `data`; an incomplete last frame is kept for the next call."""
         cdef const uint8_t* frame
         cdef int64_t size
@@ -226,7 +226,7 @@ cdef class ArrivalStream:
             self.reading = False
         self.flush()
 
-    def flush(self):
+    def flush(self) -> None:
         """Send the answers gathered so far in one write."""
         if self.out.size:
             data = taken(&self.out)
@@ -328,7 +328,7 @@ cdef class ArrivalStream:
 
     # -- clients that disconnect ----------------------------------------------------------------------------------------
 
-    def client_gone(self, connection_id):
+    def client_gone(self, connection_id) -> None:
         """A client closed its connection, or its own direction of it: run the callbacks of `Arrival.when_gone`."""
         for callback in self.waiting_of.pop(connection_id, {}).values():
             try:
@@ -346,11 +346,11 @@ cdef class ArrivalStream:
 
     # -- tasks ----------------------------------------------------------------------------------------------------------
 
-    def task_began(self, int64_t connection_id):
+    def task_began(self, int64_t connection_id) -> None:
         """A task serves a request of this connection: tasks serve its later requests too, until that task ends."""
         self.tasks_of[connection_id] = self.tasks_of.get(connection_id, 0) + 1
 
-    def task_ended(self, int64_t connection_id):
+    def task_ended(self, int64_t connection_id) -> None:
         """A task that served a request of this connection ended."""
         self.tasks_of[connection_id] -= 1
         if not self.tasks_of[connection_id]:

@@ -50,7 +50,7 @@ cdef class BufferPool:
             self.retained_bytes -= <int64_t>1 << size_class
             free(data)
 
-    def trim(self, int64_t limit=0):
+    def trim(self, int64_t limit=0) -> None:
         """Free buffers, the largest first, until at most `limit` bytes of free buffers are kept."""
         self.free_down_to(limit)
 

@@ -1,3 +1,4 @@
+from typing import Any
 from typing import Final, TypedDict
 
 from odradek._ext.shm.client_quotas import QuotaRate
@@ -6,8 +7,8 @@ from odradek._ext.shm.client_quotas import QuotaRate
 class Charges:
     version: Final[int]
 
-    def __init__(self, resolve): ...
-    def changed(self): ...
+    def __init__(self, resolve) -> None: ...
+    def changed(self) -> None: ...
 
 class JointCharge(TypedDict):
     above: bool

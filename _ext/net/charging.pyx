@@ -51,7 +51,7 @@ cdef class Charges:
         self.version = 1
         self.since_ms = monotonic_ms()
 
-    def changed(self):
+    def changed(self) -> None:
         """The limits changed: look all clients up again at their next requests."""
         self.version += 1
 

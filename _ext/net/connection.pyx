@@ -84,7 +84,7 @@ def client_name(str peer not None, client_id: str | None) -> str:
 cdef signed char[APIS_WITH_POSITION][VERSIONS_WITH_POSITION] positions
 
 
-def set_throttle_positions(table):
+def set_throttle_positions(table) -> None:
     """Set where responses contain their throttle time: {(API key, version): bytes from the beginning of the response's header, or
     negative: from its end}. Raises ValueError for an API or a version for which there is no room."""
     for (key, version), position in table.items():
@@ -115,7 +115,7 @@ cdef int64_t throttle_at(int api_key, int version, const uint8_t* data, int64_t 
     return at if 0 <= at <= length - 4 else -1
 
 
-def with_throttle_time(bytes response not None, int api_key, int version, int64_t wait_ms):
+def with_throttle_time(bytes response not None, int api_key, int version, int64_t wait_ms) -> bytes:
     """Return a response, with its header and without its length, with this throttle time; unchanged if it has no place for it."""
     cdef int64_t at = throttle_at(api_key, version, <const uint8_t*><const char*>response, len(response))
     cdef uint8_t[4] raw
@@ -128,7 +128,7 @@ def with_throttle_time(bytes response not None, int api_key, int version, int64_
 @cython.freelist(256)
 cdef class Pending:
 
-    def complete(self, parts=()):
+    def complete(self, parts=()) -> None:
         """Answer with `parts`: bytes-like objects, which must not change any more, and FileSlices. May be called once.
 
         Does nothing if the connection is closed. The next `data_loop.flush_dirty()` sends the answer.
@@ -146,27 +146,27 @@ cdef class Pending:
         self.count_answer()
         self.answered()
 
-    def failed(self, int code):
+    def failed(self, int code) -> None:
         """Count an error for metrics: the response contains this error code of Kafka."""
         still_client(&self.client)
         count_error(self.api, code)
         usage_of(self.client.number, TOPIC_NONE, self.api).values[USAGE_ERRORS] += 1
 
-    def spent(self, int64_t us):
+    def spent(self, int64_t us) -> None:
         """Add time that another thread or process, or a later turn of the loop, spent on the request, for its client's quota."""
         self.spent_us += us
 
     @property
-    def timed(self):
+    def timed(self) -> bool:
         """Whether the client has a quota for request time."""
         return self.time_quota.key != 0
 
     @property
-    def version(self):
+    def version(self) -> int:
         """The version of the request; known if the client has a quota."""
         return self.api_version
 
-    def charge(self):
+    def charge(self) -> int:
         """Charge the time that was spent on the request to its client's quota, once. Return the throttle time in ms: the connection is
         muted so long, and the response must contain it."""
         return self.charge_time()
@@ -290,7 +290,7 @@ cdef class Connection:
         self.pending_count += 1
         return 0
 
-    def resume(self):
+    def resume(self) -> None:
         """Offer a deferred frame again, at the end of this turn or in the next `data_loop.flush_dirty()`.
 
         The FrameHandler.frame that defers the frame must not call it.
@@ -298,7 +298,7 @@ cdef class Connection:
         self.frames.resumed = True
         self.data_loop.mark_dirty(self)
 
-    def throttle(self, int64_t until_ms):
+    def throttle(self, int64_t until_ms) -> None:
         """Offer no further frame until DataLoop.release_throttled is called at or after `until_ms`."""
         cdef int64_t before = self.throttled_until_ms
         cdef ResponseOutput loop = self.data_loop
@@ -324,12 +324,12 @@ cdef class Connection:
             self.throttle(monotonic_ms() + wait_ms)
         return 0
 
-    def limit_frames(self, int64_t most_bytes):
+    def limit_frames(self, int64_t most_bytes) -> None:
         """Set the maximum size of the frames that follow; -1: that of the DataLoop."""
         self.frames.most_bytes = self.data_loop.max_request_bytes if most_bytes < 0 else min(
             most_bytes, self.data_loop.max_request_bytes)
 
-    def runs(self, str name, str version):
+    def runs(self, str name, str version) -> None:
         """Keep and count the client's software name and version, which its ApiVersions request states."""
         software_closed(self.metering.software)
         self.metering.software = -1
@@ -338,7 +338,7 @@ cdef class Connection:
         if self.fd >= 0:
             self.metering.software = software_opened(self.listener_index, name.encode(), version.encode())
 
-    def failed(self, int api_key, int code):
+    def failed(self, int api_key, int code) -> None:
         """Count an error for metrics: a request of the connection is answered at once, with this error code of Kafka."""
         still_client(&self.metering.client)
         count_error(api_index(api_key), code)
@@ -383,13 +383,13 @@ cdef class Connection:
         return 0
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The connection's name for log lines: its number, the client's address, and the client id of its last request."""
         client_id = None if self.client_id is None else self.client_id.decode("utf-8", "replace")
         return f"connection {self.connection_id} from {client_name(self.peer, client_id)}"
 
     @property
-    def log_fields(self):
+    def log_fields(self) -> dict[str, Any]:
         """The connection's number, client address and client id as attributes of a log record: `extra` of a logging call."""
         return {
             "connection_id": self.connection_id,
@@ -398,25 +398,25 @@ cdef class Connection:
         }
 
     @property
-    def muted(self):
+    def muted(self) -> bool:
         """Whether frames of the connection are held back at present, for any reason (`Hold`)."""
         return self.frames.hold != 0
 
     @property
-    def buffered_bytes(self):
+    def buffered_bytes(self) -> int:
         """Received bytes that are kept: a part of a frame, and frames that are held back."""
         cdef ConnectionInput* received = &self.input
         return received.size_have + (received.part.end if received.part.data != NULL else 0) + received.held.end - received.held.start
 
     @property
-    def queued_bytes(self):
+    def queued_bytes(self) -> int:
         """Bytes of unsent responses in memory (file slices not counted)."""
         return self.output.queue.span_bytes + self.output.waiting_bytes
 
     def __dealloc__(self):
         drop_queue(&self.output.queue)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.name}>"
 
 
@@ -493,13 +493,13 @@ cdef class ResponseOutput:
             self.current.output.waiting_bytes += queue.span_bytes - before
         return 0
 
-    def write(self, data):
+    def write(self, data) -> None:
         """Append bytes to the responses of the current connection. For handlers."""
         cdef ByteView view = ByteView(data)
         if view.size:
             self.out_bytes(view.data, view.size)
 
-    def write_file(self, file_slice):
+    def write_file(self, file_slice) -> None:
         """Append a FileSlice to the responses of the current connection. For handlers."""
         self.out_file(file_slice.file, file_slice.fd, file_slice.position, file_slice.length)
 

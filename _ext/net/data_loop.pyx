@@ -146,11 +146,11 @@ cdef class DataLoop(OpenConnections):
         free(self.gathered.data)
         free(self.plain_out)
 
-    def fileno(self):
+    def fileno(self) -> int:
         """The epoll descriptor: `loop.add_reader(data_loop.fileno(), data_loop.on_events)`."""
         return self.epoll_fd
 
-    def add(self, int fd, int64_t connection_id, int listener_index, str peer, bint prepared=False):
+    def add(self, int fd, int64_t connection_id, int listener_index, str peer, bint prepared=False) -> Connection:
         """Serve the connected socket `fd`. The DataLoop owns it from now on: it closes the socket if this raises.
 
         :param prepared: the socket is non-blocking and has TCP_NODELAY, as those that the acceptor accepts.
@@ -198,7 +198,7 @@ cdef class DataLoop(OpenConnections):
 
     # --- TLS ---
 
-    def use_tls(self, listeners):
+    def use_tls(self, listeners) -> None:
         """Serve TLS. New connections use these settings; open ones keep those that they have.
 
         :param listeners: a TlsListener, or None for a plain one, by index of the listener.
@@ -248,11 +248,11 @@ cdef class DataLoop(OpenConnections):
                 self.fail(c)
         return 0
 
-    def tick(self):
+    def tick(self) -> None:
         """Called every half second by the loop's timer. Missing calls show that the process stood still (late_requests.pxd)."""
         beat(&self.standstill, coarse_ms())
 
-    def stop_reading(self):
+    def stop_reading(self) -> None:
         """Execute no further frame on any connection; continue to send responses. `drained` is true when all are sent."""
         cdef Connection c
         self.stopping = True
@@ -265,7 +265,7 @@ cdef class DataLoop(OpenConnections):
 
     # --- turns ---
 
-    def on_events(self):
+    def on_events(self) -> None:
         """Handle a bounded number of ready connections. The event loop calls again while the epoll descriptor is readable."""
         cdef epoll_event[EVENTS_A_TURN] events
         cdef int i, n

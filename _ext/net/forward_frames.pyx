@@ -35,7 +35,7 @@ cdef class FrameCutter:
     def __dealloc__(self):
         buffer_free(&self.part)
 
-    def feed(self, bytes data not None):
+    def feed(self, bytes data not None) -> list[bytes]:
         """Return the frames, without their lengths, that `data` completes."""
         cdef list frames = []
         cdef const uint8_t* frame
@@ -182,7 +182,7 @@ cdef bytes taken(WriteBuffer* out):
 # -- functions for Python --------------------------------------------------------------------------------------------
 
 def encode_request(uint64_t correlation, uint8_t kind, bytes context not None, double deadline, bytes payload not None,
-                   int64_t forwarded_ms=0):
+                   int64_t forwarded_ms=0) -> bytes:
     """Return a request's frame, length included."""
     cdef WriteBuffer out
     buffer_init(&out)
@@ -194,7 +194,7 @@ def encode_request(uint64_t correlation, uint8_t kind, bytes context not None, d
         buffer_free(&out)
 
 
-def decode_request(bytes frame not None):
+def decode_request(bytes frame not None) -> tuple[int, int, bytes, float, bytes]:
     """Return (correlation, kind, context, deadline, payload) of a frame without its length. Raises MalformedFrame."""
     cdef RequestHead head
     read_request(<const uint8_t*><const char*>frame, len(frame), &head)
@@ -203,7 +203,7 @@ def decode_request(bytes frame not None):
 
 
 def encode_reply(uint64_t correlation, uint8_t status, uint64_t metadata_version, bytes payload not None, int64_t work_us=0,
-                 int64_t throttle_ms=0):
+                 int64_t throttle_ms=0) -> bytes:
     """Return a response's frame, length included."""
     cdef WriteBuffer out
     buffer_init(&out)
@@ -214,7 +214,7 @@ def encode_reply(uint64_t correlation, uint8_t status, uint64_t metadata_version
         buffer_free(&out)
 
 
-def decode_reply(bytes frame not None):
+def decode_reply(bytes frame not None) -> tuple[int, int, int, bytes]:
     """Return (correlation, status, metadata version, payload) of a frame without its length. Raises MalformedFrame."""
     cdef ReplyHead head
     read_reply(<const uint8_t*><const char*>frame, len(frame), &head)

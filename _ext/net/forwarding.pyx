@@ -98,39 +98,39 @@ cdef class ForwardTable:
         buffer_free(&self.out)
 
     @property
-    def waiting(self):
+    def waiting(self) -> int:
         """Number of requests that are not answered yet, queued or sent."""
         return len(self.pending)
 
     # -- methods that the subclass supplies -----------------------------------------------------------------------------
 
-    def describe(self, connection, client_id):
+    def describe(self, connection, client_id) -> bytes:
         """Return the encoded context of a connection for a request's frame. `client_id`: bytes, or None."""
         raise NotImplementedError
 
-    def replied(self, callback, status, metadata_version, payload):
+    def replied(self, callback, status, metadata_version, payload) -> None:
         """Pass the answer to a request of `put` to its callback."""
         raise NotImplementedError
 
-    def expire_at(self, double when):
+    def expire_at(self, double when) -> None:
         """Set the timer to `when`: a request's deadline is earlier than `expires_at`."""
         raise NotImplementedError
 
-    def connect(self):
+    def connect(self) -> None:
         """Connect to the coordinator: requests wait, and the stream is not connected."""
         raise NotImplementedError
 
-    def protocol_error(self, error):
+    def protocol_error(self, error) -> None:
         """Close the stream: the coordinator sent a malformed frame, or memory ran out."""
         raise NotImplementedError
 
-    def close_ended(self, connections):
+    def close_ended(self, connections) -> None:
         """Close those of `connections` that their clients have ended: their requests waited long for the coordinator."""
         raise NotImplementedError
 
     # -- sending --------------------------------------------------------------------------------------------------------
 
-    def serve(self, TopicDirectory topics not None, take_over not None):
+    def serve(self, TopicDirectory topics not None, take_over not None) -> None:
         """Call `take_over` before an answer that depends on newer metadata than `topics` is delivered."""
         self.topics = topics
         self.take_over = take_over
@@ -138,7 +138,7 @@ cdef class ForwardTable:
     cdef bint full(self, int64_t size) noexcept:
         return self.queued >= self.max_queued or self.queued_bytes + size > self.max_queued_bytes
 
-    def put(self, int kind, bytes context not None, uint64_t connection_id, double deadline, bytes payload not None, callback):
+    def put(self, int kind, bytes context not None, uint64_t connection_id, double deadline, bytes payload not None, callback) -> bool:
         """Forward a request of this process itself; `replied` or `fail` calls the callback. Return False if the queue is full."""
         cdef ForwardedRequest request
         if self.full(len(payload)):
@@ -223,11 +223,11 @@ cdef class ForwardTable:
             self.queue = deque([kept for kept in self.queue if not (<ForwardedRequest>kept).dropped])
         return 0
 
-    def hold(self):
+    def hold(self) -> None:
         """Gather frames until `release`, so that one write sends them."""
         self.held = True
 
-    def release(self):
+    def release(self) -> None:
         """Send the frames gathered since `hold`."""
         self.held = False
         if self.out.size or self.queue:
@@ -258,7 +258,7 @@ cdef class ForwardTable:
         self.write(taken(&self.out))
         return 0
 
-    def cancel(self, uint64_t connection_id):
+    def cancel(self, uint64_t connection_id) -> None:
         """A client's connection is closed: forget its requests, and make the coordinator forget those already sent.
 
         A request for which clients do not await the response is sent and executed nevertheless.
@@ -320,7 +320,7 @@ cdef class ForwardTable:
 
     # -- the stream -----------------------------------------------------------------------------------------------------
 
-    def opened(self, write not None):
+    def opened(self, write not None) -> None:
         """The stream is connected, and `write` sends bytes on it: send the requests that have waited."""
         self.cutter = FrameCutter()
         self.has_answered = False
@@ -330,17 +330,17 @@ cdef class ForwardTable:
         if not self.held:
             self.flush()
 
-    def pause_writing(self):
+    def pause_writing(self) -> None:
         """The stream takes no more for now: queue further requests, which can then still be cancelled."""
         self.writable = False
 
-    def resume_writing(self):
+    def resume_writing(self) -> None:
         """The stream takes bytes again: send the queue."""
         self.writable = self.write is not None
         if not self.held:
             self.flush()
 
-    def lost(self):
+    def lost(self) -> list[ForwardedRequest]:
         """The stream is closed: forget and return the requests that were sent on it. Unsent requests wait for the next stream."""
         cdef ForwardedRequest request
         cdef list sent = [request for request in self.pending.values() if (<ForwardedRequest>request).sent]
@@ -354,7 +354,7 @@ cdef class ForwardTable:
                 self.forget(request)
         return sent
 
-    def due(self, double now):
+    def due(self, double now) -> list[ForwardedRequest]:
         """Forget and return the requests whose deadline has passed."""
         cdef ForwardedRequest request
         cdef list expired = [request for request in self.pending.values() if (<ForwardedRequest>request).deadline <= now]
@@ -362,7 +362,7 @@ cdef class ForwardTable:
             self.forget(request)
         return expired
 
-    def next_deadline(self):
+    def next_deadline(self) -> float:
         """Return the earliest deadline; infinite without a request."""
         cdef ForwardedRequest request
         cdef double first = INFINITY
@@ -370,7 +370,7 @@ cdef class ForwardTable:
             first = min(first, request.deadline)
         return first
 
-    def forget_all(self):
+    def forget_all(self) -> None:
         """Forget all requests: no callback is called and no Pending is completed."""
         cdef ForwardedRequest request
         for request in list(self.pending.values()):
@@ -388,7 +388,7 @@ cdef class ForwardTable:
 
     # -- answers --------------------------------------------------------------------------------------------------------
 
-    def data_received(self, bytes data not None):
+    def data_received(self, bytes data not None) -> None:
         """Handle the answers in `data`; an incomplete last frame is kept for the next call."""
         cdef const uint8_t* frame
         cdef int64_t size
@@ -447,7 +447,7 @@ cdef class ForwardTable:
                 self.refuse(request, "internal error, logged above")
         return 0
 
-    def fail(self, ForwardedRequest request not None, error not None):
+    def fail(self, ForwardedRequest request not None, error not None) -> None:
         """Report to the callback, or to the client by closing its connection, that the request failed with `error`."""
         try:
             if request.pending is None:

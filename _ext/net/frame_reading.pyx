@@ -138,13 +138,13 @@ cdef class PythonFrameHandler(FrameHandler):
         self.on_closed(connection)
         return 0
 
-    def on_flush(self, connection):
+    def on_flush(self, connection) -> None:
         """Called after all frames of a read were offered."""
 
-    def on_half_closed(self, connection):
+    def on_half_closed(self, connection) -> None:
         """Called when the client has closed its direction of the connection."""
 
-    def on_closed(self, connection):
+    def on_closed(self, connection) -> None:
         """Called when the connection is closed."""
 
 

@@ -118,11 +118,11 @@ cdef inline int64_t waiting_state(Connection c) noexcept:
     return c.kept.bytes - buffered(c) if c.kept.idle else 0
 
 
-def idle_since(Connection c):
+def idle_since(Connection c) -> int:
     return c.last_activity_ms
 
 
-def progress(Connection c):
+def progress(Connection c) -> tuple[int, int]:
     """Return the bytes per second that move between the client and the broker, and when the last of them did."""
     cdef int64_t moving = 0
     if c.input.part.data != NULL:
@@ -132,7 +132,7 @@ def progress(Connection c):
     return moving, c.last_activity_ms
 
 
-def kept_bytes(Connection c):
+def kept_bytes(Connection c) -> int:
     return c.kept.bytes
 
 
@@ -147,7 +147,7 @@ cdef class KeptMemory:
         self.budget = budget
         self.reported_ms = -REPORT_AGAIN_MS
 
-    def look(self, int64_t now_ms):
+    def look(self, int64_t now_ms) -> int:
         """Add up the kept bytes, and release memory while they exceed the budget. Return the bytes kept afterwards.
 
         :param now_ms: CLOCK_MONOTONIC.

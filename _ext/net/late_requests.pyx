@@ -113,6 +113,6 @@ cdef bint is_unawaited(const uint8_t* request, int64_t size) noexcept nogil:
     return not c.error
 
 
-def unawaited(bytes request not None):
+def unawaited(bytes request not None) -> bool:
     """`is_unawaited` for Python: whether clients close the connection without awaiting the response to this request."""
     return is_unawaited(<const uint8_t*><const char*>request, len(request))

@@ -36,7 +36,7 @@ cdef class LateSenders:
         self.patience_ms = patience_ms
         self.since = {}
 
-    def look(self, now_ms):
+    def look(self, now_ms) -> int:
         """Check every connection, and close those that have been late senders for `patience_ms`.
 
         :param now_ms: monotonic clock. :returns: the number of late senders that remain.

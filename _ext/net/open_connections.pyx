@@ -96,12 +96,12 @@ cdef class OpenConnections(FrameReader):
             close(self.epoll_fd)
 
     @property
-    def closes(self):
+    def closes(self) -> dict[str, int]:
         """Number of closed connections, by reason."""
         return {name: self.closes_by_reason[i] for i, name in enumerate(CLOSE_NAMES)}
 
     @property
-    def drained(self):
+    def drained(self) -> bool:
         """Whether the responses of all executed frames are sent."""
         cdef Connection c
         for c in self.connections.values():
@@ -109,7 +109,7 @@ cdef class OpenConnections(FrameReader):
                 return False
         return True
 
-    def count_connections(self):
+    def count_connections(self) -> None:
         """Count, for metrics, how long the connections have been open, and the bytes that are not sent yet. Called periodically."""
         cdef Connection c
         cdef Pending pending
@@ -188,21 +188,21 @@ cdef class OpenConnections(FrameReader):
     cdef int authenticated(self, Connection c) except -1:
         return self.forget_unauthenticated(c)
 
-    def await_authentication(self, Connection c not None):
+    def await_authentication(self, Connection c not None) -> None:
         """Count a connection of a listener without TLS whose client must log in: the limits hold for it until `note_authenticated`."""
         if c.fd >= 0 and c not in self.unauthenticated:
             self.admit(c)
 
-    def note_authenticated(self, Connection c not None):
+    def note_authenticated(self, Connection c not None) -> None:
         """The client has logged in. After a TLS handshake that is the whole authentication this is noted without a call."""
         self.forget_unauthenticated(c)
 
     @property
-    def unauthenticated_count(self):
+    def unauthenticated_count(self) -> int:
         """Number of connections that have not authenticated yet."""
         return len(self.unauthenticated)
 
-    def sweep_unauthenticated(self, int64_t now_ms):
+    def sweep_unauthenticated(self, int64_t now_ms) -> int:
         """Close the connections that have not authenticated within `authentication_timeout_ms`. Return their number."""
         cdef Connection c
         cdef int count = 0
@@ -220,7 +220,7 @@ cdef class OpenConnections(FrameReader):
 
     # --- limits of idle time and rates ---
 
-    def sweep_idle(self, int64_t now_ms):
+    def sweep_idle(self, int64_t now_ms) -> int:
         """Close the connections that sent and received nothing for `idle_ms`, have no pending response and are not throttled. Return their
         number."""
         cdef Connection c
@@ -233,7 +233,7 @@ cdef class OpenConnections(FrameReader):
                 count += 1
         return count
 
-    def close_least_used(self, int protected_listener):
+    def close_least_used(self, int protected_listener) -> bool:
         """Close the connection that was idle for the longest time, but none of this listener. Return whether there was one."""
         cdef Connection c, oldest = None
         for c in self.connections.values():
@@ -244,7 +244,7 @@ cdef class OpenConnections(FrameReader):
         self.close_now(oldest, CLOSE_ASKED, "a connection of a broker exceeds max.connections, and this one was idle for the longest time")
         return True
 
-    def release_throttled(self, int64_t now_ms):
+    def release_throttled(self, int64_t now_ms) -> int:
         """Resume the connections whose throttle time is over. Return when the next throttle time ends, or -1."""
         cdef Connection c
         while self.throttle_ends and (<int64_t>self.throttle_ends[0][0] <= now_ms or self.throttle_ends[0][1] not in self.throttled):
@@ -263,7 +263,7 @@ cdef class OpenConnections(FrameReader):
         self.flush_dirty()
         return self.throttle_ends[0][0] if self.throttle_ends else -1
 
-    def forget_quotas(self):
+    def forget_quotas(self) -> None:
         """No quota exists any more: requests are not charged until `Charges` looks them up again."""
         cdef Connection c
         for c in self.connections.values():
@@ -272,36 +272,36 @@ cdef class OpenConnections(FrameReader):
 
     # --- ends of connections ---
 
-    def close(self, Connection c not None, reason="closed by the broker"):
+    def close(self, Connection c not None, reason="closed by the broker") -> None:
         """Close the connection at once and drop its unsent responses. `reason` is logged."""
         self.close_now(c, CLOSE_ASKED, reason)
 
-    def close_after_responses(self, Connection c not None, reason):
+    def close_after_responses(self, Connection c not None, reason) -> None:
         """Read no more, and close the connection as soon as its responses are sent: at the end of this turn, or in the next
         `flush_dirty`. `reason` is logged."""
         self.begin_close(c, CLOSE_ASKED, reason)
         self.mark_dirty(c)
 
-    def close_all(self, reason="the broker stops"):
+    def close_all(self, reason="the broker stops") -> None:
         """Close every connection at once."""
         for c in list(self.connections.values()):
             self.close_now(c, CLOSE_ASKED, reason)
 
-    def close_drained(self, reason="the broker stops"):
+    def close_drained(self, reason="the broker stops") -> None:
         """Close the connections whose executed frames are answered and whose responses are sent."""
         cdef Connection c
         for c in list(self.connections.values()):
             if is_drained(c):
                 self.close_now(c, CLOSE_ASKED, reason)
 
-    def close_answered(self, reason):
+    def close_answered(self, reason) -> None:
         """Close the connections whose executed frames are answered, also if their clients have not read the responses."""
         cdef Connection c
         for c in list(self.connections.values()):
             if not c.pending_count:
                 self.close_now(c, CLOSE_ASKED, reason)
 
-    def close_ended(self, connections):
+    def close_ended(self, connections) -> None:
         """Close those of `connections` whose clients have closed the connection, or their own direction of it."""
         cdef Connection c
         for c in connections:

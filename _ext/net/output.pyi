@@ -13,7 +13,7 @@ class FileSlice:
     position: Final[int]
     length: Final[int]
 
-    def __init__(self, file, position: int, length: int): ...
+    def __init__(self, file, position: int, length: int) -> None: ...
 
 class OutNode(TypedDict):
     next: OutNode

@@ -49,7 +49,7 @@ cdef str UNFINISHED = "the client sent a part of a TLS message, so that no respo
 cdef object ssl = None             # loaded with the first TlsListener: a broker without TLS does without its memory
 
 
-def plain_reason(error):
+def plain_reason(error) -> str:
     """The reason of an `ssl.SSLError` as text for a log line, without the place in OpenSSL's source."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate was not accepted: {error.verify_message}"
@@ -78,7 +78,7 @@ _REASONS = {
 cdef bint native_allowed = True
 
 
-def allow_native(bint allowed):
+def allow_native(bint allowed) -> None:
     """Whether the listeners made from now on may use OpenSSL in the place of Python's buffers. Tests compare both."""
     global native_allowed
     native_allowed = allowed
@@ -120,7 +120,7 @@ cdef class Tls:
         drop_queue(&self.sealed)
 
     @property
-    def is_native(self):
+    def is_native(self) -> bool:
         """Whether OpenSSL itself reads and writes the records."""
         return self.native != NULL
 

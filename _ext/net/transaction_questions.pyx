@@ -39,7 +39,7 @@ cdef bytes taken(WriteBuffer* b):
     return PyBytes_FromStringAndSize(<const char*>b.data, b.size)
 
 
-def encode_questions(questions not None):
+def encode_questions(questions not None) -> bytes:
     """Encode questions.
 
     :param questions: (transactional id, producer id, producer epoch, whether to verify only, [(topic, partition)]) for each.
@@ -79,7 +79,7 @@ cdef uint32_t read_count(Cursor* c, int64_t least_bytes) except? 0xFFFFFFFF:
     return count
 
 
-def decode_questions(bytes payload not None):
+def decode_questions(bytes payload not None) -> list[tuple[str, int, int, bool, tuple[tuple[str, int], ...]]]:
     """Decode the result of `encode_questions` to a list of tuples; the partitions of each are a tuple. Raises MalformedFrame."""
     cdef Cursor c
     cdef uint32_t _i, _j, count, partitions
@@ -109,7 +109,7 @@ def decode_questions(bytes payload not None):
     return questions
 
 
-def encode_codes(codes not None):
+def encode_codes(codes not None) -> bytes:
     """Encode an answer: the error codes of all partitions."""
     cdef WriteBuffer buffer
     cdef int16_t code
@@ -122,7 +122,7 @@ def encode_codes(codes not None):
         buffer_free(&buffer)
 
 
-def decode_codes(bytes payload not None, int64_t count):
+def decode_codes(bytes payload not None, int64_t count) -> tuple[int, ...]:
     """Decode the result of `encode_codes` for `count` partitions to a tuple. Raises MalformedFrame."""
     cdef Cursor c
     if len(payload) != CODE_BYTES * count:

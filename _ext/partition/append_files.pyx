@@ -42,7 +42,7 @@ cdef inline void count_open(int64_t change) noexcept nogil:
     fetch_add_64(<uint64_t*>&open_count, <uint64_t>change)
 
 
-def limit_append_files(int64_t limit):
+def limit_append_files(int64_t limit) -> None:
     """Create this process's cache with about `limit` open descriptors at most; call this before the first append."""
     global table, table_boot, table_slots, open_limit
     cdef uint64_t i
@@ -60,7 +60,7 @@ def limit_append_files(int64_t limit):
     open_limit = max(limit, 16)
 
 
-def sweep_append_files():
+def sweep_append_files() -> int:
     """Close the descriptors of logs that have changed since they were opened: a removed file takes disk space until then.
     Returns the number of closed descriptors. May be called from the loop at any time."""
     cdef uint64_t i
@@ -81,7 +81,7 @@ def sweep_append_files():
     return before - open_count
 
 
-def open_append_files():
+def open_append_files() -> int:
     """How many descriptors this process has open for appending."""
     return open_count
 

@@ -123,7 +123,7 @@ cdef class DirectoryQueue:
                     self.put(index)
                 pthread_mutex_unlock(&self.mutex)
 
-    def run(self, int lane):
+    def run(self, int lane) -> None:
         """The main function of a thread of the directory; it returns after `end_soon`."""
         with nogil:
             self.serve(lane)
@@ -180,11 +180,11 @@ cdef class Flusher:
         queue.threads += 1
         return 0
 
-    def ask(self, uint32_t slot):
+    def ask(self, uint32_t slot) -> None:
         """The Python form of `request`."""
         self.request(slot)
 
-    def close(self):
+    def close(self) -> None:
         """Sync what was requested, then end the threads."""
         cdef DirectoryQueue queue
         self.closing = True

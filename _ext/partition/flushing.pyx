@@ -233,7 +233,7 @@ cdef int flush_slot(uint32_t index, bint whole) noexcept nogil:
     return end_flush(&flush)
 
 
-def flush(uint32_t index, bint whole=False, *, turn=None):
+def flush(uint32_t index, bint whole=False, *, turn=None) -> bool:
     """Sync the log to the device up to its end. Returns True if it did, False if there was nothing to do or another thread is
     syncing it.
 
@@ -262,7 +262,7 @@ cdef failure(uint32_t index, int result):
 
 # -- many logs -----------------------------------------------------------------------------------------------------
 
-def flush_many(indexes, *, bint whole=False, int all_from=SYNC_ALL_FROM, beat=None):
+def flush_many(indexes, *, bint whole=False, int all_from=SYNC_ALL_FROM, beat=None) -> list[tuple[int, OSError]]:
     """Sync many logs, several at a time; where many logs of one directory are due, sync its file system as a whole.
 
     :param whole: see `flush`.
@@ -303,7 +303,7 @@ def flush_many(indexes, *, bint whole=False, int all_from=SYNC_ALL_FROM, beat=No
     return failed
 
 
-def run_jobs(int lane, jobs, bint whole, list failed, list errors):
+def run_jobs(int lane, jobs, bint whole, list failed, list errors) -> None:
     """Sync the logs in the queue until it is empty, on a thread with this lane; -1: on the caller's thread.
 
     :param jobs: (log directory, slots) each: one slot, or several whose file system is synced as a whole.
@@ -365,7 +365,7 @@ cdef int flush_file_system(int log_dir, list indexes, bint whole, list failed) e
 
 # -- which logs must be flushed ----------------------------------------------------------------------------------------
 
-def flush_due():
+def flush_due() -> list[int]:
     """Slots with unsynced records that are older than flush.ms, or more than flush.messages of them."""
     cdef uint64_t i
     cdef Slot* slot
@@ -383,7 +383,7 @@ def flush_due():
     return slots
 
 
-def rolled_since_flush():
+def rolled_since_flush() -> list[int]:
     """Slots whose active segment is newer than what is known to be on the device with its indexes."""
     cdef uint64_t i
     cdef Slot* slot
@@ -398,7 +398,7 @@ def rolled_since_flush():
     return slots
 
 
-def to_close():
+def to_close() -> list[int]:
     """Slots with something to sync, to index or to snapshot at the ordered stop; logs without new writes are not included."""
     cdef uint64_t i
     cdef Slot* slot
@@ -435,7 +435,7 @@ cdef end(uint32_t index):
     slot_upkeep.snapshot(index)
 
 
-def settle_many(indexes, beat=None):
+def settle_many(indexes, beat=None) -> dict[int, OSError]:
     """Bring logs into the state that a clean start expects: the work of a dead lock holder finished, the last time index entry,
     a snapshot of the producers at the end if there ever were any, all synced. Call this when appends have ended.
 

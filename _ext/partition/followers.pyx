@@ -218,7 +218,7 @@ class FollowerFacts(NamedTuple):
     caught_up_before_ms: int      # since it last had every record of the leader; -1: never in this leader epoch
 
 
-def low_watermark(uint32_t index, uint32_t incarnation, int leader_epoch):
+def low_watermark(uint32_t index, uint32_t incarnation, int leader_epoch) -> int | None:
     """The smallest log start offset of the live replicas of a partition; None if this broker has not led it without interruption since
     this leader epoch. -1 if a live follower has not fetched in the present epoch. No lock is taken.
     """
@@ -243,7 +243,7 @@ def low_watermark(uint32_t index, uint32_t incarnation, int leader_epoch):
     return lowest
 
 
-def followers_of(uint32_t index):
+def followers_of(uint32_t index) -> list[FollowerFacts]:
     """The followers of a partition that this broker leads, in no order: list[FollowerFacts]; empty if it is not the leader.
 
     :raises SlotBusy: another thread holds the slot's lock for long.

@@ -234,7 +234,7 @@ cdef object searched(uint32_t index, bint for_joins, int64_t lag_ms):
     return proposal(index, &found, False) if some else None
 
 
-def expansion_of(uint32_t index):
+def expansion_of(uint32_t index) -> Proposal | None:
     """The in-sync set with the followers that may join it now; None if there are none, another proposal is under way, or this
     broker is not the leader. Clears the slot's request to look at it.
 
@@ -243,7 +243,7 @@ def expansion_of(uint32_t index):
     return searched(index, True, 0)
 
 
-def lagging_of(uint32_t index, int64_t lag_ms):
+def lagging_of(uint32_t index, int64_t lag_ms) -> Proposal | None:
     """The in-sync set without the followers that lag: for more than `lag_ms` they did not have every record. None if no member
     lags, another proposal is under way, or this broker is not the leader.
 
@@ -265,7 +265,7 @@ cdef bint release_high_watermark(uint32_t index, Slot* slot) noexcept nogil:
     return moved
 
 
-def lagging_slots(int64_t lag_ms):
+def lagging_slots(int64_t lag_ms) -> list[int]:
     """The slots for which `lagging_of` probably finds a smaller in-sync set; a scan of all slots, almost without locks.
 
     The scan also moves high watermarks that waited for a follower which has lagged for too long, as no other event would.
@@ -293,13 +293,13 @@ def lagging_slots(int64_t lag_ms):
     return slots
 
 
-def wanted_slots():
+def wanted_slots() -> list[int]:
     """The slots that ask for a look at their followers: for a coordinator that starts, or that a death woke."""
     cdef uint64_t i
     return [i for i in range(region().header.slots_used) if leads(slot_at(<uint32_t>i)) and slot_at(<uint32_t>i).in_sync_wanted]
 
 
-def wanted_among(indexes):
+def wanted_among(indexes) -> list[int]:
     """Those of the slots that ask for a look at their followers."""
     return [index for index in indexes if checked_slot(index).in_sync_wanted and leads(slot_at(index))]
 
@@ -353,7 +353,7 @@ cdef int store_proposal(Slot* slot, const Members* members, uint64_t* serial) no
     return 0
 
 
-def propose_in_sync(uint32_t index, incarnation, int leader_epoch, in_sync, broker_epochs=None):
+def propose_in_sync(uint32_t index, incarnation, int leader_epoch, in_sync, broker_epochs=None) -> int:
     """Begin a change of the in-sync set, before it is sent to the controller. From now on the high watermark waits for members
     of both sets. Returns the serial number of the proposal.
 
@@ -412,7 +412,7 @@ cdef bint commit_change(Slot* slot, uint64_t serial, const Members* members, int
     return True
 
 
-def commit_in_sync(uint32_t index, incarnation, int leader_epoch, serial, in_sync, int partition_epoch, *, bint recovering=False):
+def commit_in_sync(uint32_t index, incarnation, int leader_epoch, serial, in_sync, int partition_epoch, *, bint recovering=False) -> bool:
     """Store the in-sync set that the controller has committed, move the high watermark, and wake the processes that wait for it.
 
     Returns False, without an effect, if the response is outdated: another leader epoch, another proposal, or an older partition
@@ -441,7 +441,7 @@ def commit_in_sync(uint32_t index, incarnation, int leader_epoch, serial, in_syn
     return changed
 
 
-def revert_in_sync(uint32_t index, incarnation, int leader_epoch, serial):
+def revert_in_sync(uint32_t index, incarnation, int leader_epoch, serial) -> bool:
     """Withdraw a proposal that the controller has refused, and that it will not commit later. Returns False, without an effect,
     if the response is outdated."""
     cdef Slot* slot = checked_slot(index)
@@ -468,7 +468,7 @@ def revert_in_sync(uint32_t index, incarnation, int leader_epoch, serial):
     return changed
 
 
-def pending():
+def pending() -> list[tuple[int, int]]:
     """[(slot, serial)] of the proposals that are under way, also those of an earlier coordinator."""
     cdef uint64_t i
     cdef Slot* slot
@@ -480,7 +480,7 @@ def pending():
     return found
 
 
-def proposal_of(uint32_t index):
+def proposal_of(uint32_t index) -> Proposal | None:
     """The proposal that is under way, as it was proposed; None if there is none."""
     cdef Slot* slot = checked_slot(index)
     cdef Found found
@@ -498,7 +498,7 @@ def proposal_of(uint32_t index):
     return proposal(index, &found, True) if some else None
 
 
-def in_sync_sets(uint32_t index):
+def in_sync_sets(uint32_t index) -> tuple[list[int], list[int]]:
     """(committed, maximal) in-sync set of a slot, copied at one moment: lists of broker ids."""
     cdef Slot* slot = checked_slot(index)
     cdef Members committed, maximal

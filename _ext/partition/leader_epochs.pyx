@@ -304,14 +304,14 @@ cdef int end_offset_for(Slot* slot, int32_t epoch, int32_t* found_epoch, int64_t
 
 # -- for Python -------------------------------------------------------------------------------------------------------
 
-def find_end_offset(uint32_t index, int epoch):
+def find_end_offset(uint32_t index, int epoch) -> tuple[int, int] | None:
     """`end_offset_for` of a slot: (epoch, end offset), (-1, -1) if it is undefined, None if only the file knows it."""
     cdef int32_t found = -1
     cdef int64_t end = -1
     return None if end_offset_for(slot_at(index), epoch, &found, &end) == EPOCH_IN_FILE else (found, end)
 
 
-def epochs_with_ends(uint32_t index):
+def epochs_with_ends(uint32_t index) -> tuple[list[tuple[int, int]], int, int, int] | None:
     """([(leader epoch, start offset)] of all epochs in the file, log start offset, log end offset, number of changes); None if
     the slot's epochs are being changed.
 
@@ -344,6 +344,6 @@ def epochs_with_ends(uint32_t index):
     return entries, ring.log_start_offset, ring.log_end_offset, changes
 
 
-def epoch_changes(uint32_t index):
+def epoch_changes(uint32_t index) -> int:
     """How often the slot's epochs were changed; odd during a change."""
     return load_acquire_32(&slot_at(index).epochs_sequence)

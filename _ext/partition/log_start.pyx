@@ -163,7 +163,7 @@ cdef bint pause_until(int64_t until_ms) noexcept nogil:
 
 
 def advance(uint32_t index, int64_t offset, *, uint32_t incarnation, uint32_t role=ROLE_NONE, int leader_epoch=-1,
-            int64_t timeout_ms=15000):
+            int64_t timeout_ms=15000) -> tuple[AppendResult, int]:
     """Raise the log start offset. Returns (AppendResult, log start offset afterwards); the result is OK also if the offset
     was not lower.
 
@@ -180,7 +180,7 @@ def advance(uint32_t index, int64_t offset, *, uint32_t incarnation, uint32_t ro
     return result, log_start
 
 
-def roll(uint32_t index, int64_t base, int64_t end, *, uint32_t incarnation, int64_t timeout_ms=15000):
+def roll(uint32_t index, int64_t base, int64_t end, *, uint32_t incarnation, int64_t timeout_ms=15000) -> AppendResult:
     """Begin a new active segment if the current one still begins at `base`, ends at `end` and is committed. Returns the AppendResult.
 
     :raises OSError: the new segment could not be created.
@@ -197,7 +197,7 @@ def roll(uint32_t index, int64_t base, int64_t end, *, uint32_t incarnation, int
     return result
 
 
-def remove_before(uint32_t index, int64_t keep, *, uint32_t incarnation, int64_t timeout_ms=15000):
+def remove_before(uint32_t index, int64_t keep, *, uint32_t incarnation, int64_t timeout_ms=15000) -> AppendResult:
     """Rename the files of all segments before the one at `keep`, which is not above the log start offset. Returns the AppendResult.
 
     :raises OSError: a file could not be renamed; the files before it are already renamed.
@@ -215,7 +215,7 @@ def remove_before(uint32_t index, int64_t keep, *, uint32_t incarnation, int64_t
 
 
 def put_epochs(uint32_t index, bytes fresh not None, *, uint32_t incarnation, uint64_t generation, int epoch_count,
-               int64_t timeout_ms=15000):
+               int64_t timeout_ms=15000) -> AppendResult:
     """Make a file of the partition's directory its leader-epoch checkpoint, if the log is unchanged since `facts`. Returns the
     AppendResult.
 
@@ -235,7 +235,7 @@ def put_epochs(uint32_t index, bytes fresh not None, *, uint32_t incarnation, ui
     return result
 
 
-def settle_intent(uint32_t index):
+def settle_intent(uint32_t index) -> None:
     """If the slot's last holder died during a structural change, finish the change now instead of at the next append."""
     cdef Slot* slot = slot_at(index)
     cdef int64_t until = monotonic_ms() + 15000
@@ -249,13 +249,13 @@ def settle_intent(uint32_t index):
         unlock(index, slot)
 
 
-def generations():
+def generations() -> list[int]:
     """The generation of every slot ever assigned; -1 for a slot without an open log."""
     cdef uint64_t i
     return [<int64_t>slot_at(<uint32_t>i).generation if slot_at(<uint32_t>i).state == SLOT_ONLINE else -1
             for i in range(region().header.slots_used)]
 
 
-def meet_fault(int point):
+def meet_fault(int point) -> None:
     """A fault point of a step that is written in Python (debug build; does nothing in a release build)."""
     fault(point)

@@ -1,5 +1,11 @@
-from collections import namedtuple
+from typing import NamedTuple
 
-LostRecords = namedtuple('LostRecords', 'state lost_bytes log_end_offset')
+from odradek._ext.shm.slot import LostTail
 
-def lost_tail(index: int): ...
+
+class LostRecords(NamedTuple):
+    state: LostTail
+    lost_bytes: int
+    log_end_offset: int
+
+def lost_tail(index: int) -> LostRecords: ...

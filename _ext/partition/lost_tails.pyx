@@ -4,7 +4,7 @@ The fact is in the slot: loading sets it before the broker registers, and it end
 with the responses of a leader.
 """
 
-from collections import namedtuple
+from typing import NamedTuple
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
@@ -25,13 +25,17 @@ from odradek._ext.shm.slot cimport (
 from odradek._ext.shm.slot import LostTail
 
 
-LostRecords = namedtuple("LostRecords", "state lost_bytes log_end_offset")
-LostRecords.__doc__ = """What a log lost when it was loaded.
+class LostRecords(NamedTuple):
+    """What a log lost when it was loaded.
 
-`state`: a LostTail; `lost_bytes`: that recovery cut off, 0 if it is not known how many; `log_end_offset`: after the recovery."""
+    `lost_bytes`: that recovery cut off, 0 if it is not known how many; `log_end_offset`: after the recovery."""
+
+    state: LostTail
+    lost_bytes: int
+    log_end_offset: int
 
 
-def lost_tail(uint32_t index):
+def lost_tail(uint32_t index) -> LostRecords:
     """The LostRecords of a slot. Without the lock: the coordinator calls this, which changes roles. Raises IndexError."""
     cdef Slot* slot = checked_slot(index)
     return LostRecords(LostTail(slot.lost_tail), slot.lost_tail_bytes, slot.lost_tail_end)

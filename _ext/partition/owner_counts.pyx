@@ -49,7 +49,7 @@ cdef int count_all() noexcept nogil:
     return result
 
 
-def count_again():
+def count_again() -> bool:
     """If a process died or a partition lost its producers since the last call, count every owner's producers. Returns whether
     it did."""
     cdef int result

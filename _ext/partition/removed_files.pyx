@@ -11,12 +11,12 @@ cdef void note_removed_files() noexcept nogil:
     fetch_add_64(&region().header.files_removed, 1)
 
 
-def removed_files():
+def removed_files() -> int:
     """The value of the counter: a change means that files of logs were removed meanwhile."""
     return load_acquire_64(&region().header.files_removed)
 
 
-def announce_removed_files():
+def announce_removed_files() -> None:
     """Increment the counter and wake every other process, so that they release the disk space of unlinked files at once."""
     cdef int i
     cdef uint64_t state

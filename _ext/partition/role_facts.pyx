@@ -33,7 +33,7 @@ FollowerState = namedtuple(
 FollowerState.__doc__ = """A follower as its leader knows it. The times are -1 if it has not fetched in this leader epoch."""
 
 
-def describe_role(uint32_t index):
+def describe_role(uint32_t index) -> RoleFacts:
     """Return the RoleFacts of a slot. Raises IndexError if the table has no such slot, SlotBusy if its lock is not available."""
     cdef Slot* slot = checked_slot(index)
     cdef Slot copy

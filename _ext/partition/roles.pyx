@@ -92,7 +92,7 @@ cdef int take_assignment(Assignment* out, replicas, adding, removing, in_sync) e
 
 
 def become_leader(uint32_t index, uint32_t incarnation, *, int leader_id, int leader_epoch, int partition_epoch, int controller_epoch,
-                  replicas, in_sync, adding=(), removing=(), bint recovering=False):
+                  replicas, in_sync, adding=(), removing=(), bint recovering=False) -> bool:
     """Make this broker the leader of the partition in a leader epoch, or change the in-sync set and the replicas in the present one.
 
     A new leader epoch begins at the log end; the epoch is in the epoch file before the role is visible. In the present epoch the
@@ -116,7 +116,7 @@ def become_leader(uint32_t index, uint32_t incarnation, *, int leader_id, int le
 
 
 def become_follower(uint32_t index, uint32_t incarnation, *, int leader_id, int leader_epoch, int partition_epoch,
-                    int controller_epoch, replicas, in_sync, adding=(), removing=()):
+                    int controller_epoch, replicas, in_sync, adding=(), removing=()) -> bool:
     """Make this broker a follower of the leader `leader_id` (-1: there is none) in a leader epoch.
 
     The log changes only when the replicator has compared it with the leader's. :return: whether the leader epoch is new.
@@ -133,7 +133,7 @@ def become_follower(uint32_t index, uint32_t incarnation, *, int leader_id, int 
     return assign(index, incarnation, &assignment)
 
 
-def leave_role(uint32_t index, uint32_t incarnation, int leader_epoch):
+def leave_role(uint32_t index, uint32_t incarnation, int leader_epoch) -> None:
     """Take the role away: the broker neither leads nor follows the partition until the controller assigns a role in a newer leader
     epoch. Nothing is deleted.
 
@@ -163,14 +163,14 @@ def leave_role(uint32_t index, uint32_t incarnation, int leader_epoch):
     raise_refusal(slot, result, leader_epoch, -1)
 
 
-def led_slots():
+def led_slots() -> list[int]:
     """The slots of the partitions that this broker leads, in ascending order. Reads without locks: the caller is the one writer of
     roles, and the role of a slot that a dead process left half-changed is no leader's."""
     cdef uint32_t index
     return [index for index in range(region().header.slots_used) if slot_at(index).role == ROLE_LEADER]
 
 
-def give_up_leadership(uint32_t index):
+def give_up_leadership(uint32_t index) -> bool:
     """Leave the role of a leader, if the slot has it, as if the broker had started again: the controller's next LeaderAndIsr is never
     taken for an old one. Nothing is deleted.
 
@@ -197,7 +197,7 @@ def give_up_leadership(uint32_t index):
     return led
 
 
-def role_epoch(uint32_t index):
+def role_epoch(uint32_t index) -> int:
     """The leader epoch of the role that the controller assigned last; -1 if it has assigned none since the start."""
     return checked_slot(index).role_epoch
 

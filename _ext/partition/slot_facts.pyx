@@ -23,7 +23,7 @@ cdef class SlotFacts:
     files that was made for this generation is not older than the other fields.
     """
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<SlotFacts of {self.topic}-{self.partition}, offsets {self.log_start_offset} to {self.log_end_offset}>"
 
 

@@ -188,7 +188,7 @@ cdef void count_used(uint32_t index) noexcept nogil:
 
 
 def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas, in_sync, int leader_id, int leader_epoch,
-             int partition_epoch, settings, bint internal=False, bint epoch_unstored=False):
+             int partition_epoch, settings, bint internal=False, bint epoch_unstored=False) -> int:
     """Assign a free slot, in state LOADING, to a partition and return the slot's index. Only the one writer of the table calls
     this.
 
@@ -235,7 +235,7 @@ cdef int check_log_dir(int log_dir) except -1:
 
 # -- partitions of other brokers ---------------------------------------------------------------------------------------
 
-def allocate_remote(str topic, bytes topic_id, int partition, *, bint internal=False):
+def allocate_remote(str topic, bytes topic_id, int partition, *, bint internal=False) -> int:
     """Assign a free slot, in state REMOTE, to a partition without a replica in this broker, and return the slot's index. Publish its
     view before it is announced. Only the one writer of the table calls this.
 
@@ -289,7 +289,7 @@ cdef void clear_log(Slot* slot) noexcept nogil:
     memset(slot.recent, 0xFF, sizeof(slot.recent))
 
 
-def begin_local(uint32_t index, int log_dir, settings):
+def begin_local(uint32_t index, int log_dir, settings) -> None:
     """Make a REMOTE slot LOADING, because this broker got a replica of its partition. Its view stays. Only the one writer of the table
     calls this; announce the slot afterwards, because its incarnation changes.
 
@@ -319,7 +319,7 @@ def begin_local(uint32_t index, int log_dir, settings):
         raise SlotChanged(f"{name_of(slot)} is not a partition of other brokers only")
 
 
-def go_remote(uint32_t index, uint32_t incarnation, renamed):
+def go_remote(uint32_t index, uint32_t incarnation, renamed) -> None:
     """Take the log of a partition out of service: rename its directory to `renamed`, and make the slot REMOTE. Its view stays. May be
     repeated after a death at any point. Only the one writer of the table calls this; announce the slot afterwards, because its
     incarnation changes.
@@ -349,7 +349,7 @@ def go_remote(uint32_t index, uint32_t incarnation, renamed):
         raise OSError(result, os.strerror(result), name_of(slot))
 
 
-def drop_remote(uint32_t index):
+def drop_remote(uint32_t index) -> None:
     """Make a REMOTE slot DELETED, because its partition does not exist any more. Does nothing to other slots. Only the one writer of
     the table calls this; announce the slot afterwards."""
     cdef Slot* slot = checked_slot(index)
@@ -366,7 +366,7 @@ def drop_remote(uint32_t index):
         raise busy(index)
 
 
-def configure(uint32_t index, settings):
+def configure(uint32_t index, settings) -> None:
     """Apply a topic's new configuration to a slot; every process uses it from its next append on. Only the one writer of the
     table calls this, so that no other change comes between reading and storing the settings."""
     cdef Slot* slot = checked_slot(index)
@@ -387,7 +387,7 @@ def configure(uint32_t index, settings):
 
 # -- role and state ---------------------------------------------------------------------------------------------------
 
-def set_offline(uint32_t index):
+def set_offline(uint32_t index) -> None:
     """Set the slot OFFLINE because its log cannot be used: requests fail with KAFKA_STORAGE_ERROR from now on."""
     cdef Slot* slot = checked_slot(index)
     cdef bint taken
@@ -401,7 +401,7 @@ def set_offline(uint32_t index):
         raise busy(index)
 
 
-def fail_log_dir(int log_dir):
+def fail_log_dir(int log_dir) -> int:
     """Set every partition of a failed log directory OFFLINE and wake the processes that wait for it. Returns the number of its
     partitions, with those that were OFFLINE already."""
     cdef uint64_t i
@@ -419,7 +419,7 @@ def fail_log_dir(int log_dir):
     return count
 
 
-def waiting_for_room():
+def waiting_for_room() -> list[int]:
     """Slots whose log could not be opened, or was left half way through a change, because the disk was full."""
     cdef uint64_t i
     return [i for i in range(region().header.slots_used) if state_now(slot_at(<uint32_t>i)) == SLOT_LOADING]
@@ -428,7 +428,7 @@ def waiting_for_room():
 # -- leader epochs that a start began ----------------------------------------------------------------------------------
 
 
-def unstored_epochs():
+def unstored_epochs() -> list[tuple[int, str, int, int]]:
     """[(slot, topic, partition, leader epoch)] of the leaders whose epoch is newer than the one in the metadata store."""
     cdef uint64_t i
     cdef Slot* slot
@@ -440,7 +440,7 @@ def unstored_epochs():
     return epochs
 
 
-def epochs_stored(stored):
+def epochs_stored(stored) -> None:
     """Mark leader epochs as stored in the metadata store: [(slot, leader epoch)]. Only the first loader calls this. If a slot
     has a newer epoch by now, the coordinator stores that."""
     cdef Slot* slot
@@ -459,7 +459,7 @@ def epochs_stored(stored):
             raise busy(index)
 
 
-def mark_epoch(uint32_t index, int leader_epoch):
+def mark_epoch(uint32_t index, int leader_epoch) -> None:
     """Set the leader epoch in which the log of a LOADING slot must be led, and which is not in the metadata store yet. Only the
     one writer of the table calls this."""
     cdef Slot* slot = checked_slot(index)
@@ -476,7 +476,7 @@ def mark_epoch(uint32_t index, int leader_epoch):
         raise busy(index)
 
 
-def put_epoch(uint32_t index, int leader_epoch, int partition_epoch):
+def put_epoch(uint32_t index, int leader_epoch, int partition_epoch) -> None:
     """Store a leader epoch that the metadata store now has, in a node of this version, in the slot, unless it is older than the
     slot's. Only the one writer of the table calls this."""
     cdef Slot* slot = checked_slot(index)
@@ -496,7 +496,7 @@ def put_epoch(uint32_t index, int leader_epoch, int partition_epoch):
 
 # -- deletion, announcement --------------------------------------------------------------------------------------------
 
-def delete(uint32_t index, bytes renamed):
+def delete(uint32_t index, bytes renamed) -> None:
     """Take the partition out of service and rename its directory to `renamed`. May be repeated after a death at any point.
 
     The directory is renamed first: after a death, a process that finds the slot still online renames again (a missing directory
@@ -545,7 +545,7 @@ cdef int rename_and_leave(uint32_t index, Slot* slot, const char* target, uint32
     return 0
 
 
-def announce(indexes):
+def announce(indexes) -> int:
     """Publish a metadata version for each slot that was added, changed or removed, and wake every process. Returns the last
     version.
 

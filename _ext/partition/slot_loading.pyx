@@ -141,7 +141,7 @@ cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, RestorePlan* pla
 
 
 def fill(uint32_t index, LoadedLog loaded, bint flushed, int64_t producers_before_ms=INT64_MIN, bint at_start=False,
-         bint lost=False, int64_t high_watermark=0):
+         bint lost=False, int64_t high_watermark=0) -> list[tuple[str, int]]:
     """Put a loaded log into its slot and set the slot ONLINE, without a cluster as leader if this broker leads the partition.
 
     If the arena has no room for its producers, the least recent writers are dropped.

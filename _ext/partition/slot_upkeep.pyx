@@ -41,7 +41,7 @@ being_raised = set()                  # slots whose gap limit a thread of this p
 
 # -- after a death ----------------------------------------------------------------------------------------------------
 
-def recover_dead():
+def recover_dead() -> None:
     """Recover every slot whose lock a dead process held [R 6.4]."""
     with nogil:
         recover_dead_owners()
@@ -50,7 +50,7 @@ def recover_dead():
 # -- producers --------------------------------------------------------------------------------------------------------
 
 
-def snapshot(uint32_t index):
+def snapshot(uint32_t index) -> bool:
     """Write the producer snapshot at the log end if producers changed since the last one. Returns whether it wrote one.
 
     `snapshot_publishing.publish` puts it in place.
@@ -77,7 +77,7 @@ def snapshot(uint32_t index):
     return changed
 
 
-def expire(uint32_t index, int64_t before_ms, bint early=False):
+def expire(uint32_t index, int64_t before_ms, bint early=False) -> int:
     """Forget producers without an open transaction that were last heard before `before_ms`. Returns how many.
 
     The lock is released after each group of producers.
@@ -117,7 +117,7 @@ cdef long long reclaim_one(UnnamedRun* run) noexcept nogil:
     return freed
 
 
-def reclaim_arena():
+def reclaim_arena() -> int:
     """Free runs of the arena that no slot names (after a death between two stores, or of deleted partitions). Returns the
     number of freed units."""
     cdef UnnamedRun* runs = <UnnamedRun*>malloc(RECLAIMED_AT_ONCE * sizeof(UnnamedRun))
@@ -137,7 +137,7 @@ def reclaim_arena():
 
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
-def checkpoint_offsets():
+def checkpoint_offsets() -> Iterator[tuple[int, tuple[str, int, int, int, int, int]]]:
     """Yield (slot, (topic, partition, log directory, recovery point, log start offset, high watermark)) for each log; each
     offset is -1 if the log is not loaded, or failed.
 
@@ -163,7 +163,7 @@ def checkpoint_offsets():
             yield i, (topic_of(slot), slot.partition, slot.log_dir, point, slot.log_start_offset, commit.high_watermark)
 
 
-def announce_recovery_point(uint32_t index, int64_t offset):
+def announce_recovery_point(uint32_t index, int64_t offset) -> tuple[int, int]:
     """Raise the slot's recovery point before it is written to its checkpoint: (recovery point to write, incarnation).
 
     If the log was truncated since `offset` was read, a lower one is returned. If it is truncated from now on, the slot accepts no
@@ -187,7 +187,7 @@ def announce_recovery_point(uint32_t index, int64_t offset):
     return offset, incarnation
 
 
-def set_recovery_point(uint32_t index, int64_t offset, incarnation):
+def set_recovery_point(uint32_t index, int64_t offset, incarnation) -> None:
     """Store the recovery point that the checkpoint contains now. The caller holds the lock for writing checkpoints of the log
     directory. A slot that has another partition by now is not changed.
 
@@ -208,7 +208,7 @@ def set_recovery_point(uint32_t index, int64_t offset, incarnation):
 
 # -- compaction -------------------------------------------------------------------------------------------------------
 
-def raise_gap_limit(uint32_t index, int64_t limit, *, uint32_t incarnation, uint64_t truncations, turn=None):
+def raise_gap_limit(uint32_t index, int64_t limit, *, uint32_t incarnation, uint64_t truncations, turn=None) -> None:
     """Allow offsets to be missing below `limit`, before compaction makes gaps there. The device has the limit when this
     returns.
 
@@ -293,19 +293,19 @@ cdef int look_at_limit(uint32_t index, Slot* slot, int64_t limit, uint32_t incar
     return result
 
 
-def of_unknown_gap_limit():
+def of_unknown_gap_limit() -> list[int]:
     """Slots of logs that an older version or Kafka compacted, so that it is unknown where offsets may be missing."""
     cdef uint64_t i
     return [i for i in range(region().header.slots_used)
             if slot_at(<uint32_t>i).state == SLOT_ONLINE and slot_at(<uint32_t>i).gap_limit == INT64_MAX]
 
 
-def swap_under_way(uint32_t index):
+def swap_under_way(uint32_t index) -> bool:
     """Whether files of the log are being renamed at this moment [R 4]: files opened now may not belong together."""
     return (slot_at(index).generation & SWAP_UNDER_WAY) != 0
 
 
-def settle(uint32_t index):
+def settle(uint32_t index) -> None:
     """Take and release the slot's lock: if a process died in a change of the slot, this process completes it.
 
     :raises SlotBusy: another thread holds the lock for long.
@@ -313,7 +313,7 @@ def settle(uint32_t index):
     settle_swap(index)
 
 
-def settle_swap(uint32_t index):
+def settle_swap(uint32_t index) -> None:
     """Wait for the end of a swap; finish it if its author died. :raises SlotBusy: it does not end."""
     cdef Slot* slot = checked_slot(index)
     cdef bint taken

@@ -182,7 +182,7 @@ cdef class ProducerCopies:
         return room
 
 
-def active_producers(uint32_t index):
+def active_producers(uint32_t index) -> list[dict[str, int]]:
     """The data that DescribeProducers reports of each producer: dicts of producer_id, epoch, last_sequence, last_timestamp
     (ms), coordinator_epoch and txn_start_offset; -1 for unknown values."""
     cdef ProducerCopies copies = ProducerCopies()
@@ -205,7 +205,7 @@ def active_producers(uint32_t index):
     return result
 
 
-def transactions_of(uint32_t index):
+def transactions_of(uint32_t index) -> list[dict[str, int]]:
     """The open transactions of a partition, the oldest first: dicts of producer_id, epoch, first_offset, last_timestamp (of the
     producer's newest batch or marker, ms) and coordinator_epoch (-1 if not known)."""
     cdef ProducerCopies copies = ProducerCopies()
@@ -225,14 +225,14 @@ def transactions_of(uint32_t index):
     return result
 
 
-def high_watermark(uint32_t index):
+def high_watermark(uint32_t index) -> int:
     """The high watermark: records before it are on all in-sync replicas."""
     cdef Commit commit
     read_commit(slot_at(index), &commit)
     return commit.high_watermark
 
 
-def leads(uint32_t index, uint32_t incarnation, int leader_epoch):
+def leads(uint32_t index, uint32_t incarnation, int leader_epoch) -> bool:
     """Whether this broker leads the partition, and has led it without interruption since it led it in this epoch. If so, everything
     that was read from the slot before this call, and after the leader had that epoch, is of one log [R 10.6]: a former leader gives up the
     role before it truncates its log."""
@@ -242,7 +242,7 @@ def leads(uint32_t index, uint32_t incarnation, int leader_epoch):
         and <int32_t>load_acquire_32(<uint32_t*>&slot.led_since) <= leader_epoch
 
 
-def leadership(uint32_t index):
+def leadership(uint32_t index) -> tuple[int, int] | None:
     """(incarnation, leader epoch in which this broker began to lead) if this broker leads the slot's partition now and its log is open;
     else None. The result is another one only after the leadership was interrupted, not after each new leader epoch."""
     cdef Slot* slot = slot_at(index)
@@ -253,12 +253,12 @@ def leadership(uint32_t index):
     return incarnation, led_since
 
 
-def present_epoch(uint32_t index):
+def present_epoch(uint32_t index) -> int:
     """The leader epoch of a partition. Reads without the lock: it may be another one by now, or this broker does not lead it."""
     return slot_at(index).leader_epoch
 
 
-def has_min_in_sync(uint32_t index, *, bint maximal=False):
+def has_min_in_sync(uint32_t index, *, bint maximal=False) -> bool:
     """Whether min.insync.replicas replicas, or all if fewer are assigned, are in sync.
 
     :param maximal: count also replicas that are about to join; they have all records below the high watermark.
@@ -267,7 +267,7 @@ def has_min_in_sync(uint32_t index, *, bint maximal=False):
     return (slot.max_in_sync_count if maximal else slot.in_sync_count) >= min(slot.settings.min_in_sync_replicas, slot.replica_count)
 
 
-def await_committed(uint32_t index):
+def await_committed(uint32_t index) -> None:
     """Make the slot wake this process when its high watermark moves; read the high watermark once more after this call [R 6.1].
 
     The process is also woken when a flush ends without moving it: a sync that this process requested during that flush was
@@ -279,7 +279,7 @@ def await_committed(uint32_t index):
     fence()
 
 
-def awaits_flush(uint32_t index):
+def awaits_flush(uint32_t index) -> bool:
     """Whether flush.messages or more records of the log are not on the device yet."""
     cdef Slot* slot = slot_at(index)
     cdef Commit commit
@@ -287,27 +287,27 @@ def awaits_flush(uint32_t index):
     return slot.state == SLOT_ONLINE and not within_flush_messages(slot, &commit, slot.flushed_offset)
 
 
-def state_of(uint32_t index):
+def state_of(uint32_t index) -> int:
     """The slot's SlotState; OFFLINE if its log directory is offline."""
     return state_now(slot_at(index))
 
 
-def log_dir_of(uint32_t index):
+def log_dir_of(uint32_t index) -> int:
     return slot_at(index).log_dir
 
 
-def partition_of(uint32_t index):
+def partition_of(uint32_t index) -> int:
     """The number of the slot's partition."""
     return checked_slot(index).partition
 
 
-def log_of(uint32_t index):
+def log_of(uint32_t index) -> tuple[str, int, bytes, int]:
     """(topic, partition, topic id, log directory): the values needed to open the slot's log."""
     cdef Slot* slot = slot_at(index)
     return topic_of(slot), slot.partition, (<char*>slot.topic_id)[:16], slot.log_dir
 
 
-def in_use():
+def in_use() -> Iterator[tuple[str, int, int]]:
     """Yield (topic, partition, slot) for each slot that holds a partition, announced or not."""
     cdef uint64_t i
     cdef Slot* slot
@@ -317,7 +317,7 @@ def in_use():
             yield topic_of(slot), slot.partition, i
 
 
-def not_online():
+def not_online() -> list[tuple[str, int, int]]:
     """[(topic, partition, log directory)] of the logs that have a slot but are not loaded, or failed."""
     cdef uint64_t i
     cdef Slot* slot
@@ -332,7 +332,7 @@ def not_online():
 # -- operations of the data path --------------------------------------------------------------------------------------
 
 def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int leader_epoch, int codec, compress, int64_t max_bytes,
-                 int64_t producer_id=-1, int producer_epoch=-1, bint transactional=False):
+                 int64_t producer_id=-1, int producer_epoch=-1, bint transactional=False) -> tuple[int, int]:
     """Append the builder's records as one batch, as leader. Returns (error, base offset).
 
     A batch of a producer has the base sequence 0, as in Kafka; no sequence is checked, because the coordinator that appends it never
@@ -364,7 +364,7 @@ def append_built(uint32_t index, BatchBuilder builder not None, incarnation, int
     return item.error, item.base_offset
 
 
-def append_markers(uint32_t index, incarnation, int leader_epoch, markers):
+def append_markers(uint32_t index, incarnation, int leader_epoch, markers) -> list[tuple[int, int]]:
     """Append end markers to a partition that this broker leads. Returns (error, offset) for each marker, in order. With error 0 the
     transaction is ended; the offset is -1 if it had ended before, and the marker was not written.
 
@@ -406,7 +406,7 @@ def append_markers(uint32_t index, incarnation, int leader_epoch, markers):
 
 
 def allow_transactions(indexes not None, str transactional_id not None, int64_t producer_id, int producer_epoch, int transaction_version,
-                       uint32_t owner, int coordinator_epoch):
+                       uint32_t owner, int coordinator_epoch) -> list[int | None]:
     """Set the mark of a producer, like `allow_transaction`, in those of these slots whose partition this broker leads now. The coordinator
     calls it. Returns a list with the error of each slot; 0 also if this broker does not lead the partition, or if the index is negative;
     None if another process holds the lock of the slot.
@@ -440,7 +440,7 @@ def allow_transactions(indexes not None, str transactional_id not None, int64_t 
 
 
 def allow_transaction(uint32_t index, incarnation, int leader_epoch, str transactional_id not None, int64_t producer_id,
-                      int producer_epoch, int transaction_version, uint32_t owner=0, int coordinator_epoch=0x7FFFFFFF):
+                      int producer_epoch, int transaction_version, uint32_t owner=0, int coordinator_epoch=0x7FFFFFFF) -> int:
     """Set the mark of a producer in a partition that this broker leads: its coordinator has durably added the partition to its
     transaction. Used by tests; the coordinator calls `allow_transactions`. Returns an error: 0, INVALID_PRODUCER_EPOCH (the partition has
     a newer epoch), TRANSACTION_COORDINATOR_FENCED (the partition has a marker of a newer coordinator for the producer), or
@@ -464,7 +464,7 @@ def allow_transaction(uint32_t index, incarnation, int leader_epoch, str transac
     return error
 
 
-def follow(uint32_t index, data, int64_t leader_high_watermark, *, int leader_epoch=-1, int64_t leader_log_start_offset=0):
+def follow(uint32_t index, data, int64_t leader_high_watermark, *, int leader_epoch=-1, int64_t leader_log_start_offset=0) -> int:
     """Append what a leader sent, as a follower. Returns the log end offset afterwards. No caller yet: replication.
 
     :raises SlotChanged: with the reason.
@@ -485,7 +485,7 @@ def follow(uint32_t index, data, int64_t leader_high_watermark, *, int leader_ep
     return outcome.log_end_offset
 
 
-def truncate(uint32_t index, int64_t offset, *, int leader_epoch=-1, incarnation=None):
+def truncate(uint32_t index, int64_t offset, *, int leader_epoch=-1, incarnation=None) -> None:
     """Cut the log to end at `offset`, as a follower; `odradek.shm.truncation` also writes the checkpoints.
 
     :raises SlotChanged: with the reason.
@@ -499,7 +499,7 @@ def truncate(uint32_t index, int64_t offset, *, int leader_epoch=-1, incarnation
         raise refused(result)
 
 
-def start_at(uint32_t index, int64_t offset, *, int leader_epoch=-1, incarnation=None):
+def start_at(uint32_t index, int64_t offset, *, int leader_epoch=-1, incarnation=None) -> None:
     """Drop the whole log, as a follower, and begin it at `offset`; `odradek.shm.truncation` also writes the checkpoints.
 
     :raises SlotChanged: with the reason.
@@ -513,7 +513,7 @@ def start_at(uint32_t index, int64_t offset, *, int leader_epoch=-1, incarnation
         raise refused(result)
 
 
-def raise_high_watermark(uint32_t index, int64_t offset, *, int leader_epoch=-1):
+def raise_high_watermark(uint32_t index, int64_t offset, *, int leader_epoch=-1) -> None:
     """Advance the high watermark. No caller yet: replication. :raises SlotChanged: with the reason."""
     cdef AppendResult result
     cdef uint32_t expected = slot_at(index).incarnation

@@ -237,7 +237,7 @@ cdef class Round:
                     self.items[i].result = -error
                     self.items[i].device_failed = True
 
-    def sync(self):
+    def sync(self) -> None:
         """Sync the content of the snapshots to the device."""
         cdef Py_ssize_t i
         with nogil:
@@ -246,7 +246,7 @@ cdef class Round:
             self.sync_directories()
             fault(SNAPSHOT_SYNCED)
 
-    def sync_names(self):
+    def sync_names(self) -> None:
         """Sync the directory entries of the renamed snapshots to the device."""
         cdef Py_ssize_t i
         with nogil:
@@ -255,7 +255,7 @@ cdef class Round:
                     sync_name(&self.items[i])
             self.sync_directories()
 
-    def in_thread(self, step):
+    def in_thread(self, step) -> None:
         """Run a step that waits for a device in a thread, and call `beat` every half second and at its end."""
         cdef bint running = True
         thread = threading.Thread(target=step, name="snapshots")
@@ -270,7 +270,7 @@ cdef class Round:
             if self.beat is not None:
                 self.beat()
 
-    def run(self):
+    def run(self) -> bool:
         """Publish all snapshots that are not in place. Returns whether there are more."""
         cdef Py_ssize_t i
         cdef bint more = False
@@ -296,7 +296,7 @@ cdef class Round:
             self.failed[item.index] = file_error(-item.result, f"{name_of(slot)} producer snapshot")
 
 
-def publish(beat=None):
+def publish(beat=None) -> dict[int, OSError]:
     """Publish all producer snapshots that were written since the last call. Returns {slot: OSError} of those for which this
     failed.
 
@@ -313,7 +313,7 @@ def publish(beat=None):
     return failed
 
 
-def pending():
+def pending() -> list[int]:
     """Slots in service with snapshots that are not in place, as a list."""
     cdef uint64_t i
     return [i for i in range(region().header.slots_used)

@@ -43,7 +43,7 @@ cdef class Array(list):
         while total > MOST and not freeing:
             free_some(total - MOST)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type, tuple[list[Any]]]:
         return list, (list(self),)
 
 
@@ -65,7 +65,7 @@ cdef object array_of(Py_ssize_t count):
     return moved(PyList_New(count), Array.__new__(Array))
 
 
-def new_array():
+def new_array() -> list[Any]:
     """Return an empty list for very many elements of a message, see `arrays.pxd`."""
     values = Array.__new__(Array)
     PyObject_GC_UnTrack(values)
@@ -96,7 +96,7 @@ cdef int free_some(Py_ssize_t elements) except -1:
     return 0
 
 
-def free_waiting(Py_ssize_t elements=A_TICK):
+def free_waiting(Py_ssize_t elements=A_TICK) -> int:
     """Free so many elements of arrays that are not used any more. Return how many wait to be freed."""
     free_some(elements)
     return total

@@ -1,5 +1,5 @@
-from typing import Any
-from typing import Callable, Final, TypedDict
+from collections.abc import Callable, Generator
+from typing import Any, Callable, Final, TypedDict
 
 from _typeshed import Incomplete
 
@@ -10,8 +10,8 @@ from odradek._ext.protocol.plan import Trail
 class Decoding:
     message: Final[Any]
 
-    def __init__(self, cls: type, version: int, buffer, offset: int, max_elements: int): ...
-    def __dealloc__(self): ...
+    def __init__(self, cls: type, version: int, buffer, offset: int, max_elements: int) -> None: ...
+    ...
 
 class Input(TypedDict):
     cursor: Cursor
@@ -33,5 +33,5 @@ class Level(TypedDict):
     count: int
     next: int
 
-def decode(cls: type, version: int, buffer, offset: int=0, max_elements: int=...): ...
-def decode_in_steps(cls: type, version: int, buffer, offset: int=0, max_elements: int=..., elements: int=...): ...
+def decode(cls: type, version: int, buffer, offset: int=0, max_elements: int=...) -> tuple[Any, int]: ...
+def decode_in_steps(cls: type, version: int, buffer, offset: int=0, max_elements: int=..., elements: int=...) -> Generator[None, None, Any]: ...

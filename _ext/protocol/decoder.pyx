@@ -350,7 +350,7 @@ cdef int decode_tagged(Plan plan, object message, Input* source) except -1:
     return 0
 
 
-def decode(type cls not None, int version, buffer, Py_ssize_t offset=0, int64_t max_elements=MAX_ELEMENTS):
+def decode(type cls not None, int version, buffer, Py_ssize_t offset=0, int64_t max_elements=MAX_ELEMENTS) -> tuple[Any, int]:
     """Decode the message of class `cls` in `version` at byte `offset` of `buffer`. Return it, and the offset of its end.
 
     :param max_elements: limit of the elements of all arrays of the message together.
@@ -497,7 +497,7 @@ cdef class Decoding:
 def decode_in_steps(
     type cls not None, int version, buffer, Py_ssize_t offset=0, int64_t max_elements=MAX_ELEMENTS,
     int64_t elements=ELEMENTS_A_STEP,
-):
+) -> Generator[None, None, Any]:
     """As `decode`, but a generator that yields after each step, and returns the message; see `odradek.stepwise`.
 
     :param elements: how many elements of arrays a step decodes. Arrays in tagged fields are decoded in one step.

@@ -402,7 +402,7 @@ cdef check_encoded(Plan plan, Output* sink):
         raise MemoryError(f"no memory for {plan.layout.name}")
 
 
-def encode(message not None, int version):
+def encode(message not None, int version) -> bytes:
     """Return the bytes of `message` in `version`.
 
     Raises ProtocolError for a value that the schema does not allow, and for a value other than the default in a field that
@@ -418,7 +418,7 @@ def encode(message not None, int version):
         sink_close(&sink)
 
 
-def encode_frame(header not None, int header_version, message not None, int version):
+def encode_frame(header not None, int header_version, message not None, int version) -> bytes:
     """Return a frame: the int32 size of the rest, the request or response header, the message. Raises what `encode` raises."""
     cdef Plan header_plan = plan_of(type(header), header_version)
     cdef Plan plan = plan_of(type(message), version)
@@ -532,7 +532,7 @@ cdef class Encoding:
         return PyBytes_FromStringAndSize(<const char*>self.sink.buffer.data, self.sink.buffer.size)
 
 
-def encode_in_steps(bytes head, message, int version, Py_ssize_t elements=ELEMENTS_A_STEP):
+def encode_in_steps(bytes head, message, int version, Py_ssize_t elements=ELEMENTS_A_STEP) -> Generator[None, None, bytes]:
     """A generator that yields after each step, and returns `head` and the bytes of `message`; see `odradek.stepwise`. The message
     must not be changed until then. Raises what `encode` raises.
 

@@ -120,7 +120,7 @@ cdef inline void put(object message, Py_ssize_t offset, object value) noexcept:
     Py_XDECREF(old)
 
 
-def rebuild(cls, dict fields):
+def rebuild(cls, dict fields) -> Any:
     """Return a message of class `cls` with these fields; `copy` uses it."""
     return cls(**fields)
 
@@ -152,7 +152,7 @@ cdef class Message:
             unknown = ", ".join(sorted(set(fields).difference(layout.fields)))
             raise TypeError(f"{layout.name} has no field {unknown}")
 
-    def __eq__(self, other):
+    def __eq__(self, other) -> bool:
         cdef Layout layout
         cdef PyObject* mine
         cdef PyObject* theirs
@@ -172,11 +172,11 @@ cdef class Message:
 
     __hash__ = None
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, tuple[type, dict[str, Any]]]:
         """For the `copy` module. Messages cannot be pickled, because the classes of inner structures cannot be imported by name."""
         cdef Layout layout = layout_of(type(self))
         return rebuild, (type(self), {name: getattr(self, name) for name in layout.fields})
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         cdef Layout layout = layout_of(type(self))
         return f"{layout.name}({', '.join(f'{name}={getattr(self, name, None)!r}' for name in layout.fields)})"

@@ -68,7 +68,7 @@ cdef class BatchBuilder:
         buffer_free(&self.out)
 
     @property
-    def size(self):
+    def size(self) -> int:
         """Size of the batch so far in bytes, including its header."""
         return self.out.size
 
@@ -97,7 +97,7 @@ cdef class BatchBuilder:
         self.count += 1
         return 0
 
-    def add(self, bytes key, bytes value, int64_t timestamp):
+    def add(self, bytes key, bytes value, int64_t timestamp) -> None:
         """Add a record: key and value are bytes or None; timestamp in ms."""
         cdef const uint8_t* key_at = NULL
         cdef const uint8_t* value_at = NULL
@@ -108,11 +108,11 @@ cdef class BatchBuilder:
         self.put(key_at, -1 if key is None else len(key), value_at, -1 if value is None else len(value), timestamp)
 
     @property
-    def records(self):
+    def records(self) -> bytes:
         """The records so far, as they are in the batch."""
         return PyBytes_FromStringAndSize(<char*>self.out.data + AT_RECORDS, self.out.size - AT_RECORDS)
 
-    def put_packed(self, bytes packed not None):
+    def put_packed(self, bytes packed not None) -> None:
         """Replace the records by what they are in the batch's codec, so that completing it does not compress them."""
         self.out.size = AT_RECORDS
         write_bytes(&self.out, <const char*>packed, len(packed))
@@ -121,7 +121,7 @@ cdef class BatchBuilder:
         self.packed = True
 
     def finish(self, int codec=0, compress=None, int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1,
-               bint transactional=False):
+               bint transactional=False) -> bytes:
         """The batch as bytes, valid and with its CRC.
 
         :param codec: see `odradek.codecs`. :param compress: (codec, bytes) to bytes, for all but 0.

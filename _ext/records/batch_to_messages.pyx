@@ -125,7 +125,7 @@ cdef int put_records(WriteBuffer* b, const uint8_t* p, size_t n, const BatchInfo
     return NO_ERROR
 
 
-def batch_to_messages(batch, plain, int magic, int64_t from_offset, int64_t limit, compress):
+def batch_to_messages(batch, plain, int magic, int64_t from_offset, int64_t limit, compress) -> tuple[bytes, int]:
     """Convert a record batch to messages of format `magic` (0 or 1): (bytes, the offset at which to continue).
 
     batch: a whole batch, not a control batch. plain: its records, not compressed. from_offset, limit: of an uncompressed batch
@@ -171,7 +171,7 @@ def batch_to_messages(batch, plain, int magic, int64_t from_offset, int64_t limi
         buffer_free(&b)
 
 
-def write_message(int magic, int codec, bint log_append_time, int64_t offset, int64_t timestamp, key, value):
+def write_message(int magic, int codec, bint log_append_time, int64_t offset, int64_t timestamp, key, value) -> bytes:
     """One message as bytes; `key`, `value`: bytes or None."""
     cdef WriteBuffer b
     cdef bytes key_bytes = key

@@ -18,7 +18,7 @@ cdef uint32_t crc32(uint32_t crc, const uint8_t* data, size_t n) noexcept nogil:
     return crc32_extend(crc, data, n)
 
 
-def checksum(data, uint32_t crc=0):
+def checksum(data, uint32_t crc=0) -> int:
     """The CRC-32 of the bytes that `crc` covers (0: none) followed by `data`, as an unsigned 32-bit number."""
     cdef ByteView view = ByteView(data)
     return crc32_extend(crc, view.data, view.size) if view.size else crc

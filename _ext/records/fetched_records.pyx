@@ -79,11 +79,11 @@ cdef class RecordReader:
         self.ended = False
 
     @property
-    def full(self):
+    def full(self) -> bool:
         """Whether `limit` records were printed."""
         return self.left == 0
 
-    def flush(self):
+    def flush(self) -> None:
         """Write the formatted records. If `write` fails, they are lost and not counted in `records`."""
         cdef int64_t ready = self.pending
         if ready:
@@ -91,7 +91,7 @@ cdef class RecordReader:
             self.write(self.printer.take())
             self.records += ready
 
-    def read(self, str topic, int32_t partition, data, int64_t position, end=None, aborted=()):
+    def read(self, str topic, int32_t partition, data, int64_t position, end=None, aborted=()) -> int:
         """Print the records of a partition from offset `position` to before offset `end`. Returns the offset at which to
         continue.
 
@@ -102,7 +102,7 @@ cdef class RecordReader:
         (position,) = self.pages(topic, partition, data, position, end, aborted, INT64_MAX)
         return position
 
-    def pages(self, str topic, int32_t partition, data, int64_t position, end, aborted, int64_t page_bytes):
+    def pages(self, str topic, int32_t partition, data, int64_t position, end, aborted, int64_t page_bytes) -> Iterator[int]:
         """`read` in steps: yields the offset at which to continue each time that about `page_bytes` bytes of memory are filled
         with records, and at the end. A page can end within a batch, because a small batch can have millions of records. Only
         a message of format v0 or v1 with those in it is never divided."""

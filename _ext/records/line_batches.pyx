@@ -70,7 +70,7 @@ cdef class RecordBatches:
     def __dealloc__(self):
         buffer_free(&self.packed)
 
-    def add_lines(self, data not None, int64_t timestamp):
+    def add_lines(self, data not None, int64_t timestamp) -> None:
         """Add a record for each line of `data`, bytes that end at the end of a line; line ends (LF, CR LF) are removed.
 
         Raises MissingSeparatorError at the first line without a separator; `records` contains the number of lines added before.
@@ -112,7 +112,7 @@ cdef class RecordBatches:
             size = -1
         return self.put(self.partition_of(key, key_bytes), key, key_bytes, line, size, timestamp, self.packed.data, self.packed.size)
 
-    def add(self, key, value, int64_t timestamp, headers=()):
+    def add(self, key, value, int64_t timestamp, headers=()) -> None:
         """Add a record: key and value are bytes or None, timestamp in ms; its headers follow the headers of all records."""
         cdef bytes key_object = self.key if self.key is not None else key
         cdef bytes value_object = None if self.empty_is_null and not value else value
@@ -172,7 +172,7 @@ cdef class RecordBatches:
         self.builders[partition] = None
         return True
 
-    def take(self, bint whole=True):
+    def take(self, bint whole=True) -> list[tuple[int, BatchBuilder]]:
         """(partition, BatchBuilder) of the full batches, in the order in which they became full; with `whole` of all batches.
         """
         cdef list taken = self.ready

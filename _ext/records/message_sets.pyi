@@ -1,3 +1,4 @@
+from typing import Any
 from typing import TypedDict
 
 from odradek._ext.protocol.kafka_errors import (CORRUPT_MESSAGE,
@@ -12,7 +13,7 @@ class BadMessageError(ValueError):
     code: int
     position: int
 
-    def __init__(self, code, position, reason=None): ...
+    def __init__(self, code, position, reason=None) -> None: ...
 
 class Message(TypedDict):
     offset: int
@@ -36,4 +37,4 @@ class MessageSet(TypedDict):
     count: int
     codec: int
 
-def check_set(data): ...
+def check_set(data) -> MessageSet: ...

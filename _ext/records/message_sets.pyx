@@ -112,7 +112,7 @@ cdef int check_message_set(const uint8_t* p, size_t n, MessageSet* out) noexcept
     return NO_ERROR
 
 
-def check_set(data):
+def check_set(data) -> MessageSet:
     """Check the outer messages of a whole set. Returns the fields of MessageSet by name.
 
     :raises BadMessageError: for the first message that is incomplete, damaged, or in another format.

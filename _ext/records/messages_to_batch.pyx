@@ -187,38 +187,38 @@ cdef class Records:
         buffer_free(&self.state.records)
 
     @property
-    def payload(self):
+    def payload(self) -> bytes:
         """The records as bytes, not compressed."""
         return PyBytes_FromStringAndSize(<const char*>self.state.records.data, self.state.records.size)
 
     @property
-    def count(self):
+    def count(self) -> int:
         return self.state.count
 
     @property
-    def base_timestamp(self):
+    def base_timestamp(self) -> int:
         return self.state.base_timestamp
 
     @property
-    def max_timestamp(self):
+    def max_timestamp(self) -> int:
         return self.state.max_timestamp
 
     @property
-    def min_timestamp(self):
+    def min_timestamp(self) -> int:
         return -1 if self.state.min_timestamp == INT64_MAX else self.state.min_timestamp
 
     @property
-    def keyless(self):
+    def keyless(self) -> bool:
         """Whether some message has no key."""
         return bool(self.state.keyless)
 
     @property
-    def log_append_time(self):
+    def log_append_time(self) -> bool:
         """Whether some message has the timestamp type LogAppendTime."""
         return bool(self.state.log_append_time)
 
 
-def read_produced(data, decompress, int64_t limit, int64_t max_message_bytes):
+def read_produced(data, decompress, int64_t limit, int64_t max_message_bytes) -> Records:
     """Convert a producer's message set to `Records`. Its offsets, also those in wrappers, are ignored: the broker assigns
     offsets.
 
@@ -268,7 +268,7 @@ cdef void seal(uint8_t* p, int64_t size) noexcept:
     store32(p + AT_CRC, crc)
 
 
-def write_batch(payload, int codec, int32_t count, int64_t base_timestamp, int64_t max_timestamp):
+def write_batch(payload, int codec, int32_t count, int64_t base_timestamp, int64_t max_timestamp) -> bytes:
     """Build a record batch like a producer without a producer id; `payload`: its records, compressed with `codec`."""
     cdef bytes records = payload
     cdef int64_t size = BATCH_HEADER_BYTES + len(records)
@@ -295,7 +295,7 @@ def write_batch(payload, int codec, int32_t count, int64_t base_timestamp, int64
     return batch
 
 
-def replace_payload(batch, payload, int codec):
+def replace_payload(batch, payload, int codec) -> bytes:
     """A copy of a valid batch with its records compressed with another codec: `payload`."""
     cdef ByteView view = ByteView(batch)
     cdef bytes records = payload

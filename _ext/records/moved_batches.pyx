@@ -125,7 +125,7 @@ cdef void stamp_header(uint8_t* p, int32_t size, int64_t producer_id, int16_t ep
     store32(p + AT_CRC, load32(p + AT_CRC) ^ shift(change, size - BATCH_HEADER_BYTES))
 
 
-def stamp(data, Py_ssize_t start, Py_ssize_t size, int64_t producer_id, int epoch, int32_t sequence, bint transactional):
+def stamp(data, Py_ssize_t start, Py_ssize_t size, int64_t producer_id, int epoch, int32_t sequence, bint transactional) -> None:
     """Give a batch of format v2 in `data` the header of a producer's batch, in place; its CRC stays right or wrong.
 
     Base offset, leader epoch, the bits LogAppendTime and delete horizon are cleared. Raises ValueError if there is no such batch.
@@ -186,7 +186,7 @@ cdef class Walk:
         self.leader_epoch = -1
 
 
-def walk(data, int64_t position, aborted=(), bint open_append_time=False):
+def walk(data, int64_t position, aborted=(), bint open_append_time=False) -> Walk:
     """Find the batches to move in the records of a Fetch answer. Returns a `Walk`.
 
     Control batches, batches of aborted transactions and empty batches are left out, and so are batches before `position`. A batch
@@ -303,7 +303,7 @@ cdef int take_old(Walk out, const uint8_t* p, int32_t size) except -1:
     return 0
 
 
-def checksum_matches(batch):
+def checksum_matches(batch) -> bool:
     """Whether `batch`, a bytes-like object, is one whole batch of format v2 whose CRC matches."""
     cdef ByteView view = ByteView(batch)
     cdef BatchInfo info
@@ -329,7 +329,7 @@ cdef class Renumbered:
 
 
 def renumber(payload, int32_t count, int64_t base_offset, int64_t base_timestamp, int64_t position, append_time=None,
-             int32_t last_offset_delta=INT32_MAX):
+             int32_t last_offset_delta=INT32_MAX) -> Renumbered:
     """Number the records of a batch from `position` on again. Returns `Renumbered`. Raises ValueError for invalid records.
 
     :param payload: `count` records, not compressed. :param base_offset: and `base_timestamp`: from the batch's header.

@@ -268,7 +268,7 @@ cdef void set_max_timestamp(uint8_t* p, BatchInfo* info, int64_t timestamp, bint
     store32(p + AT_CRC, info.crc)
 
 
-def check(data, bint from_client=True):
+def check(data, bint from_client=True) -> tuple[int, BatchInfo | None]:
     """Check the first batch in `data`. Returns (Kafka's error code or 0, the fields of BatchInfo by name)."""
     cdef ByteView view = ByteView(data)
     cdef BatchInfo info
@@ -281,7 +281,7 @@ def check(data, bint from_client=True):
     return error, (info if info.magic == 2 else None)
 
 
-def check_decompressed(batch, payload):
+def check_decompressed(batch, payload) -> tuple[int, BatchInfo | None]:
     """Check the framing of a compressed batch's decompressed records `payload`; returns the same values as `check`.
 
     batch: the whole batch, which must have passed `check`.

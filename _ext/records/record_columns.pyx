@@ -44,7 +44,9 @@ cdef class RecordColumns(RecordPrinter):
         self.all_headers.append(headers)
         return 0
 
-    def take(self):
+    def take(self) -> tuple[
+        list[bytes | None], list[bytes | None], list[int], list[int], list[int], list[list[tuple[str, bytes | None]] | None],
+    ]:
         """Lists of keys, values (bytes or None), offsets, timestamps (ms), timestamp types (-1 none, 0 CreateTime, 1
         LogAppendTime), and headers: a list of (name, bytes or None), or None if there are none. Bytes of names that are not
         UTF-8 are replaced, as Kafka's Java client does."""

@@ -193,7 +193,7 @@ cdef class RecordPrinter:
         buffer_free(&self.out)
 
     @property
-    def size(self):
+    def size(self) -> int:
         """Number of bytes that `take` will return."""
         return self.out.size
 
@@ -203,7 +203,7 @@ cdef class RecordPrinter:
         self.partition = partition
         self.json_begin = f'{{"topic": {json.dumps(topic, ensure_ascii=False)}, "partition": {partition}, "offset": '.encode()
 
-    def add(self, int64_t offset, int64_t timestamp, key, value, headers):
+    def add(self, int64_t offset, int64_t timestamp, key, value, headers) -> None:
         """Format a record of the current partition: key and value are bytes or None; headers a list of (str, bytes or None)."""
         cdef RecordView record
         cdef WriteBuffer packed
@@ -286,7 +286,7 @@ cdef class RecordPrinter:
         write_text(out, b"]}", 2)
         return 0
 
-    def take(self):
+    def take(self) -> bytes:
         """The records formatted since the last call, as bytes."""
         cdef bytes data = PyBytes_FromStringAndSize(<const char*>self.out.data, self.out.size)
         self.out.size = 0

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import TypedDict
 
 
@@ -8,4 +9,4 @@ class Record(TypedDict):
     key_bytes: int
     value_bytes: int
 
-def read_batches(data: bytes, at: int, start: int, end: int): ...
+def read_batches(data: bytes, at: int, start: int, end: int) -> tuple[int, int, list[tuple[list[tuple[bytes, bytes | None]], int, Sequence[int], bool | None]]]: ...

@@ -59,7 +59,9 @@ cdef inline bytes bytes_of(const uint8_t* data, int32_t length):
     return PyBytes_FromStringAndSize(<const char*>data, length)
 
 
-def read_batches(bytes data not None, Py_ssize_t at, int64_t start, int64_t end):
+def read_batches(bytes data not None, Py_ssize_t at, int64_t start, int64_t end) -> tuple[
+    int, int, list[tuple[list[tuple[bytes, bytes | None]], int, Sequence[int], bool | None]],
+]:
     """Read batches from position `at` on, up to the first one that is cut off, corrupt, compressed, of an old format, or that
     begins at offset `end` or later.
 

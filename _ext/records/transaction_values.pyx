@@ -35,7 +35,7 @@ cdef enum:
     TAG_CLIENT_VERSION = 2
 
 
-def apply_records(dict values not None, list records not None):
+def apply_records(dict values not None, list records not None) -> list[tuple[bytes, bytes | None]]:
     """Apply records, which are pairs of a key and a value or None, in order. Return those that cannot be read."""
     cdef list others = []
     cdef const uint8_t* key
@@ -67,7 +67,7 @@ def apply_records(dict values not None, list records not None):
 
 
 def encode_value(int16_t version, int64_t producer_id, int64_t previous_producer_id, int64_t next_producer_id, int16_t epoch,
-                 int32_t timeout_ms, int8_t status, places, int64_t updated_ms, int64_t start_ms, int16_t client_version):
+                 int32_t timeout_ms, int8_t status, places, int64_t updated_ms, int64_t start_ms, int16_t client_version) -> bytes:
     """Return a value. Tagged fields are written if they differ from their defaults, and only in version 1.
 
     :param places: tuples of a topic and a partition; None in the state Empty.

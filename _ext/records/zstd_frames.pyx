@@ -84,7 +84,7 @@ cdef bint whole_frames(const uint8_t* p, size_t n) noexcept nogil:
     return True
 
 
-def are_whole(data):
+def are_whole(data) -> bool:
     """Return whether `data` is a sequence of whole frames, skippable ones included; true for no bytes. The content is not checked."""
     cdef ByteView view = ByteView(data)
     cdef bint whole

@@ -56,7 +56,7 @@ cdef class FetchedPartitions:
 
     # -- for Python -------------------------------------------------------------------------------------------------
 
-    def add(self, uint32_t slot, uint32_t incarnation, int leader_epoch, str topic not None, bytes topic_id not None, int partition):
+    def add(self, uint32_t slot, uint32_t incarnation, int leader_epoch, str topic not None, bytes topic_id not None, int partition) -> int:
         """Add the partition of a slot, inactive. Returns its place.
 
         :raises ValueError: the partition is already present, or an argument is invalid. :raises MemoryError: no memory.
@@ -96,7 +96,7 @@ cdef class FetchedPartitions:
         fetched.leader_high_watermark = -1
         return place
 
-    def drop(self, uint32_t place):
+    def drop(self, uint32_t place) -> None:
         """Remove a partition. The leader's session forgets it with the next request."""
         cdef FetchedPartition* fetched = self.checked(place)
         if fetched.active:
@@ -107,7 +107,7 @@ cdef class FetchedPartitions:
         if not fetched.in_session:
             self.release(place)
 
-    def activate(self, uint32_t place, int64_t from_offset=-1):
+    def activate(self, uint32_t place, int64_t from_offset=-1) -> bool:
         """Fetch the partition from its present log end, or an empty log from `from_offset`, if that is above its end. Returns False
         if the slot is no follower in the partition's leader epoch, or its log is not open."""
         cdef FetchedPartition* fetched = self.checked(place)
@@ -123,7 +123,7 @@ cdef class FetchedPartitions:
         fetched.sent = False
         return True
 
-    def deactivate(self, uint32_t place):
+    def deactivate(self, uint32_t place) -> None:
         """Do not fetch the partition until `activate`. Its part of a response that is under way is ignored."""
         cdef FetchedPartition* fetched = self.checked(place)
         if fetched.active:
@@ -131,7 +131,7 @@ cdef class FetchedPartitions:
             self.active_count -= 1
         fetched.sent = False
 
-    def take_events(self):
+    def take_events(self) -> list[tuple[int, int, int, int]]:
         """[(place, kind, first, second)]: what the thread must decide since the last call. The partitions are inactive."""
         cdef uint32_t i
         events = [
@@ -142,7 +142,7 @@ cdef class FetchedPartitions:
         return events
 
     @property
-    def max_lag(self):
+    def max_lag(self) -> int:
         """The largest number of committed records of the leader that a log does not have. May be called by any thread."""
         cdef uint32_t i
         cdef FetchedPartition* fetched

@@ -58,7 +58,7 @@ cdef class FollowedSlots:
     def __dealloc__(self):
         free(self.seen)
 
-    def look(self, bint at_all=False):
+    def look(self, bint at_all=False) -> list[tuple[int, Followed | None]]:
         """[(slot, Followed)] of the slots that changed since the last call, with None for a slot that is not followed any more.
 
         :param at_all: read all slots, also those that are not in the ring: a role may end without an announcement.
@@ -135,7 +135,7 @@ cdef void read_role(Slot* slot, Seen* out) noexcept nogil:
         out.followed = False
 
 
-def position_of(uint32_t index, uint32_t incarnation, int leader_epoch):
+def position_of(uint32_t index, uint32_t incarnation, int leader_epoch) -> LogPosition | None:
     """The LogPosition of a followed partition; None if the slot has another role, epoch or partition, or its log is not open."""
     cdef FollowerPosition position
     if not follower_position(checked_slot(index), &position) or position.role != ROLE_FOLLOWER or position.state != SLOT_ONLINE \
@@ -144,7 +144,7 @@ def position_of(uint32_t index, uint32_t incarnation, int leader_epoch):
     return LogPosition(position.log_start_offset, position.log_end_offset, position.high_watermark, position.last_epoch)
 
 
-def note_fetch_error(uint32_t index, uint32_t incarnation, int leader_epoch, int error):
+def note_fetch_error(uint32_t index, uint32_t incarnation, int leader_epoch, int error) -> None:
     """Note in the slot why the partition is not fetched; 0: it is fetched. Does nothing if the slot has another role or epoch, or
     its lock is not available: the note is only information."""
     cdef Slot* slot = checked_slot(index)

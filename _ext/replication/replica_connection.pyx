@@ -104,12 +104,12 @@ cdef class ReplicaConnection(FetchedPartitions):
         if self.wake_fd >= 0:
             close(self.wake_fd)
 
-    def wake(self):
+    def wake(self) -> None:
         """Make `run` return FETCH_WOKEN. May be called by any thread."""
         cdef uint64_t increment = 1
         write(self.wake_fd, &increment, 8)
 
-    def connected(self, int fd, int newest_version, tls=None):
+    def connected(self, int fd, int newest_version, tls=None) -> None:
         """Use a connection to the leader, which stays the caller's. The next request begins a new fetch session.
 
         :param tls: the TlsSocket of an encrypted connection.
@@ -126,14 +126,14 @@ cdef class ReplicaConnection(FetchedPartitions):
             self.tls = tls
             self.has_tls = True
 
-    def finish(self):
+    def finish(self) -> None:
         """Let `run` return FETCH_IDLE when the response that is under way has arrived, instead of sending another request. The leader
         is asked to answer soon."""
         if not self.finishing:
             self.finishing = True
             self.news = True
 
-    def disconnected(self):
+    def disconnected(self) -> None:
         """Forget the connection, and the response that is under way."""
         self.fd = -1
         self.version = 0
@@ -148,12 +148,12 @@ cdef class ReplicaConnection(FetchedPartitions):
         self.tls_wants = 0
         self.forget_session()
 
-    def activate(self, uint32_t place, int64_t from_offset=-1):
+    def activate(self, uint32_t place, int64_t from_offset=-1) -> bool:
         """See `FetchedPartitions.activate`. A response that the leader holds back for records is asked for."""
         self.news = True
         return FetchedPartitions.activate(self, place, from_offset)
 
-    def run(self, int64_t until_ms):
+    def run(self, int64_t until_ms) -> int:
         """Fetch until something is to be decided, or until a monotonic time in ms. Returns a FetchOutcome.
 
         Call `connected` first. After FETCH_LOST, FETCH_TIMED_OUT, FETCH_MALFORMED and FETCH_NO_MEMORY the connection is useless.
@@ -163,7 +163,7 @@ cdef class ReplicaConnection(FetchedPartitions):
             outcome = self.run_loop(until_ms)
         return outcome
 
-    def rest(self, int64_t until_ms):
+    def rest(self, int64_t until_ms) -> int:
         """Wait for `wake` until a monotonic time in ms, without a connection. Returns FETCH_WOKEN or FETCH_TIME."""
         cdef int outcome = CONTINUE
         with nogil:
@@ -172,36 +172,36 @@ cdef class ReplicaConnection(FetchedPartitions):
         return outcome
 
     @property
-    def responses(self):
+    def responses(self) -> int:
         return self.totals.responses
 
     @property
-    def records_bytes(self):
+    def records_bytes(self) -> int:
         """Bytes of records that were appended."""
         return self.totals.records_bytes
 
     @property
-    def unknown(self):
+    def unknown(self) -> int:
         """Parts of responses for partitions that this fetcher does not fetch."""
         return self.totals.unknown
 
     @property
-    def under_way(self):
+    def under_way(self) -> bool:
         """Whether a response is under way."""
         return self.deadline_ms != 0
 
     @property
-    def held(self):
+    def held(self) -> int:
         """The number of partitions that the throttle keeps out of requests now."""
         return self.held_count
 
     @property
-    def waits_for_device(self):
+    def waits_for_device(self) -> bool:
         """Whether a partition may wait for a sync: then the end of a flush must be followed by `wake`. May be read by any thread."""
         return self.awaits_device
 
     @property
-    def active(self):
+    def active(self) -> int:
         """The number of partitions that are fetched."""
         return self.active_count
 

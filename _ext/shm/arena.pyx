@@ -36,7 +36,7 @@ cdef char* arena_start() noexcept nogil:
     return region().arena
 
 
-def initialise_arena(int client_percent=25, uint32_t partition_producers=32768, int64_t silent_ms=900_000):
+def initialise_arena(int client_percent=25, uint32_t partition_producers=32768, int64_t silent_ms=900_000) -> None:
     """Prepare the arena. The creator of the mapping calls this once.
 
     :param client_percent: largest share of the arena, and of a partition's producers, that one client may have.

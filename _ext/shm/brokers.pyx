@@ -40,7 +40,7 @@ class BrokerInfo(NamedTuple):
     rack: str | None
     endpoints: tuple[Endpoint, ...]
 
-    def endpoint(self, listener):
+    def endpoint(self, listener) -> Endpoint | None:
         """The address of the listener with this name; None if the broker has no such listener."""
         for endpoint in self.endpoints:
             if endpoint.name == listener:
@@ -48,12 +48,12 @@ class BrokerInfo(NamedTuple):
         return None
 
 
-def fits(broker):
+def fits(broker) -> bool:
     """Whether the table has room for the rack and the endpoints of a broker."""
     return len((broker.rack or "").encode()) + len(_endpoints_text(broker).encode()) <= BROKER_TEXT_BYTES
 
 
-def publish_brokers(brokers):
+def publish_brokers(brokers) -> None:
     """Replace the live brokers. Only the one writer of the table calls this.
 
     :param brokers: BrokerInfo objects. :raises ValueError: more brokers, or a longer text, than the table can hold; then nothing is
@@ -86,11 +86,11 @@ def publish_brokers(brokers):
     store_release_64(&header.brokers_version, header.brokers_version + 1)
 
 
-def _endpoints_text(broker):
+def _endpoints_text(broker) -> str:
     return ",".join(f"{name}://{f'[{host}]' if ':' in host else host}:{port}" for name, host, port in broker.endpoints)
 
 
-def _endpoints(str text):
+def _endpoints(str text) -> tuple[Endpoint, ...]:
     endpoints = []
     for part in text.split(",") if text else ():
         name, _, address = part.partition("://")
@@ -99,7 +99,7 @@ def _endpoints(str text):
     return tuple(endpoints)
 
 
-def brokers():
+def brokers() -> list[BrokerInfo]:
     """The live brokers as a list of BrokerInfo, in the order of their ids; empty without a cluster."""
     cdef Header* header = region().header
     cdef BrokerTable copy
@@ -121,7 +121,7 @@ def brokers():
     return sorted(known)
 
 
-def version():
+def version() -> int:
     """A number that changes with every `publish_brokers`."""
     return load_acquire_64(&region().header.brokers_version)
 
@@ -159,30 +159,30 @@ cdef int64_t epoch_of_broker(int32_t broker_id) noexcept nogil:
     return find_epoch(broker_id, &alive)
 
 
-def is_alive(int32_t broker_id):
+def is_alive(int32_t broker_id) -> bool:
     """Whether a broker is registered and alive, as the controller last published."""
     return broker_alive(broker_id)
 
 
 # -- the controller, and this broker -----------------------------------------------------------------------------------
 
-def set_controller(int broker_id, int epoch):
+def set_controller(int broker_id, int epoch) -> None:
     """Note the controller, and the largest controller epoch that a request had."""
     region().header.controller_id = broker_id
     store_release_64(&region().header.controller_epoch, <uint64_t><int64_t>epoch)
 
 
-def controller():
+def controller() -> tuple[int, int]:
     """(id of the controller, -1 if it is not known; the largest controller epoch that a request had, 0 for none)."""
     return region().header.controller_id, <int64_t>load_acquire_64(&region().header.controller_epoch)
 
 
-def set_broker_epoch(int64_t epoch):
+def set_broker_epoch(int64_t epoch) -> None:
     """Note the epoch of this broker's registration; -1: it is not registered."""
     store_release_64(<uint64_t*>&region().header.broker_epoch, <uint64_t>epoch)
 
 
-def broker_epoch():
+def broker_epoch() -> int:
     """The epoch of this broker's registration; -1 if it is not registered, or if its registration has ended."""
     return own_epoch()
 
@@ -191,7 +191,7 @@ cdef int64_t own_epoch() noexcept nogil:
     return max(<int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch), <int64_t>-1)
 
 
-def end_registration(int64_t epoch=-1):
+def end_registration(int64_t epoch=-1) -> None:
     """Note that the registration has ended: requests that the controller sent to it are refused from now on. A repetition changes
     nothing.
 
@@ -203,31 +203,31 @@ def end_registration(int64_t epoch=-1):
         set_broker_epoch(ENDED - epoch)
 
 
-def least_epoch():
+def least_epoch() -> int:
     """The smallest broker epoch that requests for this broker may have; -1: all. The epochs of registrations grow, unless ZooKeeper
     was restored from an older backup."""
     cdef int64_t word = <int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch)
     return ENDED - word + 1 if word <= ENDED else word
 
 
-def was_registered():
+def was_registered() -> bool:
     """Whether this broker has been registered since its start."""
     return <int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch) != -1
 
 
-def note_published():
+def note_published() -> None:
     """Note that the controller has sent the brokers and all partitions. It stays so until the broker stops."""
     store_release_64(&region().header.published, 1)
 
 
-def published():
+def published() -> bool:
     """Whether the controller has sent the brokers and all partitions since this broker started, so that Metadata can be answered."""
     return load_acquire_64(&region().header.published) != 0
 
 
 # -- the session in the metadata store --------------------------------------------------------------------------------
 
-def note_session(int64_t session_id, bytes password not None, int64_t zxid):
+def note_session(int64_t session_id, bytes password not None, int64_t zxid) -> None:
     """Note the session of the coordinator for its successor. Only the coordinator's store thread calls this.
 
     The id is written last: after a death in between there is no session, and the successor begins a new one.
@@ -248,12 +248,12 @@ def note_session(int64_t session_id, bytes password not None, int64_t zxid):
     store_release_64(<uint64_t*>&header.session_id, <uint64_t>session_id)
 
 
-def note_zxid(int64_t zxid):
+def note_zxid(int64_t zxid) -> None:
     """Note the last transaction that the coordinator has seen."""
     region().header.session_zxid = zxid
 
 
-def session():
+def session() -> tuple[int, bytes, int] | None:
     """(id, password, last transaction seen) of the session that the coordinator noted last; None if there is none."""
     cdef Header* header = region().header
     cdef int64_t session_id = <int64_t>load_acquire_64(<uint64_t*>&header.session_id)
@@ -262,12 +262,12 @@ def session():
     return session_id, bytes(header.session_password[:header.session_password_bytes]), header.session_zxid
 
 
-def clustered():
+def clustered() -> bool:
     """Whether the metadata store is ZooKeeper, so that other brokers may belong to the cluster."""
     return region().header.clustered != 0
 
 
-def begin_cluster(int64_t lag_limit_ms):
+def begin_cluster(int64_t lag_limit_ms) -> None:
     """Mark the mapping as that of a broker in a cluster. Called once, before the first child starts.
 
     :param lag_limit_ms: replica.lag.time.max.ms.

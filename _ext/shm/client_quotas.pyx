@@ -399,7 +399,7 @@ cdef double quota_burst(QuotaUse* use) noexcept nogil:
 
 # -- for Python -----------------------------------------------------------------------------------------------------------
 
-def set_windows(windows, window_seconds):
+def set_windows(windows, window_seconds) -> None:
     """Set the windows of time over which rates are measured. More windows than the shared memory has are merged into longer ones that
     cover the same time. Called before the first fork.
 
@@ -412,7 +412,7 @@ def set_windows(windows, window_seconds):
     table.windows = merged
 
 
-def free_unused(int64_t unused_ms, now_ms=None):
+def free_unused(int64_t unused_ms, now_ms=None) -> int:
     """Free the buckets that were unused for this time. Returns their number."""
     cdef QuotaTable* table = quota_table()
     cdef QuotaBucket* bucket
@@ -430,7 +430,7 @@ def free_unused(int64_t unused_ms, now_ms=None):
     return freed
 
 
-def counters():
+def counters() -> dict[str, Any]:
     """Return {name: count}: buckets in use, overflows, evicted and expired buckets, and throttled requests by kind."""
     cdef QuotaTable* table = quota_table()
     cdef uint32_t index
@@ -442,19 +442,19 @@ def counters():
             "throttles": tuple([table.throttles[i] for i in range(QUOTA_KINDS)]), "connections": table.throttles[QUOTA_KINDS]}
 
 
-def first_overflow():
+def first_overflow() -> bool:
     """Return whether the table was full for the first time. Only one process, once, receives True."""
     cdef QuotaTable* table = quota_table()
     return table.overflows > 0 and compare_swap_64(&table.overflow_logged, 0, 1)
 
 
-def count_throttled_connection():
+def count_throttled_connection() -> None:
     """Count a new connection that is not served because its address creates too many. Without shared memory nothing is counted."""
     if region().header != NULL:
         fetch_add_64(&quota_table().throttles[QUOTA_KINDS], 1)
 
 
-def buckets(now_ms=None):
+def buckets(now_ms=None) -> list[tuple[int, bytes | None, bytes | None, float, float, int, int, int, int]]:
     """Return the buckets in use: [(kind, user, client id, limit, rate, throttles, sum of throttle times in ms, remaining ms of the
     longest throttle time, total)]. Names are bytes, cut at 120; None: the level does not tell them apart. Limits and rates in units per
     second. A name of a bucket `other` is empty.

@@ -12,7 +12,7 @@ from odradek._ext.shm.layout cimport LoadingDir, region
 from odradek._ext.shm.slot cimport slot_at
 
 
-def begin(uint64_t total):
+def begin(uint64_t total) -> None:
     """Let the loaders take the slots from 0 to `total` - 1. The first loader calls this once."""
     cdef LoadingDir* loading = region().header.loading
     cdef uint64_t slot
@@ -27,7 +27,7 @@ def begin(uint64_t total):
     store_release_64(&region().header.loading_begun, 1)
 
 
-def begun():
+def begun() -> bool:
     """Whether loaders may take slots."""
     return load_acquire_64(&region().header.loading_begun) != 0
 
@@ -43,22 +43,22 @@ cdef int64_t take(uint64_t* cursor, int log_dir) noexcept nogil:
             return <int64_t>taken
 
 
-def take_to_measure(int log_dir):
+def take_to_measure(int log_dir) -> int:
     """Take a slot of the directory that no other loader measures. Returns -1 if all are taken."""
     return take(&region().header.loading[log_dir].next_measured, log_dir)
 
 
-def measured(int log_dir, uint64_t bytes_to_recover):
+def measured(int log_dir, uint64_t bytes_to_recover) -> None:
     """Add the bytes after the recovery point of a measured log to the directory's total."""
     fetch_add_64(&region().header.loading[log_dir].bytes_to_recover, bytes_to_recover)
 
 
-def take_to_open(int log_dir):
+def take_to_open(int log_dir) -> int:
     """Take a slot of the directory that no other loader opens. Returns -1 if all are taken."""
     return take(&region().header.loading[log_dir].next_opened, log_dir)
 
 
-def opened(int log_dir, uint64_t truncated_bytes):
+def opened(int log_dir, uint64_t truncated_bytes) -> None:
     """Count a taken slot as done: its log is open, or cannot be used."""
     cdef LoadingDir* loading = &region().header.loading[log_dir]
     if truncated_bytes:

@@ -38,7 +38,7 @@ cdef void set_lane(int lane) noexcept nogil:
     put_lane(lane)
 
 
-def enter_lane(int lane):
+def enter_lane(int lane) -> None:
     """Set the lane of the calling thread, which Python started."""
     put_lane(lane)
 

@@ -152,7 +152,7 @@ cdef tuple values_of(const uint64_t* values):
     return tuple([values[i] for i in range(USAGE_VALUES)])
 
 
-def read_usage(int process):
+def read_usage(int process) -> list[tuple[str, str, str | None, int, int, int, tuple[int, ...]]]:
     """[(principal, client id, topic or None, API key, since ms, last ms, values)], with the values in the order of USAGE_*.
 
     The API key is -1 for usage that belongs to no request, -2 for unknown API keys.
@@ -180,7 +180,7 @@ def read_usage(int process):
     return usage
 
 
-def read_positions(int process):
+def read_positions(int process) -> list[tuple[str, str, int, int, int, int, int, int]]:
     """A list of (principal, client id, slot, incarnation, offset, at ms, readers, back ms)."""
     cdef Copy copy = Copy()
     cdef MeterPosition* entry
@@ -195,12 +195,12 @@ def read_positions(int process):
     return positions
 
 
-def read_counters(int process):
+def read_counters(int process) -> dict[str, int]:
     cdef MeterPage* page = page_at(process)
     return {name: page.words[<int>word] for name, word in PROBE_WORDS.items()}
 
 
-def read_requests(int process):
+def read_requests(int process) -> dict[tuple[int, int], int]:
     """{(API key, version): requests}; the last version counts all versions from there on."""
     cdef MeterPage* page = page_at(process)
     cdef int i
@@ -208,7 +208,7 @@ def read_requests(int process):
             for i in range(METER_KEYS * METER_VERSIONS) if page.requests[i]}
 
 
-def read_errors(int process):
+def read_errors(int process) -> dict[tuple[int, int], int]:
     """{(API key, error code): number of errors}."""
     cdef MeterPage* page = page_at(process)
     cdef int i
@@ -220,7 +220,7 @@ cdef tuple times_of(MeterTimes* times):
     return tuple([times.buckets[i] for i in range(METER_BUCKETS)]), times.sum_us
 
 
-def read_times(int process):
+def read_times(int process) -> dict[tuple[int, int], tuple[tuple[int, ...], int]]:
     """{(API key, index of the phase): (buckets, sum of microseconds)}."""
     cdef MeterPage* page = page_at(process)
     cdef int i
@@ -232,19 +232,19 @@ def read_times(int process):
     return times
 
 
-def read_loop_delay(int process):
+def read_loop_delay(int process) -> tuple[tuple[int, ...], int]:
     """(buckets, sum of microseconds) of the delays of the loop's timers."""
     return times_of(&page_at(process).loop_delay)
 
 
-def read_batch_sizes(int process):
+def read_batch_sizes(int process) -> tuple[int, ...]:
     """Number of batches from producers by size: i is for more than 2 ** (i - 1) and up to 2 ** i bytes, the last one for all
     larger ones."""
     cdef MeterPage* page = page_at(process)
     return tuple([page.batch_sizes[i] for i in range(METER_BUCKETS)])
 
 
-def read_largest_batches(int process):
+def read_largest_batches(int process) -> dict[str, int]:
     """{topic: bytes of the largest batch that was appended for a producer}; OTHER for topics that have no place in the table.
     """
     cdef MeterPage* page = page_at(process)
@@ -264,14 +264,14 @@ def read_largest_batches(int process):
     raise PageInMotion(f"a meter page changed during each of {LOOKS} attempts to read it")
 
 
-def read_listeners(int process):
+def read_listeners(int process) -> dict[int, tuple[int, int]]:
     """{index of the listener: (open, accepted)} of the listeners that had a connection."""
     cdef MeterPage* page = page_at(process)
     cdef int i
     return {i: (page.listeners[i].open, page.listeners[i].accepted) for i in range(METER_LISTENERS) if page.listeners[i].accepted}
 
 
-def read_logins(int process):
+def read_logins(int process) -> dict[tuple[int, str, str], int]:
     """{(index of the listener, mechanism, outcome): number} of ended authentications, without those that are 0."""
     cdef MeterPage* page = page_at(process)
     cdef int i, mechanism, outcome
@@ -286,14 +286,14 @@ def read_logins(int process):
     return counts
 
 
-def read_expired_killed(int process):
+def read_expired_killed(int process) -> dict[int, int]:
     """{index of the listener: connections closed because they sent a request after the end of their session}, without 0."""
     cdef MeterPage* page = page_at(process)
     cdef int i
     return {i: page.listeners[i].expired_killed for i in range(METER_LISTENERS) if page.listeners[i].expired_killed}
 
 
-def read_software(int process):
+def read_software(int process) -> dict[tuple[str, str, int], int]:
     """{(name, version, index of the listener): open connections}; (OTHER, OTHER, ...) for software that has no place in the
     table.
 
@@ -321,6 +321,6 @@ def read_software(int process):
     raise PageInMotion(f"a meter page changed during each of {LOOKS} attempts to read it")
 
 
-def own_turn_us():
+def own_turn_us() -> int:
     """Microseconds that this process's data loop has spent in its turns."""
     return own_page().words[<int>TURN_US]

@@ -450,7 +450,7 @@ cdef void software_closed(int place) noexcept nogil:
 
 # -- for Python ----------------------------------------------------------------------------------------------------
 
-def count_login(int listener, str mechanism not None, str outcome not None):
+def count_login(int listener, str mechanism not None, str outcome not None) -> None:
     """Count the end of an authentication of a client.
 
     :param listener: index of the listener. :param mechanism: one of MECHANISMS. :param outcome: one of OUTCOMES.
@@ -460,23 +460,23 @@ def count_login(int listener, str mechanism not None, str outcome not None):
         counted_page().listeners[listener].logins[place] += 1
 
 
-def count_expired(int listener):
+def count_expired(int listener) -> None:
     """Count a connection that was closed because it sent a request after the end of its session."""
     if 0 <= listener < METER_LISTENERS:
         counted_page().listeners[listener].expired_killed += 1
 
 
-def set_idle_ms(int64_t idle_ms):
+def set_idle_ms(int64_t idle_ms) -> None:
     """Set the age after which an unused entry is retired once its table is three quarters full (metrics.usage.idle.ms)."""
     state.idle_ms = idle_ms
 
 
-def count(str name, int64_t n=1):
+def count(str name, int64_t n=1) -> None:
     """Add `n` to one of this process's counters (see Probe). Raises KeyError for an unknown name."""
     counted_page().words[<int>PROBE_WORDS[name]] += <uint64_t>n
 
 
-def gauge(str name, int64_t value):
+def gauge(str name, int64_t value) -> None:
     """Set one of this process's gauges. Raises KeyError for an unknown name, ValueError for a counter."""
     cdef int probe = PROBE_WORDS[name]
     if probe >= METER_GAUGES:
@@ -484,19 +484,19 @@ def gauge(str name, int64_t value):
     counted_page().words[probe] = <uint64_t>value
 
 
-def count_loop_delay(int64_t us):
+def count_loop_delay(int64_t us) -> None:
     """Count that a timer of the loop fired `us` microseconds late."""
     count_time(&counted_page().loop_delay, 1, us)
 
 
-def count_request_errors(int api_key, codes):
+def count_request_errors(int api_key, codes) -> None:
     """Count the error codes in responses of an API, one for each failed request or part of a request."""
     cdef int api = api_index(api_key)
     for code in codes:
         count_error(api, code)
 
 
-def count_failed_request(context not None, int api_key):
+def count_failed_request(context not None, int api_key) -> None:
     """Count the error of a request that was already counted as a request.
 
     :param context: context of the request's connection, with its `principal` and `client_id`.

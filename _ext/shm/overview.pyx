@@ -4,7 +4,7 @@ The reporter runs this. A slot may change hands meanwhile, so the incarnation is
 is read as a consistent copy [R 1, R 8]. Words outside the commit block are read one by one.
 """
 
-from collections import namedtuple
+from typing import NamedTuple
 
 from cpython.array cimport array, resize_smart
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -53,35 +53,65 @@ cdef enum:                            # index of a count
     PENDING_MS
     COUNTS
 
-Partition = namedtuple(
-    "Partition",
-    "partition slot incarnation generation state leads log_dir leader_id preferred_id replicas in_sync min_in_sync "
-    "log_start_offset log_end_offset high_watermark last_stable_offset segment_base segment_bytes follows lag",
-)
-Partition.__doc__ = """The state of one partition, read from its slot.
 
-`state`: a SlotState; `leads`: this broker is the leader; `leader_id`: -1 without a leader; `preferred_id`: the first replica;
-`replicas`, `in_sync`: their numbers; `segment_base`, `segment_bytes`: of the active segment. In a cluster, leader and replicas of a
-partition that another broker leads are what the controller published. `follows`: this broker follows another one; `lag`: of a
-followed partition, the committed records of its leader that the log lacked at the leader's last response; -1 if not known."""
+class Partition(NamedTuple):
+    """The state of one partition, read from its slot.
 
-ReplicaCounts = namedtuple(
-    "ReplicaCounts",
-    "led followed under_replicated under_min_in_sync at_min_in_sync offline no_leader not_preferred reassigning unfetched "
-    "lost_tail lost_tail_led under_replicated_ms pending_ms",
-)
-ReplicaCounts.__doc__ = """Numbers of partitions, and two times.
+    `state`: a SlotState; `leads`: this broker is the leader; `leader_id`: -1 without a leader; `preferred_id`: the first replica;
+    `replicas`, `in_sync`: their numbers; `segment_base`, `segment_bytes`: of the active segment. In a cluster, leader and replicas of a
+    partition that another broker leads are what the controller published. `follows`: this broker follows another one; `lag`: of a
+    followed partition, the committed records of its leader that the log lacked at the leader's last response; -1 if not known."""
 
-`led`, `followed`, `offline`: by their state on this broker; `under_replicated`, `under_min_in_sync`, `at_min_in_sync`,
-`reassigning`: of those that this broker leads; `unfetched`: of the followed ones, those that are not fetched because of an error;
-`lost_tail`: those whose log lost records at its end when it was loaded and was neither in sync nor led since; `lost_tail_led`: those
-that this broker leads although their log had lost records at its end. `no_leader`, `not_preferred`: of all partitions of the cluster,
-those without a live leader, and those that another broker than the
-preferred one leads. `under_replicated_ms`: the longest time for which the in-sync replicas of an under-replicated partition have
-not changed; `pending_ms`: the age of the oldest change of in-sync replicas that the controller has not decided; 0 if there is none."""
+    partition: int
+    slot: int
+    incarnation: int
+    generation: int
+    state: int
+    leads: bool
+    log_dir: int
+    leader_id: int
+    preferred_id: int
+    replicas: int
+    in_sync: int
+    min_in_sync: int
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    segment_base: int
+    segment_bytes: int
+    follows: bool
+    lag: int
 
 
-def partitions_of(Topic topic):
+class ReplicaCounts(NamedTuple):
+    """Numbers of partitions, and two times.
+
+    `led`, `followed`, `offline`: by their state on this broker; `under_replicated`, `under_min_in_sync`, `at_min_in_sync`,
+    `reassigning`: of those that this broker leads; `unfetched`: of the followed ones, those that are not fetched because of an error;
+    `lost_tail`: those whose log lost records at its end when it was loaded and was neither in sync nor led since; `lost_tail_led`: those
+    that this broker leads although their log had lost records at its end. `no_leader`, `not_preferred`: of all partitions of the cluster,
+    those without a live leader, and those that another broker than the
+    preferred one leads. `under_replicated_ms`: the longest time for which the in-sync replicas of an under-replicated partition have
+    not changed; `pending_ms`: the age of the oldest change of in-sync replicas that the controller has not decided; 0 if there is none."""
+
+    led: int
+    followed: int
+    under_replicated: int
+    under_min_in_sync: int
+    at_min_in_sync: int
+    offline: int
+    no_leader: int
+    not_preferred: int
+    reassigning: int
+    unfetched: int
+    lost_tail: int
+    lost_tail_led: int
+    under_replicated_ms: int
+    pending_ms: int
+
+
+def partitions_of(Topic topic) -> list[Partition]:
     """A `Partition` for each partition of a topic, except those whose slot now holds another partition, and those of other brokers
     that the controller has not published."""
     cdef list partitions = []
@@ -159,7 +189,7 @@ cdef void count_slot(Slot* slot, int64_t now, int64_t* counts) noexcept nogil:
     counts[NOT_PREFERRED] += view.replica_count > 0 and view.leader_id != view.replicas[0]
 
 
-def replica_counts():
+def replica_counts() -> ReplicaCounts:
     """The ReplicaCounts of this broker in a cluster, in one pass over all slots and without a lock."""
     cdef int64_t[COUNTS] counts
     cdef int64_t now = monotonic_ms()
@@ -186,7 +216,7 @@ def replica_counts():
     )
 
 
-def settings_of(Topic topic):
+def settings_of(Topic topic) -> tuple[int, int, int] | None:
     """(retention in ms, retention in bytes, largest batch in bytes) of a topic, from the first of its partitions that has a log on
     this broker; None if none has: the slots of others contain no settings."""
     cdef Slot* slot
@@ -199,7 +229,7 @@ def settings_of(Topic topic):
     return None
 
 
-def sample_ends(array incarnations, array ends):
+def sample_ends(array incarnations, array ends) -> list[int]:
     """Update two arrays: the incarnation ('Q') and the high watermark ('q') of every slot; -1 for a slot that is not in
     service. Returns the indexes that changed, as a list.
 
@@ -236,7 +266,7 @@ def sample_ends(array incarnations, array ends):
     return changed
 
 
-def unstable():
+def unstable() -> list[tuple[int, int, int]]:
     """The partitions that this broker leads and in which a transaction is open: (slot, incarnation, first offset of the oldest one)."""
     cdef uint32_t i, incarnation
     cdef int64_t first
@@ -254,7 +284,7 @@ def unstable():
     return found
 
 
-def lock_counts():
+def lock_counts() -> tuple[int, int]:
     """(how often a slot's lock was busy, recoveries of a lock whose holder died), summed over all slots."""
     cdef uint64_t i, busy = 0, recoveries = 0
     cdef Slot* slot

@@ -55,6 +55,6 @@ cdef uint32_t owner_of(str peer) except? 0:
     return 1 + <uint32_t>(hash_bytes(region().header.hash_key, network, len(network)) % (PRODUCER_OWNERS - 1))
 
 
-def number_of(str peer not None):
+def number_of(str peer not None) -> int:
     """The owner of the producers that a connection from `peer` ("host:port") uses."""
     return owner_of(peer)

@@ -47,12 +47,12 @@ cdef bint in_doubt() noexcept nogil:
     return pause_clock_ms() - beat > limit or unconfirmed_pause(header)
 
 
-def clock_ms():
+def clock_ms() -> int:
     """The time in ms since the machine was booted, with the time in which it was suspended."""
     return pause_clock_ms()
 
 
-def set_session_timeout(int64_t timeout_ms):
+def set_session_timeout(int64_t timeout_ms) -> None:
     """Take a time without a beat of more than half the session timeout for a pause.
 
     A client of ZooKeeper is silent for a third of the session timeout at most. So a session does not end during a shorter pause, if the
@@ -63,19 +63,19 @@ def set_session_timeout(int64_t timeout_ms):
     region().header.pause_limit_ms = max(timeout_ms // 2, <int64_t>1)
 
 
-def begin(int64_t timeout_ms, int64_t now_ms):
+def begin(int64_t timeout_ms, int64_t now_ms) -> None:
     """Begin to look for pauses. Called once, before the first child starts. :param timeout_ms: see `set_session_timeout`."""
     store_release_i64(&region().header.beat_ms, now_ms)
     store_release_i64(&region().header.session_beat_ms, now_ms)
     set_session_timeout(timeout_ms)
 
 
-def interval_s():
+def interval_s() -> float:
     """The time in seconds between two beats."""
     return min(<int64_t>LONGEST_BEAT_MS, region().header.pause_limit_ms // BEATS) / 1000.0
 
 
-def beat(int64_t now_ms):
+def beat(int64_t now_ms) -> int:
     """Note that the supervisor runs, and a pause that has just ended. Returns the length of the pause in ms; 0: there was none."""
     cdef Header* header = region().header
     cdef int64_t silent = now_ms - header.beat_ms
@@ -86,7 +86,7 @@ def beat(int64_t now_ms):
     return silent if paused else 0
 
 
-def session_beat(int64_t now_ms):
+def session_beat(int64_t now_ms) -> int:
     """Note that the coordinator keeps the session, or knows that it has no connection; and a pause of the coordinator that has just
     ended. Returns the length of the pause in ms; 0: there was none.
 
@@ -101,12 +101,12 @@ def session_beat(int64_t now_ms):
     return silent if paused else 0
 
 
-def unconfirmed():
+def unconfirmed() -> bool:
     """Whether there was a pause after which nobody has confirmed yet that this broker may lead."""
     return unconfirmed_pause(region().header)
 
 
-def confirm(int64_t began_ms):
+def confirm(int64_t began_ms) -> None:
     """Note that the broker was registered, or led nothing, at some moment after `began_ms`."""
     cdef Header* header = region().header
     if began_ms > load_acquire_i64(&header.confirmed_ms):

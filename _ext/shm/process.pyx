@@ -12,7 +12,7 @@ cdef extern from "<sys/prctl.h>" nogil:
     int PR_SET_NAME
 
 
-def die_with_parent(int number, long parent):
+def die_with_parent(int number, long parent) -> bool:
     """Make the kernel send this process the signal `number` when its parent ends. Returns False if the parent has ended
     already.
 
@@ -22,12 +22,12 @@ def die_with_parent(int number, long parent):
     return getppid() == parent
 
 
-def set_name(bytes name not None):
+def set_name(bytes name not None) -> None:
     """Set the name that `ps` and `top` show for this process (its first 15 bytes). Source: prctl(2), PR_SET_NAME."""
     prctl(PR_SET_NAME, <const char*>name)
 
 
-def set_signals(default not None, ignored not None, mask not None):
+def set_signals(default not None, ignored not None, mask not None) -> None:
     """Reset the signals `default` to their default action, ignore the signals `ignored`, and block only those of `mask`.
 
     For a child after a fork, before it installs handlers. This is one native call, because the standard library's functions run

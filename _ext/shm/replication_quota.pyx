@@ -143,7 +143,7 @@ cdef void count_reassigned(int side, int64_t bytes_) noexcept nogil:
 
 # -- for Python ---------------------------------------------------------------------------------------------------------
 
-def set_windows(windows, window_seconds):
+def set_windows(windows, window_seconds) -> None:
     """Set the windows of time over which the rates are measured. More windows than the shared memory has are merged into longer ones that
     cover the same time. Called before the first fork; every process inherits the setting.
 
@@ -157,7 +157,7 @@ def set_windows(windows, window_seconds):
         region().quota_limits[side].window_ms = window_ms
 
 
-def set_limit(int side, rate, int64_t sharers=1, now_ms=None):
+def set_limit(int side, rate, int64_t sharers=1, now_ms=None) -> None:
     """Set the limit of a rate in this process; `set_windows` must have been called.
 
     :param side: a QuotaSide. :param rate: bytes per second; None: no limit. :param now_ms: the monotonic clock.
@@ -178,7 +178,7 @@ def set_limit(int side, rate, int64_t sharers=1, now_ms=None):
     limit.limited = rate is not None
 
 
-def byte_rate(int side, now_ms=None):
+def byte_rate(int side, now_ms=None) -> float:
     """Return the bytes per second that this broker sent to, or fetched as, throttled replicas; 0.0 without a cluster.
 
     :param side: a QuotaSide. :param now_ms: the monotonic clock.
@@ -194,14 +194,14 @@ def byte_rate(int side, now_ms=None):
     return live_bytes(quota, limit, now) * 1000.0 / span_since(quota, limit, now // limit.window_ms - limit.windows + 1, -1, now)
 
 
-def total_bytes(int side):
+def total_bytes(int side) -> int:
     """Return the bytes that `byte_rate` measures, since the broker started."""
     if not 0 <= side < QUOTA_SIDES:
         raise ValueError(f"{side} is no quota of replication")
     return load_relaxed_64(&region().header.quotas[side].total_bytes)
 
 
-def reassigned_bytes(int side):
+def reassigned_bytes(int side) -> int:
     """Return the bytes of records that this broker sent to, or fetched as, replicas that a reassignment adds, since it started."""
     if not 0 <= side < QUOTA_SIDES:
         raise ValueError(f"{side} is no quota of replication")

@@ -132,7 +132,7 @@ class ProcessInfo:
     confirmed_version: int
     request: dict | None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "ProcessInfo(" + ", ".join(f"{n}={getattr(self, n)!r}" for n in self.__slots__) + ")"
 
 
@@ -238,7 +238,7 @@ cdef class SharedMemory:
 
     # -- set-up by the supervisor ---------------------------------------------------------------------------------
 
-    def add_process(self, kind):
+    def add_process(self, kind) -> int:
         """Add a place to the process table for a child of `kind` (ProcessKind), with its event descriptor. Returns its index.
         """
         cdef int index = the_region.header.process_count
@@ -252,7 +252,7 @@ cdef class SharedMemory:
         the_region.header.process_count = index + 1
         return index
 
-    def add_log_dir(self, int fd):
+    def add_log_dir(self, int fd) -> int:
         """Register the descriptor of an open log directory, which all children inherit. Returns the directory's index."""
         cdef int index = the_region.header.log_dir_count
         if index >= MAX_LOG_DIRS:
@@ -261,7 +261,7 @@ cdef class SharedMemory:
         the_region.header.log_dir_count = index + 1
         return index
 
-    def process_starts(self, int index):
+    def process_starts(self, int index) -> None:
         """Prepare place `index` for a fork by the supervisor: a new incarnation, whose process stores its pid [R 7]."""
         cdef Process* p = &the_region.processes[index]
         p.pid = 0
@@ -269,7 +269,7 @@ cdef class SharedMemory:
         p.started_ms = now_ms()
         store_release_32(&p.state, STARTING)
 
-    def process_died(self, int index):
+    def process_died(self, int index) -> None:
         """Clear the waiter bits and flusher words of a reaped process, and make every process look at all its slots once [R 6,
         R 7]."""
         cdef Process* p = &the_region.processes[index]
@@ -306,24 +306,24 @@ cdef class SharedMemory:
 
     # -- by every process -----------------------------------------------------------------------------------------
 
-    def enter(self, int index):
+    def enter(self, int index) -> None:
         """Make this process the one at place `index`."""
         the_region.self = index
         the_region.meter = meter_page(index)
         the_region.loop_thread = pthread_self()
         the_region.processes[index].pid = getpid()
 
-    def set_state(self, state):
+    def set_state(self, state) -> None:
         store_release_32(&the_region.processes[the_region.self].state, state)
 
-    def beat(self):
+    def beat(self) -> None:
         """Show the supervisor that this process's loop runs."""
         the_region.processes[the_region.self].progress += 1
 
-    def event_fd(self, int index=-1):
+    def event_fd(self, int index=-1) -> int:
         return the_region.processes[the_region.self if index < 0 else index].event_fd
 
-    def drain_event(self):
+    def drain_event(self) -> None:
         """Read the wake-up from the event descriptor. Call this before looking at the ready bitmap, so that no wake-up is lost.
         """
         cdef uint64_t count
@@ -331,7 +331,7 @@ cdef class SharedMemory:
         read(p.event_fd, &count, 8)
         exchange_32(&p.event_pending, 0)
 
-    def take_ready(self):
+    def take_ready(self) -> list[int]:
         """The slots for which this process asked to be woken and that moved since the last call; call after `drain_event` [R
         6.2]."""
         cdef uint32_t[READY_AT_ONCE] ready
@@ -344,42 +344,42 @@ cdef class SharedMemory:
             for i in range(n):
                 slots.append(ready[i])
 
-    def take_full_look(self):
+    def take_full_look(self) -> bool:
         """True once after a death, which requires every waiter to look at everything [R 6]."""
         return exchange_64(&the_region.processes[the_region.self].full_look, 0) != 0
 
-    def wake(self, int index):
+    def wake(self, int index) -> None:
         wake_process(index)
 
-    def wake_all(self):
+    def wake_all(self) -> None:
         cdef int i
         for i in range(the_region.header.process_count):
             if i != the_region.self and the_region.processes[i].state in (STARTING, SERVING):
                 wake_process(i)
 
-    def confirm_version(self, uint64_t version):
+    def confirm_version(self, uint64_t version) -> None:
         """Record that this process has applied all metadata changes up to `version` [R 8]."""
         store_release_64(&the_region.processes[the_region.self].confirmed_version, version)
 
     @property
-    def metadata_version(self):
+    def metadata_version(self) -> int:
         return load_acquire_64(&the_region.header.metadata_version)
 
-    def set_connections(self, int64_t n):
+    def set_connections(self, int64_t n) -> None:
         the_region.processes[the_region.self].connections = n
 
-    def set_kept_bytes(self, int64_t n):
+    def set_kept_bytes(self, int64_t n) -> None:
         """Publish the memory that this process keeps for idle connections, in bytes."""
         the_region.processes[the_region.self].kept_bytes = n
 
-    def connections(self, int index):
+    def connections(self, int index) -> int:
         return the_region.processes[index].connections
 
-    def serves(self, int index):
+    def serves(self, int index) -> bool:
         """Whether the process at place `index` has started and serves."""
         return load_acquire_32(&the_region.processes[index].state) == SERVING
 
-    def process(self, int index):
+    def process(self, int index) -> ProcessInfo:
         """The row of the process table at place `index`, as a ProcessInfo."""
         cdef Process* p = &the_region.processes[index]
         info = ProcessInfo()
@@ -411,30 +411,30 @@ cdef class SharedMemory:
             }
         return info
 
-    def processes(self):
+    def processes(self) -> list[ProcessInfo]:
         return [self.process(i) for i in range(the_region.header.process_count)]
 
     # -- header ---------------------------------------------------------------------------------------------------
 
     @property
-    def memfd(self):
+    def memfd(self) -> int:
         return the_region.memfd
 
     @property
-    def boot_id(self):
+    def boot_id(self) -> int:
         return the_region.header.boot_id
 
     @property
-    def max_slots(self):
+    def max_slots(self) -> int:
         return the_region.header.max_slots
 
     @property
-    def slots_used(self):
+    def slots_used(self) -> int:
         """How many slots were ever assigned to a partition, including those of deleted partitions."""
         return the_region.header.slots_used
 
     @property
-    def partitions(self):
+    def partitions(self) -> int:
         """How many partitions this broker has: online, loading or offline."""
         cdef uint64_t i
         cdef uint32_t state
@@ -445,11 +445,11 @@ cdef class SharedMemory:
         return count
 
     @property
-    def broker_id(self):
+    def broker_id(self) -> int:
         return the_region.header.broker_id
 
     @broker_id.setter
-    def broker_id(self, int value):
+    def broker_id(self, int value) -> None:
         the_region.header.broker_id = value
 
     @property
@@ -457,7 +457,7 @@ cdef class SharedMemory:
         return bytes(the_region.header.cluster_id[:64]).split(b"\0")[0].decode()
 
     @cluster_id.setter
-    def cluster_id(self, str value):
+    def cluster_id(self, str value) -> None:
         data = value.encode()
         if len(data) > 63:
             raise ValueError(f"cluster id {value!r} is longer than 63 bytes")
@@ -465,24 +465,24 @@ cdef class SharedMemory:
         memcpy(the_region.header.cluster_id, <const char*>data, len(data))
 
     @property
-    def stopping(self):
+    def stopping(self) -> bool:
         return the_region.header.stopping != 0
 
     @stopping.setter
-    def stopping(self, bint value):
+    def stopping(self, bint value) -> None:
         the_region.header.stopping = value
 
     @property
-    def leave_state(self):
+    def leave_state(self) -> LeaveState:
         """LeaveState."""
         return LeaveState(the_region.header.leaving)
 
     @leave_state.setter
-    def leave_state(self, value):
+    def leave_state(self, value) -> None:
         the_region.header.leaving = value
 
     @property
-    def loading(self):
+    def loading(self) -> tuple[int, int]:
         """(partitions loaded, partitions to load) of the current or last start."""
         cdef Header* header = the_region.header
         cdef uint64_t done = 0, total = 0
@@ -493,7 +493,7 @@ cdef class SharedMemory:
         return done, total
 
     @property
-    def loading_dirs(self):
+    def loading_dirs(self) -> list[dict[str, int]]:
         """Progress of each log directory's loading, as dicts of LoadingDir, with the time that it took so far (ms).
 
         A loader may cut off a log's torn end while another loader measures that log. Then more bytes are recovered than were
@@ -519,7 +519,7 @@ cdef class SharedMemory:
         return progress
 
     @property
-    def producer_state(self):
+    def producer_state(self) -> dict[str, int]:
         """The state of idempotent producers as a dict: `used_bytes` and `max_bytes` of memory, `producers`, and counts of what
         happened for lack of memory, by the lower-case names of ProducerEvent."""
         cdef Header* header = the_region.header
@@ -536,41 +536,41 @@ cdef class SharedMemory:
         return values
 
     @property
-    def producer_limit(self):
+    def producer_limit(self) -> int:
         """Most producers that a partition may have."""
         return the_region.header.producer_limit_of_partition
 
     @property
-    def log_dir_count(self):
+    def log_dir_count(self) -> int:
         return the_region.header.log_dir_count
 
-    def log_dir_fd(self, int index):
+    def log_dir_fd(self, int index) -> int:
         return the_region.header.log_dir_fds[index]
 
-    def log_dir_offline(self, int index):
+    def log_dir_offline(self, int index) -> bool:
         return the_region.header.log_dir_offline[index] != 0
 
-    def set_log_dir_offline(self, int index):
+    def set_log_dir_offline(self, int index) -> None:
         store_release_32(&the_region.header.log_dir_offline[index], 1)
 
-    def take_log_dirs_found_full(self):
+    def take_log_dirs_found_full(self) -> list[int]:
         """The indexes of the log directories in which a write found no space since the last call. The cleaner calls this."""
         cdef uint64_t noted = exchange_64(&the_region.header.disk_full_noted, 0)
         return [i for i in range(the_region.header.log_dir_count) if noted >> <uint64_t>i & 1]
 
     @property
-    def log_dir_found_full(self):
+    def log_dir_found_full(self) -> bool:
         """Whether a write found no space since the cleaner last called `take_log_dirs_found_full`."""
         return load_relaxed_64(&the_region.header.disk_full_noted) != 0
 
-    def disk(self, int index):
+    def disk(self, int index) -> tuple[DiskState, int, int, int]:
         """(DiskState, free bytes, total bytes, how often it became full) of a log directory; bytes are -1 before the first
         measurement."""
         cdef Header* header = the_region.header
         return DiskState(header.disk_state[index]), header.disk_free_bytes[index], header.disk_total_bytes[index], \
             header.disk_full_times[index]
 
-    def set_disk(self, int index, state, int64_t free_bytes, int64_t total_bytes):
+    def set_disk(self, int index, state, int64_t free_bytes, int64_t total_bytes) -> None:
         """Store the cleaner's measurement of a log directory; count it if the directory becomes full."""
         cdef Header* header = the_region.header
         if state == DISK_FULL and header.disk_state[index] != DISK_FULL:

@@ -4,6 +4,8 @@ A slot may be assigned to another partition only after every worker has confirme
 read here from a slot is valid until `confirm_version` is called for the version that was just applied [R 8].
 """
 
+from odradek._ext.shm.views import View
+
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -59,17 +61,17 @@ cdef class Topic:
             self.count = partition + 1
         return 0
 
-    def slot(self, int partition):
+    def slot(self, int partition) -> int:
         """The slot of a partition, -1 if the partition is not known."""
         if 0 <= partition < self.count and self.slots[partition]:
             return self.slots[partition] - 1
         return -1
 
-    def partitions(self):
+    def partitions(self) -> list[tuple[int, int]]:
         """A list of (partition, slot) of the known partitions."""
         return [(i, self.slots[i] - 1) for i in range(self.count) if self.slots[i]]
 
-    def describe(self, int partition):
+    def describe(self, int partition) -> tuple[int, int, int, list[int], list[int], int] | None:
         """(slot state, leader id, leader epoch, replicas, in-sync replicas, partition epoch) from the slot, or None. What they say
         about the leader and the replicas is what the controller published."""
         cdef Slot* slot
@@ -88,7 +90,7 @@ cdef class Topic:
             view.partition_epoch,
         )
 
-    def view(self, int partition):
+    def view(self, int partition) -> View | None:
         """What the controller published about a partition, as a View; None if the partition is not known, or not published, or being
         deleted. It is the same while this broker creates or deletes its replica of the partition."""
         cdef PartitionView view
@@ -106,7 +108,7 @@ cdef class Topic:
         read_view(slot, out)
         return out.leader_id != UNPUBLISHED_LEADER
 
-    def exists(self, int partition):
+    def exists(self, int partition) -> bool:
         """Whether a partition exists: the controller has published it, or this broker leads it, which it may learn first. A log here
         without either was left behind by a former topic of the name, or by a reassignment. With an embedded store, every partition of
         the table exists."""
@@ -118,14 +120,14 @@ cdef class Topic:
             return True
         return 0 <= partition < self.count and self.slots[partition] and slot_at(self.slots[partition] - 1).role == ROLE_LEADER
 
-    def existing_count(self):
+    def existing_count(self) -> int:
         """The number of partitions up to the last one that exists, see `exists`; 0: none exists."""
         cdef int partition = self.count
         while partition > 0 and not self.has(partition - 1):
             partition -= 1
         return partition
 
-    def has_leaders(self, int count):
+    def has_leaders(self, int count) -> bool:
         """Whether the controller has published the first `count` partitions, each with a leader."""
         cdef PartitionView view
         cdef int partition
@@ -134,7 +136,7 @@ cdef class Topic:
                 return False
         return True
 
-    def published_count(self):
+    def published_count(self) -> int:
         """The number of partitions, if the controller has published every one of them; otherwise 0.
 
         The requests of a controller name the local partitions of a new topic first, and the other ones later. So without this check
@@ -147,7 +149,7 @@ cdef class Topic:
                 return 0
         return self.count
 
-    def is_published(self):
+    def is_published(self) -> bool:
         """Whether the controller has published a partition of the topic: only then clients may see the topic."""
         cdef PartitionView view
         cdef int partition
@@ -172,7 +174,7 @@ cdef class TopicDirectory:
                 Py_DECREF(<Topic>self.of_slot[index].topic)
         free(self.of_slot)
 
-    def get(self, str name):
+    def get(self, str name) -> Topic | None:
         """The topic with that name, or None."""
         return self.by_name.get(name.encode())
 

@@ -1,6 +1,13 @@
-from collections import namedtuple
+from typing import NamedTuple
 
-View = namedtuple('View', 'leader_id leader_epoch partition_epoch replicas in_sync offline')
 
-def publish_view(index: int, *, leader_id: int, leader_epoch: int, partition_epoch: int, replicas, in_sync, offline=()): ...
-def view_of(index: int): ...
+class View(NamedTuple):
+    leader_id: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: list[int]
+    in_sync: list[int]
+    offline: list[int]
+
+def publish_view(index: int, *, leader_id: int, leader_epoch: int, partition_epoch: int, replicas, in_sync, offline=()) -> None: ...
+def view_of(index: int) -> View: ...

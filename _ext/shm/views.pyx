@@ -4,7 +4,7 @@ One writer, the coordinator's replicas thread, fills the copy that is not in use
 need no lock. With an embedded metadata store there are no views: the role in the slot is the truth.
 """
 
-from collections import namedtuple
+from typing import NamedTuple
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -16,9 +16,16 @@ from odradek._ext.shm.partition_view cimport MAX_IN_SYNC, PartitionView
 from odradek._ext.shm.slot cimport Slot, slot_at
 
 
-View = namedtuple("View", "leader_id leader_epoch partition_epoch replicas in_sync offline")
-View.__doc__ = """What the controller published about a partition: ids of brokers, and epochs. `leader_id`: -1 without a leader; `offline`:
-the replicas that are not alive, or whose log directory has failed."""
+class View(NamedTuple):
+    """What the controller published about a partition: ids of brokers, and epochs. `leader_id`: -1 without a leader; `offline`:
+    the replicas that are not alive, or whose log directory has failed."""
+
+    leader_id: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: list[int]
+    in_sync: list[int]
+    offline: list[int]
 
 
 cdef Slot* slot_of(uint32_t index) except NULL:
@@ -56,7 +63,7 @@ cdef void write_view(Slot* slot, const PartitionView* view) noexcept nogil:
     fault(VIEW_PUBLISHED)
 
 
-def publish_view(uint32_t index, *, int leader_id, int leader_epoch, int partition_epoch, replicas, in_sync, offline=()):
+def publish_view(uint32_t index, *, int leader_id, int leader_epoch, int partition_epoch, replicas, in_sync, offline=()) -> None:
     """Publish what the controller says about a partition. Only the one writer of the table calls this, in a cluster.
 
     :raises ValueError: too many replicas; then nothing is changed.
@@ -81,7 +88,7 @@ def publish_view(uint32_t index, *, int leader_id, int leader_epoch, int partiti
     write_view(slot, &view)
 
 
-def view_of(uint32_t index):
+def view_of(uint32_t index) -> View:
     """The View of a partition. Raises IndexError if the table has no such slot."""
     cdef PartitionView view
     read_view(slot_of(index), &view)

@@ -193,7 +193,7 @@ cdef object file_error(int error, str otherwise):
     return OSError(error, os.strerror(error), otherwise)
 
 
-def take_failures():
+def take_failures() -> list[str]:
     """The failures in this process since the last call, as lines "<call> of <path>: <error>"; the oldest may be overwritten.
 
     Failures that an exception has named are not included, because the code that catches the exception reports them.

@@ -133,7 +133,7 @@ cdef class SegmentCheck:
     def __dealloc__(self):
         free(self.memory)
 
-    def step(self, int64_t bytes_to_read):
+    def step(self, int64_t bytes_to_read) -> list[tuple[int, int, int, int]]:
         """Check about this many bytes, or until many notes exist. Returns the notes: [(kind, position, offset, value)].
 
         Raises OSError.

@@ -57,6 +57,6 @@ cdef void note_device(int log_dir, int result) noexcept nogil:
         log_dir_full(log_dir)
 
 
-def note_error(int log_dir, int number):
+def note_error(int log_dir, int number) -> None:
     """`note_device` for Python: `number` is the errno of an OSError in the directory `log_dir`."""
     note_device(log_dir, -number)

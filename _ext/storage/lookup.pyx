@@ -292,7 +292,7 @@ class CorruptLogError(Exception):
 
 
 def find_in_records(batch, records, int64_t target_timestamp,
-                    int64_t from_offset):
+                    int64_t from_offset) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record that is not before either limit; None if there is none.
 
     :param batch: with its header. :param records: the batch's records, not compressed.
@@ -313,7 +313,7 @@ def find_in_records(batch, records, int64_t target_timestamp,
 
 
 def time_of(int log_fd, int index_fd, int64_t index_entries, int time_fd, int64_t time_entries, int64_t segment_base,
-            int64_t size_limit, int64_t target_timestamp, int64_t from_offset, find_compressed):
+            int64_t size_limit, int64_t target_timestamp, int64_t from_offset, find_compressed) -> tuple[int, int, int] | None:
     """The first record at or after `target_timestamp` (ms) and `from_offset`: (offset, timestamp, leader epoch), or None.
 
     find_compressed: called with the bytes of a compressed batch or wrapper, the timestamp and the offset; returns (offset,

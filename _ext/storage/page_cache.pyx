@@ -148,18 +148,18 @@ class ColdReader:
         self._waiting = queue.SimpleQueue()
         self._closed = False
 
-    def __call__(self, owner, fd, position, length, callback):
+    def __call__(self, owner, fd, position, length, callback) -> None:
         """Read `length` bytes of `fd` at `position`, then call `callback(None)`, or `callback(OSError)`, in the loop.
 
         owner: the object that keeps `fd` open; it is referenced until the read is done.
         """
         self._give((owner, fd, position, length, callback))
 
-    def call(self, work, callback):
+    def call(self, work, callback) -> None:
         """Call `work()`, which reads what a look-up needs, then `callback(None)`, or `callback(its exception)`, in the loop."""
         self._give((work, callback))
 
-    def _give(self, job):
+    def _give(self, job) -> None:
         if self._closed:
             raise RuntimeError("the cold reader is closed")
         if len(self._threads) < self._count:
@@ -173,7 +173,7 @@ class ColdReader:
                 self._threads.append(thread)
         self._waiting.put(job)
 
-    def close(self):
+    def close(self) -> None:
         """Finish the current reads and end the threads; call this before the loop is closed."""
         self._closed = True
         for _ in self._threads:
@@ -182,7 +182,7 @@ class ColdReader:
             thread.join()
         self._threads.clear()
 
-    def _run(self):
+    def _run(self) -> None:
         cdef int fd, result
         cdef int64_t position, length
         while (job := self._waiting.get()) is not None:

@@ -25,7 +25,7 @@ cdef enum:
     SUMMARY_BYTES = 200             # memory of a summary without its ranges
 
 
-def descriptor_share(double share=DEFAULT_SHARE):
+def descriptor_share(double share=DEFAULT_SHARE) -> int:
     """How many segments may be open if they use `share` of this process's limit of descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
@@ -75,12 +75,12 @@ cdef class OpenSegment:
 
     # The number of a descriptor is valid only while its segment is referenced: callers keep the segment, not the number.
 
-    def index_descriptor(self):
+    def index_descriptor(self) -> int:
         """The descriptor of the offset index, opened if necessary. Raises OSError; ValueError if the segment was dropped before
         it was opened."""
         return self.index()
 
-    def time_index_descriptor(self):
+    def time_index_descriptor(self) -> int:
         """The descriptor of the time index; see `index_descriptor`."""
         return self.time_index()
 
@@ -91,7 +91,7 @@ cdef class SegmentCache:
         self.ring = OrderedDict()
         self.summaries = OrderedDict()
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.ring)
 
     cdef int make_room(self, Py_ssize_t room, OpenSegment keep=None) except -1:
@@ -265,7 +265,7 @@ cdef class SegmentList:
         self.cache.ring[segment] = None
         return segment
 
-    def close(self):
+    def close(self) -> None:
         """Drop all open segments of the list and all summaries; descriptors that are used for sending stay open until that is done."""
         for segment in list(self.opened.values()):
             self.cache.drop(segment)
@@ -273,14 +273,14 @@ cdef class SegmentList:
             self.cache.drop_summary(self, base_offset)
         self.read_aside = []
 
-    def see(self, int64_t generation):
+    def see(self, int64_t generation) -> None:
         """`refresh` for Python. Raises OSError."""
         self.refresh(generation)
 
-    def base_offsets(self):
+    def base_offsets(self) -> list[int]:
         """The segments' base offsets, ascending."""
         return [self.bases[number] for number in range(self.count)]
 
-    def open(self, int64_t base_offset):
+    def open(self, int64_t base_offset) -> OpenSegment:
         """The OpenSegment at a base offset. Raises OSError."""
         return self.segment(base_offset)

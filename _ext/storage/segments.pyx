@@ -115,14 +115,14 @@ cdef class LoadedLog:
     def __dealloc__(self):
         free_state(&self.state)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name) -> Any:
         """The plain numbers of LogState under their names there."""
         values = self.numbers()
         if name in values:
             return values[name]
         raise AttributeError(name)
 
-    def numbers(self):
+    def numbers(self) -> dict[str, int | bool]:
         """All plain numbers of LogState as a dict."""
         cdef LogState* state = &self.state
         return {
@@ -151,13 +151,13 @@ cdef class LoadedLog:
         }
 
     @property
-    def epochs(self):
+    def epochs(self) -> list[tuple[int, int]]:
         """[(leader epoch, start offset)], ascending."""
         cdef EpochEntry* items = <EpochEntry*>self.state.epochs.items
         return [(items[number].epoch, items[number].start_offset) for number in range(self.state.epochs.count)]
 
     @property
-    def producers(self):
+    def producers(self) -> list[Producer]:
         """The producers known at the log's end, including expired ones; batches oldest first."""
         cdef LoadedProducer* item
         producers = []
@@ -186,7 +186,7 @@ cdef class LoadedLog:
         return producers
 
     @property
-    def events(self):
+    def events(self) -> list[LoadEvent]:
         """Everything that was removed, cut or rebuilt, in order, as LoadEvent; empty if no repair was necessary."""
         cdef Event* item
         events = []
@@ -202,7 +202,7 @@ cdef class LoadedLog:
         return events
 
 
-def bytes_to_recover(path, int64_t recovery_point):
+def bytes_to_recover(path, int64_t recovery_point) -> int:
     """Number of bytes that `load_log` will read if the log was not closed in order; 0 without a directory. Raises OSError."""
     cdef bytes encoded = str(path).encode("utf-8", "surrogateescape")
     cdef const char* name = encoded
@@ -222,7 +222,7 @@ def bytes_to_recover(path, int64_t recovery_point):
 
 def load_log(path, int64_t log_start_offset=0, int64_t recovery_point=0, bint clean=False,
              int64_t index_interval_bytes=4096, int64_t changes_allowed=-1, int64_t cleaner_offset=-1, int progress_dir=-1,
-             int64_t producer_limit=0):
+             int64_t producer_limit=0) -> LoadedLog:
     """Open the log of one partition and repair it if necessary; an empty directory gets a first segment.
 
     path: the partition's directory. log_start_offset, recovery_point: from the checkpoint files, 0 without an entry.

@@ -1,12 +1,13 @@
+from typing import Any
 from typing import Final, TypedDict
 
 
 class TxnIndexSummary:
     entries: Final[int]
 
-    def __dealloc__(self): ...
+    ...
     @property
-    def bytes(self): ...
+    def bytes(self) -> int: ...
 
 class AbortedRange(TypedDict):
     first_offset: int

@@ -39,7 +39,7 @@ cdef class TxnIndexSummary:
         free(self.ranges)
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """Size of the ranges."""
         return self.room * <int64_t>sizeof(AbortedRange)
 

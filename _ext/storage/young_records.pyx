@@ -107,7 +107,7 @@ cdef int next_young_batch(int log_fd, int64_t size_limit, Walk* walk, FoundBatch
     return LOOKUP_PAUSED
 
 
-def first_in(int log_fd, FoundBatch batch, int64_t limit_timestamp, int64_t from_offset, find_compressed):
+def first_in(int log_fd, FoundBatch batch, int64_t limit_timestamp, int64_t from_offset, find_compressed) -> tuple[int, bool] | None:
     """(offset of the first young record from `from_offset` on, whether it is the first record of the batch from there on). None
     if the batch has no such record, although its header promised one. Raises CorruptLogError, OSError, and the exceptions of
     find_compressed."""
@@ -139,7 +139,7 @@ def first_in(int log_fd, FoundBatch batch, int64_t limit_timestamp, int64_t from
 
 
 def first_young(int log_fd, int index_fd, int64_t index_entries, int time_fd, int64_t time_entries, int64_t segment_base,
-                int64_t size_limit, int64_t limit_timestamp, int64_t from_offset, find_compressed, beat):
+                int64_t size_limit, int64_t limit_timestamp, int64_t from_offset, find_compressed, beat) -> int | None:
     """The offset at which the part of a segment that is kept begins, or None if all of it is too old.
 
     :param index_entries: committed entries of the offset index, `time_entries` of the time index; `size_limit`: bytes of the

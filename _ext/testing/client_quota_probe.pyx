@@ -27,17 +27,17 @@ cdef class Use:
         quota_find(kind, user, client, limit, owner, now_ms, &self.use)
 
     @property
-    def bucket(self):
+    def bucket(self) -> int:
         return self.use.bucket
 
     @property
-    def burst(self):
+    def burst(self) -> float:
         return quota_burst(&self.use)
 
-    def add(self, int64_t amount, int64_t now_ms):
+    def add(self, int64_t amount, int64_t now_ms) -> None:
         quota_add(&self.use, amount, now_ms)
 
-    def count(self, amounts, int64_t now_ms):
+    def count(self, amounts, int64_t now_ms) -> list[int] | None:
         """Count amounts together. Returns the throttle time after each of them; None if none was above the limit."""
         cdef QuotaRate rate
         cdef int64_t left = sum(amounts)
@@ -49,8 +49,8 @@ cdef class Use:
             waits.append(quota_wait_at(&self.use, &rate, left, self.kind == QUOTA_REQUEST))
         return waits
 
-    def wait_ms(self, int64_t now_ms, bint bounded=False):
+    def wait_ms(self, int64_t now_ms, bint bounded=False) -> int:
         return quota_wait_ms(&self.use, now_ms, bounded)
 
-    def throttled(self, int64_t wait_ms, int64_t now_ms):
+    def throttled(self, int64_t wait_ms, int64_t now_ms) -> None:
         quota_throttled(&self.use, self.kind, wait_ms, now_ms)

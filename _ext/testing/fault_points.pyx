@@ -10,12 +10,12 @@ from odradek._ext.shm.atomics cimport FAULTS_COMPILED, store_release_64
 from odradek._ext.shm.layout cimport region
 
 
-def faults_compiled():
+def faults_compiled() -> bool:
     """Whether this is the debug build, which has fault points."""
     return FAULTS_COMPILED != 0
 
 
-def arm_fault(uint64_t identity, uint64_t countdown=1, int signal_number=9):
+def arm_fault(uint64_t identity, uint64_t countdown=1, int signal_number=9) -> None:
     """Kill the process that reaches fault point `identity` for the `countdown`-th time.
 
     :raises RuntimeError: this is a release build.
@@ -27,7 +27,7 @@ def arm_fault(uint64_t identity, uint64_t countdown=1, int signal_number=9):
     store_release_64(&region().header.fault[0], identity)
 
 
-def arm_file_fault(uint64_t number, uint64_t countdown=1, uint64_t times=1, uint64_t kinds=~<uint64_t>0):
+def arm_file_fault(uint64_t number, uint64_t countdown=1, uint64_t times=1, uint64_t kinds=~<uint64_t>0) -> None:
     """Make file calls of the given `kinds` (FileCall) fail with errno `number`: the `countdown`-th one from now on and the `times`
     - 1 calls after it, in whichever process they happen. With `number` 0 calls are only counted.
 
@@ -44,6 +44,6 @@ def arm_file_fault(uint64_t number, uint64_t countdown=1, uint64_t times=1, uint
     store_release_64(&armed[0], number)
 
 
-def file_calls():
+def file_calls() -> int:
     """How many file calls of the armed kinds happened since `arm_file_fault`."""
     return region().header.file_fault[4]

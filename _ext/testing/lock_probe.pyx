@@ -19,7 +19,7 @@ cdef class SlotLock:
         checked_slot(index)
         self.index = index
 
-    def __enter__(self):
+    def __enter__(self) -> SlotLock:
         cdef bint taken
         with nogil:
             taken = wait_slot(self.index, slot_at(self.index), LOCK_PATIENCE_MS) == 0
@@ -27,16 +27,16 @@ cdef class SlotLock:
             raise busy(self.index)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_) -> None:
         unlock(self.index, slot_at(self.index))
 
 
-def lock_and_hold(uint32_t index):
+def lock_and_hold(uint32_t index) -> None:
     """Take the slot's lock and keep it; the process is then stopped or killed."""
     SlotLock(index).__enter__()
 
 
-def lock_and_hold_arena():
+def lock_and_hold_arena() -> None:
     """Take the arena's mutex and keep it; the process then waits, or is killed.
 
     :raises RuntimeError: another thread holds the mutex, or its last holder died.
@@ -46,6 +46,6 @@ def lock_and_hold_arena():
         raise RuntimeError(f"the arena's mutex cannot be taken: error {result}")
 
 
-def release_arena():
+def release_arena() -> None:
     """Release the arena's mutex after `lock_and_hold_arena`."""
     pthread_mutex_unlock(&region().header.arena_mutex)

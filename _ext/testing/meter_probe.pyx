@@ -32,23 +32,23 @@ from odradek._ext.shm.metering cimport (
 )
 
 
-def word(str name not None):
+def word(str name not None) -> int:
     """The value of a word of this process's page, by its name in PROBE_WORDS."""
     return own_page().words[<int>PROBE_WORDS[name]]
 
 
-def use_clock(int64_t wall_ms):
+def use_clock(int64_t wall_ms) -> None:
     """Use this wall-clock time for the dates of entries; 0: use the clock again."""
     meter_state().fixed_now_ms = wall_ms
     turn_clock()
 
 
-def use_owner(uint32_t owner):
+def use_owner(uint32_t owner) -> None:
     """Look clients up for connections of this address, a number below PRODUCER_OWNERS."""
     meter_state().owner = owner
 
 
-def count_usage(bytes principal, bytes client_id, topic, int api_key, tuple values):
+def count_usage(bytes principal, bytes client_id, topic, int api_key, tuple values) -> None:
     """Add (requests, errors, bytes in, bytes out, records in, records out, throttle ms, connection ms) to a client's entry.
 
     :param topic: the topic's name as bytes; None: no topic. :param api_key: -1: belongs to no request.
@@ -68,7 +68,7 @@ def count_usage(bytes principal, bytes client_id, topic, int api_key, tuple valu
         entry.values[i] += <uint64_t>values[i]
 
 
-def put_reader_position(bytes principal, bytes client_id, uint32_t slot, uint32_t incarnation, int64_t offset, bint ended=False):
+def put_reader_position(bytes principal, bytes client_id, uint32_t slot, uint32_t incarnation, int64_t offset, bint ended=False) -> None:
     """Store a reader's position in a partition. :param ended: the reader's connection is closed."""
     cdef Client client
     cdef ReaderPlace place
@@ -81,7 +81,7 @@ def put_reader_position(bytes principal, bytes client_id, uint32_t slot, uint32_
         leave_position(&place)
 
 
-def tables():
+def tables() -> dict[str, tuple[int, int]]:
     """{name of a table: (entries in use, maximum entries)}."""
     own_page()
     return {
@@ -92,6 +92,6 @@ def tables():
     }
 
 
-def forget_indexes():
+def forget_indexes() -> None:
     """Read the page again as a successor of this process does: only from the page's content."""
     meter_state().page = NULL

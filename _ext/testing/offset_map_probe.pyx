@@ -6,7 +6,7 @@ from odradek._ext.compaction.offset_map cimport OffsetMap, begin_map, close_map,
 from odradek._ext.shm.siphash cimport sip_hash_128
 
 
-def digest(uint64_t key0, uint64_t key1, bytes data):
+def digest(uint64_t key0, uint64_t key1, bytes data) -> bytes:
     """The hash of `data` as 16 bytes, the lower word first."""
     cdef uint64_t low = 0, high = 0
     sip_hash_128(key0, key1, data, len(data), &low, &high)
@@ -27,13 +27,13 @@ cdef class Offsets:
     def __dealloc__(self):
         close_map(&self.map)
 
-    def put(self, bytes key, int64_t offset):
+    def put(self, bytes key, int64_t offset) -> bool:
         """Returns whether there was room."""
         return put_offset(&self.map, key, len(key), offset) == 0
 
-    def get(self, bytes key):
+    def get(self, bytes key) -> int:
         """The offset last put for the key, or -1."""
         return get_offset(&self.map, key, len(key))
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.map.count

@@ -8,21 +8,21 @@ from odradek._ext.shm.layout cimport ReplicationQuota, region
 from odradek._ext.shm.replication_quota cimport quota_record, quota_room, quota_wait_ms
 
 
-def record(int side, int64_t bytes_, now_ms=None):
+def record(int side, int64_t bytes_, now_ms=None) -> None:
     """Count bytes. :param now_ms: monotonic time in ms; None: the present time, by the clock that fetches use."""
     quota_record(side, bytes_, coarse_ms() if now_ms is None else now_ms)
 
 
-def room(int side, int64_t now_ms):
+def room(int side, int64_t now_ms) -> int:
     """The bytes that may be sent at a monotonic time in ms; 0: none."""
     return quota_room(side, now_ms)
 
 
-def wait_ms(int side, int64_t now_ms):
+def wait_ms(int side, int64_t now_ms) -> int:
     """After how many ms there may be room again."""
     return quota_wait_ms(side, now_ms)
 
 
-def clear(int side):
+def clear(int side) -> None:
     """Empty the windows, as after a long time without replication."""
     memset(&region().header.quotas[side], 0, sizeof(ReplicationQuota))

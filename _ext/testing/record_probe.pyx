@@ -16,25 +16,25 @@ cdef extern from "records/crc32c_hw.h" nogil:
     uint32_t crc32c_extend_software(uint32_t crc, const uint8_t* p, size_t n)
 
 
-def crc32_of_software(data, uint32_t crc=0):
+def crc32_of_software(data, uint32_t crc=0) -> int:
     """The CRC-32 of the bytes that `crc` covers (0: none) followed by `data`, always computed by software."""
     cdef ByteView view = ByteView(data)
     return crc32_extend_software(crc, view.data, view.size) if view.size else crc
 
 
-def crc32c_of_software(data, uint32_t crc=0):
+def crc32c_of_software(data, uint32_t crc=0) -> int:
     """The CRC-32C of the bytes that `crc` covers (0: none) followed by `data`, always computed by software."""
     cdef ByteView view = ByteView(data)
     return crc32c_extend_software(crc, view.data, view.size) if view.size else crc
 
 
-def crc32c_of_broker(data, uint32_t crc=0):
+def crc32c_of_broker(data, uint32_t crc=0) -> int:
     """The CRC-32C of the bytes that `crc` covers (0: none) followed by `data`, as the broker computes it on this machine."""
     cdef ByteView view = ByteView(data)
     return crc32c(crc, view.data, view.size) if view.size else crc
 
 
-def restamp(batch, int64_t timestamp, bint log_append_time):
+def restamp(batch, int64_t timestamp, bint log_append_time) -> None:
     """Set the largest timestamp (ms) and its type in `batch`, a whole valid batch, in place.
 
     Raises ValueError if `batch` does not contain a whole batch.

@@ -21,7 +21,7 @@ import odradek._ext.shm.brokers as brokers
 
 
 def note_fetch(uint32_t index, int broker_id, int64_t fetch_offset, *, int leader_epoch=-1, int64_t broker_epoch=-1,
-               int64_t log_start_offset=0, now_ms=None, incarnation=None):
+               int64_t log_start_offset=0, now_ms=None, incarnation=None) -> int:
     """Note a follower's fetch as a worker does. Returns Kafka's error code, 0, or LOCK_BUSY_RESULT."""
     cdef uint32_t expected = slot_at(index).incarnation if incarnation is None else incarnation
     cdef int64_t now = monotonic_ms() if now_ms is None else now_ms
@@ -32,7 +32,7 @@ def note_fetch(uint32_t index, int broker_id, int64_t fetch_offset, *, int leade
     return error
 
 
-def begin_term(uint32_t index, *, now_ms=None):
+def begin_term(uint32_t index, *, now_ms=None) -> None:
     """Forget what the leader knows of its followers, as at the beginning of a leader epoch."""
     cdef Slot* slot = checked_slot(index)
     cdef int64_t now = monotonic_ms() if now_ms is None else now_ms
@@ -46,30 +46,30 @@ def begin_term(uint32_t index, *, now_ms=None):
         raise busy(index)
 
 
-def cluster(alive, *, int64_t lag_limit_ms=30000):
+def cluster(alive, *, int64_t lag_limit_ms=30000) -> None:
     """Make the mapping that of a broker in a cluster in which these brokers are alive."""
     brokers.publish_brokers([brokers.BrokerInfo(broker_id, -1, None, ()) for broker_id in alive])
     region().header.clustered = 1
     region().header.lag_limit_ms = lag_limit_ms
 
 
-def position(uint32_t index):
+def position(uint32_t index) -> FollowerPosition | None:
     """The follower's position as its fetcher reads it: a dict of FollowerPosition; None if the slot is being changed all the time."""
     cdef FollowerPosition found
     return found if follower_position(slot_at(index), &found) else None
 
 
-def may_be_deposed():
+def may_be_deposed() -> bool:
     """Whether a worker finds that this broker may have been deposed during a pause."""
     return in_doubt()
 
 
-def keep_session(int64_t now_ms):
+def keep_session(int64_t now_ms) -> None:
     """The coordinator has kept the session without a pause until now."""
     store_release_i64(&region().header.session_beat_ms, now_ms)
 
 
-def lose_tail(uint32_t index, int64_t lost_bytes, int64_t log_end_offset):
+def lose_tail(uint32_t index, int64_t lost_bytes, int64_t log_end_offset) -> None:
     """Note that a log lost its end, as loading does."""
     cdef Slot* slot = checked_slot(index)
     cdef bint taken
@@ -82,7 +82,7 @@ def lose_tail(uint32_t index, int64_t lost_bytes, int64_t log_end_offset):
         raise busy(index)
 
 
-def catch_up(uint32_t index, int leader_epoch, int64_t high_watermark, *, incarnation=None):
+def catch_up(uint32_t index, int leader_epoch, int64_t high_watermark, *, incarnation=None) -> None:
     """Take note of a high watermark of the leader, as a replica fetcher does."""
     cdef uint32_t expected = slot_at(index).incarnation if incarnation is None else incarnation
     with nogil:

@@ -21,7 +21,7 @@ from odradek._ext.storage.file_calls cimport file_error
 
 
 def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wall_ms=None, uint32_t owner=0, bint trusted=True,
-           bint after_refused=False, str transactional_id="id", transactional_ids=None):
+           bint after_refused=False, str transactional_id="id", transactional_ids=None) -> list[tuple[int, int, bool]]:
     """Append record batches (bytes-like, each one whole v2 batch) as leader: [(error, base offset, duplicate)] in order.
 
     :param owner: owner of new producers. :param trusted: transactional batches need no mark. :param after_refused: see AppendItem.
@@ -57,7 +57,7 @@ def append(uint32_t index, batches, *, incarnation=None, int leader_epoch=-1, wa
     return [(items[i].error, items[i].base_offset, bool(items[i].duplicate)) for i in range(n)]
 
 
-def roll(uint32_t index):
+def roll(uint32_t index) -> None:
     """Begin a new active segment if the current one is not empty. :raises SlotBusy: another thread holds the lock for long."""
     cdef Slot* slot = checked_slot(index)
     cdef int result = 0
@@ -74,12 +74,12 @@ def roll(uint32_t index):
         raise file_error(-result, name_of(slot))
 
 
-def incarnation_of(uint32_t index):
+def incarnation_of(uint32_t index) -> int:
     """The slot's incarnation, read without the lock."""
     return slot_at(index).incarnation
 
 
-def producers(uint32_t index):
+def producers(uint32_t index) -> dict[int, tuple[int, list[tuple[int, int, int, int]]]]:
     """Producer state: {producer id: (epoch, [(base sequence, last sequence, base offset, last offset)] newest first)}."""
     cdef ProducerCopies copies = ProducerCopies()
     cdef ProducerEntry* entry
@@ -97,7 +97,7 @@ def producers(uint32_t index):
     return result
 
 
-def producers_heard(uint32_t index):
+def producers_heard(uint32_t index) -> dict[int, tuple[int, int]]:
     """{producer id: (owner, when the broker last heard of it, in ms of CLOCK_MONOTONIC)}."""
     cdef ProducerCopies copies = ProducerCopies()
     cdef uint32_t i

@@ -12,7 +12,7 @@ from odradek._ext.storage.lookup import CorruptLogError
 
 
 def position_of(int log_fd, int index_fd, int64_t index_entries, int64_t segment_base, int64_t size_limit,
-                int64_t target_offset):
+                int64_t target_offset) -> FoundBatch | None:
     """The batch that contains `target_offset`, or the first one after it, as a dict of FoundBatch; None beyond the limit.
 
     Raises CorruptLogError, OSError.
@@ -28,36 +28,36 @@ def position_of(int log_fd, int index_fd, int64_t index_entries, int64_t segment
     return batch if result == LOOKUP_FOUND else None
 
 
-def is_resident(int fd, int64_t position, int64_t length):
+def is_resident(int fd, int64_t position, int64_t length) -> bool:
     """Whether `length` bytes of `fd` at `position` are in the page cache."""
     return resident(fd, position, length)
 
 
-def txn_index_descriptor(OpenSegment segment not None):
+def txn_index_descriptor(OpenSegment segment not None) -> int | None:
     """The descriptor of the segment's transaction index, opened if necessary; None if the segment has none. Raises OSError."""
     descriptor = segment.txn_index()
     return descriptor if descriptor >= 0 else None
 
 
-def floor_of(SegmentList segments not None, int64_t offset):
+def floor_of(SegmentList segments not None, int64_t offset) -> int | None:
     """The base offset of the segment that contains `offset`, as of `SegmentList.floor`; None without segments."""
     base_offset = segments.floor(offset)
     return base_offset if base_offset >= 0 else None
 
 
-def following_of(SegmentList segments not None, int64_t base_offset):
+def following_of(SegmentList segments not None, int64_t base_offset) -> int | None:
     """The base offset of the segment after `base_offset`; None after the last segment."""
     following = segments.following(base_offset)
     return following if following >= 0 else None
 
 
-def segment_base_offsets(LoadedLog loaded not None):
+def segment_base_offsets(LoadedLog loaded not None) -> list[int]:
     """Base offsets of all segments, ascending; the last one is the active segment's."""
     cdef Segment* items = <Segment*>loaded.state.segments.items
     return [items[number].base_offset for number in range(loaded.state.segments.count)]
 
 
-def segment_sizes(LoadedLog loaded not None):
+def segment_sizes(LoadedLog loaded not None) -> list[int]:
     """Sizes of the segments' log files in bytes, in the order of segment_base_offsets."""
     cdef Segment* items = <Segment*>loaded.state.segments.items
     return [items[number].size for number in range(loaded.state.segments.count)]

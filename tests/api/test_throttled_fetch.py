@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek._ext.shm.slot import ThrottledSide
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.shm.replication_quota import QuotaSide, set_limit, set_windows, total_bytes
+from odradek._ext.shm.slot import ThrottledSide
 from odradek._ext.testing import quota_probe, replica_probe, slot_probe
 from tests.api.test_follower_fetch import CONSUMER, FOLLOWER, LEADER, Follower
 from tests.api.worker_harness import HandWorker, nothing_came

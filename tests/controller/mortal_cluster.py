@@ -5,12 +5,11 @@ import random
 from contextlib import contextmanager
 from pathlib import Path
 
-from odradek._ext.shm.slot import SlotState
-
 from odradek._ext.partition import append_files, slots
 from odradek._ext.shm import arena
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.shm.slot import SlotState
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.config.broker_config import resolve
 from odradek.config.listeners import Listener

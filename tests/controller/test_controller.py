@@ -5,10 +5,10 @@ import random
 import uuid
 
 import pytest
-from odradek._ext.shm.slot import SlotState
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.shm.slot import SlotState
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.config.broker_config import resolve
 from odradek.controller import topics

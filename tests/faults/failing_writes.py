@@ -12,10 +12,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from odradek._ext.shm.slot import SlotState
-
 from odradek._ext.partition import flushing, slot_upkeep, slots
 from odradek._ext.shm.layout import DiskState
+from odradek._ext.shm.slot import SlotState
 from odradek._ext.storage.segments import load_log
 from odradek._ext.testing import slot_probe, storage_probe
 from odradek.cleaner import shutdown

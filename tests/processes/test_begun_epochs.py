@@ -5,10 +5,10 @@
 import json
 
 import pytest
-from odradek._ext.shm.slot import BegunEpoch, SlotState
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.shm.slot import BegunEpoch, SlotState
 from odradek._ext.testing import slot_probe
 from odradek.controller.topics import NewTopic
 from odradek.metadata import cluster as cluster_module

@@ -5,11 +5,11 @@ import uuid
 from pathlib import Path
 
 import pytest
-from odradek._ext.shm.slot import SlotState
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
 from odradek._ext.shm.layout import ProcessKind
+from odradek._ext.shm.slot import SlotState
 from odradek.controller.topics import NewTopic
 from odradek.metadata import znodes
 from odradek.metadata.sqlite import SqliteStore

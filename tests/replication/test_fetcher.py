@@ -11,13 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from odradek._ext.shm.slot import LostTail, SlotState
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
 from odradek._ext.partition.lost_tails import lost_tail
 from odradek._ext.partition.role_facts import describe_role
 from odradek._ext.shm import overview
+from odradek._ext.shm.slot import LostTail, SlotState
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.testing import replica_probe
 from odradek.api.cluster import describe_log_dirs

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek._ext.shm.slot import Role, SlotState
 
 import odradek._ext.partition.flushing as flushing
 import odradek._ext.partition.roles as roles
@@ -16,6 +15,7 @@ import odradek._ext.partition.slot_life as slot_life
 import odradek._ext.partition.slots as slots
 import odradek._ext.shm.brokers as brokers
 import odradek._ext.shm.views as views
+from odradek._ext.shm.slot import Role, SlotState
 from odradek._ext.testing import replica_probe
 from odradek.metadata.store import StoreUnavailable
 from odradek.protocol.errors import ErrorCode

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from odradek._ext.shm.slot import ThrottledSide
 
 import odradek._ext.partition.slot_facts as slot_facts
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.partition import roles
 from odradek._ext.shm.replication_quota import QuotaSide, set_limit, set_windows, total_bytes
+from odradek._ext.shm.slot import ThrottledSide
 from odradek._ext.testing import quota_probe, replica_probe, slot_probe
 from odradek.replication.fetcher import monotonic_ms
 from tests.replication.fake_leader import FakeLeader, Led

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from odradek._ext.shm.slot import SlotState
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slot_upkeep, slots
 from odradek._ext.shm.faults import FaultPoint
+from odradek._ext.shm.slot import SlotState
 from odradek._ext.storage.file_calls import FileCall, take_failures
 from odradek._ext.storage.segments import load_log
 from odradek._ext.testing import fault_points, slot_probe

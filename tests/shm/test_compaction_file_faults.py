@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from odradek._ext.shm.slot import SlotState
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, log_start, slot_upkeep, slots
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.layout import DiskState
+from odradek._ext.shm.slot import SlotState
 from odradek._ext.storage.file_calls import FileCall, take_failures
 from odradek._ext.testing import fault_points, slot_probe
 from odradek.storage.checkpoints import read_gap_limit

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from odradek._ext.shm.slot import SlotState
 
 from odradek._ext.partition import flushing, slot_life, slots
 from odradek._ext.shm.layout import DiskState
+from odradek._ext.shm.slot import SlotState
 from odradek._ext.storage.log_dirs import note_error
 from odradek._ext.testing import slot_probe
 from odradek.cleaner import disk_space

@@ -7,10 +7,10 @@ Needs the debug build, and runs in its copy of the project: ``make test-faults``
 import errno
 
 import pytest
-from odradek._ext.shm.slot import BegunEpoch, SlotState
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import roles, slots
+from odradek._ext.shm.slot import BegunEpoch, SlotState
 from odradek._ext.storage.file_calls import FileCall
 from odradek._ext.testing import fault_points
 from odradek.controller.topics import NewTopic

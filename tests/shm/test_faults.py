@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from odradek._ext.shm.slot import SlotState
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slot_upkeep, slots, snapshot_publishing
 from odradek._ext.partition.slot_access import AppendResult
 from odradek._ext.shm.faults import FaultPoint
+from odradek._ext.shm.slot import SlotState
 from odradek._ext.storage.segments import load_log
 from odradek._ext.testing import flush_probe, lock_probe, producer_memory, slot_probe
 from odradek.cleaner.retention import Retention

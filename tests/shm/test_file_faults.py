@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from odradek._ext.shm.slot import SlotState
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots
 from odradek._ext.shm.layout import DiskState
+from odradek._ext.shm.slot import SlotState
 from odradek._ext.storage.file_calls import FileCall, take_failures
 from odradek._ext.testing import fault_points, flush_probe, slot_probe
 from odradek.storage.batch import ABORT, TRANSACTIONAL, build_end_marker, read_batch

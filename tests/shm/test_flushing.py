@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from odradek._ext.shm.slot import SlotState
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slots
 from odradek._ext.partition.flusher import Flusher
+from odradek._ext.shm.slot import SlotState
 from odradek._ext.testing import flush_probe, replica_probe, slot_probe
 from odradek.cleaner import upkeep
 from odradek.shm.partition_table import PartitionTable

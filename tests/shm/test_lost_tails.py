@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from odradek._ext.shm.slot import LostTail, SlotState
 
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.partition import roles, slots
 from odradek._ext.partition.lost_tails import LostRecords, lost_tail
+from odradek._ext.shm.slot import LostTail, SlotState
 from odradek._ext.testing import replica_probe, slot_probe
 from tests.shm.one_broker import OneBroker, batch
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from odradek._ext.shm.slot import Role
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slots
+from odradek._ext.shm.slot import Role
 from odradek._ext.testing import slot_probe
 from odradek.storage.batch import ABORT, COMMIT, TRANSACTIONAL, build_end_marker, read_batch, read_batches
 from tests.shm.model import EPOCHS_KEPT, NEVER, SEQUENCES, Model

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from odradek._ext.shm.slot import SlotState
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slots
+from odradek._ext.shm.slot import SlotState
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.testing import slot_probe
 from odradek.storage.batch import read_batches

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odradek._ext.shm.slot import SlotState
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import owner_counts, slot_life, slot_loading, slot_upkeep, slots, snapshot_publishing
+from odradek._ext.shm.slot import SlotState
 from odradek._ext.storage.segments import load_log
 from odradek._ext.testing import flush_probe, lock_probe, producer_memory, slot_probe
 from odradek.cleaner import upkeep

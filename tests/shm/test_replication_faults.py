@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from odradek._ext.shm.slot import Role
 
 import odradek._ext.partition.leader_epochs as leader_epochs
 import odradek._ext.partition.slot_facts as slot_facts
@@ -16,6 +15,7 @@ from odradek._ext.partition import in_sync, roles, slot_upkeep, slots
 from odradek._ext.partition.role_facts import describe_role
 from odradek._ext.shm import views
 from odradek._ext.shm.faults import FaultPoint
+from odradek._ext.shm.slot import Role
 from odradek._ext.testing import replica_probe, slot_probe
 from odradek.shm import truncation
 from tests.shm.fault_build import require_fault_points

@@ -6,12 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from odradek._ext.shm.slot import Role, SlotState
 
 import odradek._ext.partition.log_start as log_start
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import flushing, slot_life, slot_upkeep, slots, snapshot_publishing
 from odradek._ext.partition.slot_access import AppendResult
+from odradek._ext.shm.slot import Role, SlotState
 from odradek._ext.storage.segments import load_log
 from odradek._ext.testing import slot_probe
 from odradek.cleaner.retention import Retention

@@ -1,8 +1,8 @@
 """Which partitions of a topic a broker throttles, from the lists of the topic's configuration to the settings of slots."""
 
 import pytest
-from odradek._ext.shm.slot import ThrottledSide
 
+from odradek._ext.shm.slot import ThrottledSide
 from odradek.config.errors import ConfigError
 from odradek.config.table import TOPIC_KEYS
 from odradek.controller.partitions import topic_settings

@@ -7,10 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from odradek._ext.shm.slot import SlotState
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import append_files, flushing, slot_life, slot_loading, slot_upkeep, slots
+from odradek._ext.shm.slot import SlotState
 from odradek._ext.storage.segments import load_log
 from odradek._ext.testing import slot_probe
 from odradek.cleaner import shutdown, upkeep

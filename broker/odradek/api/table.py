@@ -113,5 +113,5 @@ def function_of(api_key: int, name: str) -> Callable[..., Any]:
 
 def declared(api_key: int) -> Api:
     """The declaration of an API; imports its file."""
-    api: Any = function_of(api_key, "API")
+    api: Api = import_module(BY_KEY[api_key].module).API
     return api

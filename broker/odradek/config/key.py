@@ -195,7 +195,7 @@ class ConfigKey(NamedTuple):
         Surrounding spaces are ignored. Raises ConfigError with the key, the value and the allowed values.
         """
         try:
-            value = _PARSERS[self.type](text.strip())
+            value: Any = _PARSERS[self.type](text.strip())
         except ValueError:
             raise self.error(text) from None
         if isinstance(value, float) and not math.isfinite(value):
@@ -205,8 +205,9 @@ class ConfigKey(NamedTuple):
         if self.allowed is not None and not self.allowed.accepts(value):
             raise self.error(text)
         if isinstance(self.allowed, OneOf) and self.allowed.any_case:
-            value = self.allowed.canonical(value)
-        return value
+            return self.allowed.canonical(value)
+        parsed: Value = value
+        return parsed
 
     def error(self, text: str, reason: str = "") -> ConfigError:
         """The error for a value that this key does not allow."""

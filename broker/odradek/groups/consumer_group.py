@@ -390,8 +390,9 @@ class ConsumerGroup:
         ]
         target = ASSIGNORS[self.assignor](subscribers, dict(known.values()))
         for member_id, places in target.items():
-            if self.target.get(member_id) != places:
-                self.target[member_id] = frozenset(places)
+            assigned = frozenset(places)
+            if self.target.get(member_id) != assigned:
+                self.target[member_id] = assigned
                 changes.append(consumer_records.target_record(self, member_id))
         self.assignment_epoch = self.epoch
         changes.append(consumer_records.target_epoch_record(self, self._timers.wall_ms()))

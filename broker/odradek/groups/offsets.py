@@ -6,7 +6,7 @@ after the commit, if no member subscribes to its topic or the group never had me
 
 from __future__ import annotations
 
-from collections.abc import Collection, ItemsView, Iterable, Iterator, MutableMapping
+from collections.abc import Collection, ItemsView, Iterable, Iterator
 from typing import Any, Protocol
 
 from odradek._ext.api.offset_commits import CommittedOffset
@@ -45,7 +45,7 @@ class CommitRequest(Protocol):
     def items(self) -> ItemsView[TopicPartition, CommittedOffset] | list[tuple[TopicPartition, CommittedOffset]]:
         """Each partition with the offset to commit."""
 
-    def put_into(self, offsets: MutableMapping[str, dict[int, CommittedOffset]]) -> None:
+    def put_into(self, offsets: dict[str, dict[int, CommittedOffset]]) -> None:
         """Store the offsets in memory: {topic: {partition: CommittedOffset}}."""
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, KeysView
 from typing import TYPE_CHECKING
 
+from odradek._ext.api.offset_commits import CommittedOffset
 from odradek.coordination.environment import EndMarker
-from odradek.groups.offsets import CommittedOffset
 from odradek.topic_partition import TopicPartition
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ PATHS_A_REQUEST = 200
 """The maximum number of nodes in a request."""
 MULTI_READ = 22
 ERROR = -1
-END = multiheader_struct.pack(-1, True, -1)
+END: bytes = multiheader_struct.pack(-1, True, -1)
 
 Node = tuple[bytes | None, ZnodeStat]
 Kind = type[GetData] | type[GetChildren]
@@ -48,8 +48,9 @@ class MultiRead(NamedTuple):
 
     def serialize(self) -> bytes:
         """The request."""
-        header = MultiHeader(self.kind.type, False, -1).serialize()
-        return b"".join(header + self.kind(path, None).serialize() for path in self.paths) + END
+        header: bytes = MultiHeader(self.kind.type, False, -1).serialize()
+        requests: list[bytes] = [self.kind(path, None).serialize() for path in self.paths]
+        return b"".join(header + request for request in requests) + END
 
     def deserialize(self, response: bytes, offset: int) -> list[Node | list[str] | KazooException]:
         """For each path the data and the ZnodeStat, or the names of the children, or the reason why it cannot be read."""

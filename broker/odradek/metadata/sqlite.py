@@ -16,6 +16,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from odradek.metadata.sqlite_room import NO_ROOM_CODES, StoreRoom
 from odradek.metadata.store import (
@@ -358,7 +359,7 @@ class SqliteTransaction:
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
-        self._operations: list[tuple] = []
+        self._operations: list[tuple[Any, ...]] = []
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False

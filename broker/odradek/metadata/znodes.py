@@ -7,7 +7,7 @@ CorruptNode, and nothing else: the cause is an error of a broker or a manual cha
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 from odradek.config.listeners import Listener, parse_address
@@ -182,7 +182,10 @@ def _encode(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _decode(path: str, data: bytes, build: Callable[[Any], Any]) -> Any:
+Decoded = TypeVar("Decoded")
+
+
+def _decode(path: str, data: bytes, build: Callable[[Any], Decoded]) -> Decoded:
     try:
         return build(json.loads(data))
     except UNDECODABLE as error:

@@ -456,9 +456,9 @@ class ZookeeperStore:
     def acl(self, path: str) -> list[ACL]:
         """The ACL of a node to create."""
         if not self.options.set_acl or path == OPEN:
-            return OPEN_ACL_UNSAFE
+            return list(OPEN_ACL_UNSAFE)
         secret = any(path == root or path.startswith(f"{root}/") for root in SECRET)
-        return CREATOR_ALL_ACL if secret else CREATOR_ALL_ACL + READ_ACL_UNSAFE
+        return [*CREATOR_ALL_ACL] if secret else [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
 
     def create(
         self,

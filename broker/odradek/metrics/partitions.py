@@ -1,6 +1,6 @@
 """Families about topics, partitions, the broker and its log directories, from the slots and the header of the shared memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,10 +119,11 @@ def _min_in_sync(rows: Rows, named: set[str], shown: Sequence[tuple[Partition, L
     The sum over all series is the broker's number, so that a dashboard misses no partition.
     """
     rest = [row for topic, partitions in rows.items() if topic not in named for row in partitions]
-    for name, condition in (
+    conditions: tuple[tuple[str, Callable[[Partition], bool]], ...] = (
         ("underminisr", lambda row: row.in_sync < _least_in_sync(row)),
         ("atminisr", lambda row: row.in_sync == _least_in_sync(row)),
-    ):
+    )
+    for name, condition in conditions:
         samples: list[Sample] = [("", place, int(_leads_here(row) and condition(row))) for row, place in shown]
         if rest:
             samples.append(("", OTHER_PARTITIONS, sum(_leads_here(row) and condition(row) for row in rest)))

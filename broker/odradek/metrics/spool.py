@@ -377,4 +377,4 @@ def _values(row: Mapping[str, int]) -> list[int]:
 
 
 def _is_retired(row: Row) -> bool:
-    return row["kind"] == "usage" and row["client"] == RETIRED and row["principal"] == OTHER
+    return bool(row["kind"] == "usage" and row["client"] == RETIRED and row["principal"] == OTHER)

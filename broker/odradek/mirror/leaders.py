@@ -81,7 +81,7 @@ def limits(cluster: Cluster, places: Iterable[TopicPartition], start: str) -> Li
     )
 
 
-def _old_limits(cluster: Cluster, partitions: Iterable[topics.Partition], start: str) -> Limits:
+def _old_limits(cluster: Cluster, partitions: Iterable[Partition], start: str) -> Limits:
     """As `limits`, from brokers before Kafka 0.10.1."""
     make = list_offsets.Request
     found = Limits({}, {})

@@ -96,7 +96,7 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._retries = 0
         self._retry: asyncio.TimerHandle | None = None
-        self._connecting: asyncio.Task | None = None
+        self._connecting: asyncio.Task[None] | None = None
         self._closed = False
         self._expiry: asyncio.TimerHandle | None = None
 

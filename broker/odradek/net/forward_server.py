@@ -155,7 +155,7 @@ class _Stream(ArrivalStream, asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._paused = False
-        self._tasks: dict[asyncio.Task, Arrival] = {}
+        self._tasks: dict[asyncio.Task[None], Arrival] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -201,7 +201,7 @@ class _Stream(ArrivalStream, asyncio.Protocol):
         self._tasks[task] = arrival
         self.task_began(arrival.connection_id)
 
-        def done(task: asyncio.Task) -> None:
+        def done(task: asyncio.Task[None]) -> None:
             del self._tasks[task]
             self.task_ended(arrival.connection_id)
             arrival.drop()

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from odradek._ext.protocol.plan import CODES, Plan
 from odradek.protocol.structure import Field, Structure, Versions
 
+Operation = tuple[int, int, int, bool, int, Plan | None]
+"""Place of the field, codes of its wire type and of its elements' type, whether it is nullable, its tag or -1, inner plan."""
 WITH_LENGTH = frozenset({"string", "bytes", "records"})
 
 
@@ -24,9 +26,9 @@ def compiler_of(structure: Structure, flexible: Versions) -> Callable[[int], Pla
 
 def compile_plan(structure: Structure, version: int, flexible: bool) -> Plan:
     """Compile the plan of a structure in one version, and of its inner structures if necessary."""
-    plain: list[tuple] = []
-    tagged: list[tuple] = []
-    absent: list[tuple] = []
+    plain: list[Operation] = []
+    tagged: list[Operation] = []
+    absent: list[tuple[int, bool]] = []
     for place, item in enumerate(structure.fields):
         if version not in item.versions:
             absent.append((place, item.ignorable))
@@ -46,7 +48,8 @@ def compile_plan(structure: Structure, version: int, flexible: bool) -> Plan:
 
 
 def plan_of(structure: Structure, version: int) -> Plan:
-    return structure.cls._layout.plan(version)
+    plan: Plan = structure.cls._layout.plan(version)
+    return plan
 
 
 def wire_type(item: Field, version: int, flexible: bool) -> str:

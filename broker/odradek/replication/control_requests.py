@@ -54,7 +54,7 @@ class Published(NamedTuple):
     state: Any
 
 
-def assigned(request: Any, version: int) -> Iterator[Assigned]:
+def assigned(request: leader_and_isr.Request, version: int) -> Iterator[Assigned]:
     """The partitions of a LeaderAndIsr request, in its order."""
     if version < GROUPED_BY_TOPIC:
         for state in request.ungrouped_partition_states:
@@ -87,7 +87,7 @@ def assigned_response(
     return leader_and_isr.Response(error_code=error, topics=topics)
 
 
-def stopped(request: Any, version: int) -> Iterator[Stopped]:
+def stopped(request: stop_replica.Request, version: int) -> Iterator[Stopped]:
     """The partitions of a StopReplica request, in its order."""
     if version >= STOPPED_ONE_BY_ONE:
         for topic in request.topic_states:
@@ -99,9 +99,9 @@ def stopped(request: Any, version: int) -> Iterator[Stopped]:
         for partition in request.ungrouped_partitions:
             yield Stopped(partition.topic_name, partition.partition_index, NO_EPOCH, delete)
         return
-    for topic in request.topics:
-        for index in topic.partition_indexes:
-            yield Stopped(topic.name, index, NO_EPOCH, delete)
+    for topic_before_v3 in request.topics:
+        for index in topic_before_v3.partition_indexes:
+            yield Stopped(topic_before_v3.name, index, NO_EPOCH, delete)
 
 
 def stopped_response(
@@ -117,7 +117,7 @@ def stopped_response(
     )
 
 
-def published(request: Any, version: int) -> Iterator[Published]:
+def published(request: update_metadata.Request, version: int) -> Iterator[Published]:
     """The partitions of an UpdateMetadata request, in its order."""
     if version < METADATA_GROUPED_BY_TOPIC:
         for state in request.ungrouped_partition_states:

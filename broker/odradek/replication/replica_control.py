@@ -25,6 +25,9 @@ from odradek._ext.partition.slots import LogUnsettled, SlotChanged
 from odradek._ext.shm.slot import LostTail, SlotState
 from odradek.metadata.znodes import NO_LEADER
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schemas.leader_and_isr import Request as LeaderAndIsrRequest
+from odradek.protocol.schemas.stop_replica import Request as StopReplicaRequest
+from odradek.protocol.schemas.update_metadata import Request as UpdateMetadataRequest
 from odradek.replication.control_requests import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
@@ -164,7 +167,9 @@ class ReplicaControl:
 
     # -- epochs -------------------------------------------------------------------------------------------------------
 
-    def _refusal(self, request: Any, name: str) -> ErrorCode:
+    def _refusal(
+        self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest, name: str
+    ) -> ErrorCode:
         """NONE, or why the whole request is refused: it is meant for a former registration of this broker (KIP-380), or comes
         from a former controller. The largest controller epoch is remembered."""
         least = brokers.least_epoch()
@@ -260,7 +265,7 @@ class ReplicaControl:
 
     # -- LeaderAndIsr -------------------------------------------------------------------------------------------------
 
-    def leader_and_isr(self, request: Any, version: int) -> Any:
+    def leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> Any:
         """Make this broker leader or follower of partitions, and create their logs if they do not exist. Returns the response.
 
         Raises the errors of the settings reader before any role is changed.
@@ -431,7 +436,7 @@ class ReplicaControl:
 
     # -- StopReplica --------------------------------------------------------------------------------------------------
 
-    def stop_replica(self, request: Any, version: int) -> Any:
+    def stop_replica(self, request: StopReplicaRequest, version: int) -> Any:
         """Stop leading and following partitions, and delete those that the controller names. Returns the response."""
         entries = list(stopped(request, version))
         refusal = self._refusal(request, "StopReplica")
@@ -508,7 +513,7 @@ class ReplicaControl:
 
     # -- UpdateMetadata -----------------------------------------------------------------------------------------------
 
-    def update_metadata(self, request: Any, version: int) -> Any:
+    def update_metadata(self, request: UpdateMetadataRequest, version: int) -> Any:
         """Publish the live brokers, and merge the partitions into the published state. Returns the response.
 
         A new controller sends the brokers first, without partitions, to a broker that may have started a moment ago. Raises
@@ -555,7 +560,7 @@ class ReplicaControl:
             entry.topic, entry.topic_id, entry.partition, internal=entry.topic in self._internal
         )
 
-    def _publish_brokers(self, request: Any, version: int) -> None:
+    def _publish_brokers(self, request: UpdateMetadataRequest, version: int) -> None:
         live = [
             brokers.BrokerInfo(broker.id, NO_BROKER_EPOCH, broker.rack or None, tuple(endpoints_of(broker, version)))
             for broker in request.live_brokers

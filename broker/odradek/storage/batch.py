@@ -204,7 +204,7 @@ def build_end_marker(
 def read_batch(data: bytes | memoryview, at: int = 0) -> tuple[RecordBatch, int]:
     """Parse the batch at position `at`; return it and the position after it. Raises CorruptBatchError."""
     error, info = records.check(memoryview(data)[at:], False)
-    if error:
+    if error or info is None:
         raise CorruptBatchError(f"the batch at position {at} is invalid (error code {error})")
     values = HEADER.unpack_from(data, at)
     end = at + info["size"]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Any
 
 import odradek._ext.records.record_batch as records
 import odradek._ext.records.zstd_frames as zstd_frames
@@ -99,7 +98,7 @@ def compress_old(codec: int, data: bytes, magic: int) -> bytes:
     return lz4_header.with_checksum_of_format_0(packed) if codec == LZ4 and magic == 0 else packed
 
 
-def open_batch(batch: bytes | memoryview, limit: int) -> tuple[int, dict[str, Any] | None, bytes]:
+def open_batch(batch: bytes | memoryview, limit: int) -> tuple[int, records.BatchInfo | None, bytes]:
     """Check a batch from a client, including its compressed records.
 
     batch: at least one whole batch. limit: see `decompress`. Returns Kafka's error code (0: valid), the fields of BatchInfo
@@ -228,9 +227,10 @@ def _raw_unsnappy(data: bytes | memoryview, limit: int) -> bytes:
     if length > len(data) * SNAPPY_MAXIMAL_RATIO:
         raise CorruptCompressedDataError(f"snappy: {len(data)} bytes cannot decompress to {length}")
     try:
-        return snappy.uncompress(bytes(data))
+        plain: bytes = snappy.uncompress(bytes(data))
     except snappy.UncompressError as error:
         raise CorruptCompressedDataError(f"snappy: {error}") from error
+    return plain
 
 
 def _unsnappy(data: bytes | memoryview, limit: int) -> bytes:
@@ -281,9 +281,10 @@ def _lz4(data: bytes, level: int | None) -> bytes:
     import lz4.frame
 
     fast = level is None or level == LZ4_DEFAULT_LEVEL
-    return lz4.frame.compress(
+    packed: bytes = lz4.frame.compress(
         data, compression_level=0 if fast else level, content_checksum=False, block_linked=False, store_size=False
     )
+    return packed
 
 
 def _zstd(data: bytes, level: int | None) -> bytes:

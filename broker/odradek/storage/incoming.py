@@ -46,12 +46,12 @@ def prepare(
     if old:
         return from_messages(data, codec, level, limit, max_message_bytes)
     try:
-        error, properties, plain = compression.open_batch(data, limit)
+        error, info, plain = compression.open_batch(data, limit)
     except DecompressionLimitError:
         return TOO_LARGE
-    if error or properties is None:
-        return error, properties, None, limit
-    properties |= {"records": plain, "separate": False}
+    if error or info is None:
+        return error, None, None, limit
+    properties = {**info, "records": plain, "separate": False}
     if codec in (AS_SENT, properties["codec"]):
         return error, properties, None, len(plain)
     packed = compression.compress(codec, plain, level)

@@ -166,7 +166,7 @@ def is_locked(directory: str | os.PathLike[str]) -> bool:
         lock = fcntl.fcntl(descriptor, F_OFD_GETLK, WHOLE_FILE_EXCLUSIVE)
     finally:
         os.close(descriptor)
-    return struct.unpack("hhqqi4x", lock)[0] != fcntl.F_UNLCK
+    return bool(struct.unpack("hhqqi4x", lock)[0] != fcntl.F_UNLCK)
 
 
 def write_partition_metadata(directory: str | os.PathLike[str], topic_id: uuid.UUID) -> None:

@@ -3,10 +3,10 @@
 from contextlib import contextmanager
 
 import pytest
-from odradek._ext.shm.slot import SlotState
 
 import odradek._ext.partition.slot_facts as slot_facts
 from odradek._ext.partition import slots
+from odradek._ext.shm.slot import SlotState
 from odradek.controller import controller as controller_module
 from odradek.controller.controller import Controller
 from odradek.controller.topics import NewTopic

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 from functools import partial
 from typing import Any
 
-from odradek._ext.api.offset_commits import OffsetCommit, read
+from odradek._ext.api.offset_commits import CommittedOffset, OffsetCommit, read
 from odradek._ext.shm.metering import count_failed_request
 from odradek.api.api import Api, Place
 from odradek.api.elements import Elements
@@ -23,7 +23,7 @@ from odradek.api.guarding import (
 )
 from odradek.controller.store_errors import code_of
 from odradek.groups.commits import Commit
-from odradek.groups.offsets import NO_EXPIRY, CommittedOffset
+from odradek.groups.offsets import NO_EXPIRY
 from odradek.metadata.group_offsets import may_be_in_tree
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode

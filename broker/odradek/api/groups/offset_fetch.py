@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Generator, Iterable
 from typing import Any
 
+from odradek._ext.api.offset_commits import CommittedOffset
 from odradek._ext.protocol.arrays import new_array
 from odradek.api.api import Api, Place
 from odradek.api.elements import Elements
@@ -25,7 +26,7 @@ from odradek.api.guarding import (
 )
 from odradek.api.permits import NAMES_A_STEP
 from odradek.controller.store_errors import code_of
-from odradek.groups.offsets import CommittedOffset, Offsets
+from odradek.groups.offsets import Offsets
 from odradek.metadata.group_offsets import may_be_in_tree
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Generator
 from functools import partial
 
-from odradek._ext.api.offset_commits import OffsetCommit, read_transactional
+from odradek._ext.api.offset_commits import CommittedOffset, OffsetCommit, read_transactional
 from odradek._ext.shm.metering import count_failed_request
 from odradek.api.api import Api, Place
 from odradek.api.elements import Elements
@@ -31,7 +31,7 @@ from odradek.api.guarding import (
 )
 from odradek.api.transactions.transaction_call import Producer
 from odradek.groups.commits import Commit
-from odradek.groups.offsets import CommitRequest, CommittedOffset
+from odradek.groups.offsets import CommitRequest
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import txn_offset_commit
 from odradek.security.acl import Operation, ResourceType

@@ -27,10 +27,9 @@ class AwaitedTopic(NamedTuple):
     def shown(self, topics: TopicDirectory) -> bool:
         """Whether this broker shows the change to clients."""
         topic = topics.get(self.name)
-        same = topic is not None and self.topic_id in (None, topic.topic_id)
-        if self.partitions == DELETED:
-            return not same or not topic.is_published()
-        return same and bool(topic.has_leaders(self.partitions))
+        if topic is None or self.topic_id not in (None, topic.topic_id):
+            return self.partitions == DELETED
+        return not topic.is_published() if self.partitions == DELETED else topic.has_leaders(self.partitions)
 
 
 class TopicChange:

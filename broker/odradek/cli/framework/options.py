@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.clients.errors import ClientError
     from odradek.clients.security import ClientSecurity
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = Callable[..., Any]
 SERVERS = "ODRADEK_BOOTSTRAP_SERVERS"
 DEFAULT_SERVERS = "localhost:9092"
 COMPLETION_TIMEOUT_S = 1.0
@@ -78,7 +78,7 @@ TIMEOUT_OPTION = click.option(
 )
 
 
-class Span(click.ParamType):
+class Span(click.ParamType[float]):
     """A span of time such as 5m, 1h30m or 90s; a number without a unit is in seconds. The value is in seconds."""
 
     name = "span"
@@ -136,7 +136,7 @@ def on_cluster(function: Command) -> Command:
         except ClientError as error:
             fail_on_cluster(error, servers)
 
-    command: Any = run
+    command: Command = run
     for option in (JSON_OPTION, TIMEOUT_OPTION, BOOTSTRAP_OPTION):
         command = option(command)
     return command

@@ -108,7 +108,8 @@ def _send(producer: Any, key: bytes, line: bytes, acknowledged: Any, interruptio
     last_progress = time.monotonic()
     while True:
         try:
-            return producer.produce(TOPIC, line, key, on_delivery=acknowledged)
+            producer.produce(TOPIC, line, key, on_delivery=acknowledged)
+            return
         except BufferError:
             interruption.check()
             if producer.poll(LONGEST_POLL_S):

@@ -13,7 +13,7 @@ from rich.console import Console
 from odradek.cli.framework.interrupt import interrupt_note
 from odradek.cli.framework.output import ATTENTION, BAD, GOOD, bytes_progress, count, size
 from odradek.printable import one_line
-from odradek.storage.log_directory import META_PROPERTIES
+from odradek.storage.file_names import META_PROPERTIES
 from odradek.storage.verify import DirectoryFiles, DirectoryReport, NotALogDirectoryError, list_directory, verify
 from odradek.storage.verify_log import Finding
 

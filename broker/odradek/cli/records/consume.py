@@ -7,7 +7,7 @@ Runs in the process of the command. `direct_reading` reads the records; for a gr
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster, Partition
     from odradek.topic_partition import TopicPartition
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = Callable[..., Any]
 READ_COMMITTED, READ_UNCOMMITTED = ISOLATION = ("read_committed", "read_uncommitted")
 
 
@@ -147,7 +147,7 @@ def read_options(function: Command) -> Command:
         )
         return function(options=options, **others)
 
-    command: Any = run
+    command: Command = run
     for option in reversed(READ_OPTIONS):
         command = option(command)
     return command

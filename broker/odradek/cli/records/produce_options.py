@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import click
 
 from odradek import codecs
 from odradek.cli.framework.options import key_values
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = Callable[..., Any]
 ACKS = {"all": -1, "1": 1, "0": 0}
 
 
@@ -106,7 +106,7 @@ def record_options(function: Command) -> Command:
         )
         return function(options=options, **others)
 
-    command: Any = run
+    command: Command = run
     for option in reversed(RECORD_OPTIONS):
         command = option(command)
     return command

@@ -52,7 +52,7 @@ def resources(function: Command) -> Command:
         named = [(kind, name) for kind, names in given for name in ([CLUSTER_NAME] if names is True else names or ())]
         return function(*arguments, named=named, **options)
 
-    command: Any = run
+    command: Command = run
     for option in (
         click.option("--cluster", named_by("--cluster"), is_flag=True, help="Rules for the cluster as a whole."),
         click.option(
@@ -126,7 +126,7 @@ def rules(function: Command) -> Command:
             acls = _of_operations(named, operations, prefix, allowed, denied, hosts)
         return function(*arguments, acls=acls, **options)
 
-    command: Any = run
+    command: Command = run
     for option in (
         click.option(
             "--idempotent", is_flag=True, help="With --producer: also allow IDEMPOTENT_WRITE (for clients before 3.0)."

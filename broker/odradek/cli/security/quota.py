@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from odradek.clients.cluster import Cluster
     from odradek.clients.quotas import EntityQuotas, QuotaEntity
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = Callable[..., Any]
 
 KEYS = {
     "producer_byte_rate": "bytes per second that a client may produce",
@@ -39,7 +39,7 @@ def of_entity(function: Command) -> Command:
         }
         return function(*arguments, entity=_entity(**names), **options)
 
-    command: Any = run
+    command: Command = run
     for option in reversed(
         (
             click.option("--user", metavar="NAME", help="The user, such as alice, without User:."),

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -235,7 +235,10 @@ def _password(name: str, file: Any) -> str:
     return entered
 
 
-def _in_store(place: StoreLocation, work: Callable[[Any], Any], create: bool = False) -> Any:
+Result = TypeVar("Result")
+
+
+def _in_store(place: StoreLocation, work: Callable[[Any], Result], create: bool = False) -> Result:
     """Call `work` with the users in a metadata store; the command fails if that is not possible."""
     from odradek.cli.security.stopped_users import StoppedUsersError, stopped_users, users_in_zookeeper
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[int]):
     """A span of time on the command line, such as 15m; its value is in ms."""
 
     name = "duration"

@@ -20,8 +20,9 @@ from odradek.cli.framework.output import (
 )
 from odradek.cli.inspection.usage_source import UsageError
 from odradek.cli.usage.view import transactions
+from odradek.metrics.pages import OTHER
 from odradek.metrics.usage import entries_of
-from odradek.metrics.usage_totals import OTHER, Counts, UsageKey, growth, totals
+from odradek.metrics.usage_totals import Counts, UsageKey, growth, totals
 from odradek.spelling import question
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ command."""
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from odradek.cli.inspection.usage_source import UsageLocation
     from odradek.metrics.usage_totals import Filter
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = Callable[..., Any]
 DIMENSIONS = ("client", "principal", "topic", "api")
 SORTS = ("in", "out", "records", "requests", "errors")
 SHOWN = 20
@@ -120,7 +120,7 @@ def on_broker(function: Command) -> Command:
         except UsageError as error:
             fail(error)
 
-    command: Any = run
+    command: Command = run
     for option in BROKER_OPTIONS:
         command = option(command)
     return command
@@ -136,7 +136,7 @@ def filters(function: Command) -> Command:
         only = Filter(*(options.pop(f"only_{name}") for name in ("principal", "client", "topic", "api")))
         return function(*arguments, only=only, **options)
 
-    command: Any = run
+    command: Command = run
     for name, objects in (
         ("api", "APIs"),
         ("topic", "topics"),

@@ -110,7 +110,8 @@ class Executor:
             try:
                 effect = steps.send(answer)
             except StopIteration as end:
-                return end.value
+                result: Result = end.value
+                return result
             try:
                 answer = self.perform(effect)
             except BaseException:

@@ -300,7 +300,7 @@ class StateEncoder:
     """Encodes partition states; equal states, which are most of thousands, are encoded once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple, bytes] = {}
+        self._known: dict[tuple[int, ...], bytes] = {}
 
     def __call__(self, state: PartitionState) -> bytes:
         key = (*state[:3], *state.in_sync_replicas, state.leader_recovery_state)

@@ -68,7 +68,7 @@ class RequestBatch:
         known = self._context.brokers
         requests: list[Outgoing] = []
         if self._leaders:
-            built: dict[tuple[Partition, bool], object] = {}
+            built: dict[tuple[Partition, bool], _LeaderState] = {}
             for broker_id, states in self._leaders.items():
                 if broker_id in known:
                     requests.append(self._leader_and_isr(broker_id, states, built))
@@ -87,10 +87,10 @@ class RequestBatch:
         return Outgoing(broker_id, self._context.brokers[broker_id].epoch, api_key, request)
 
     def _leader_and_isr(
-        self, broker_id: int, states: dict[Partition, bool], built: dict[tuple[Partition, bool], object]
+        self, broker_id: int, states: dict[Partition, bool], built: dict[tuple[Partition, bool], _LeaderState]
     ) -> Outgoing:
         context = self._context
-        topics: dict[Topic, list] = {}
+        topics: dict[Topic, list[_LeaderState]] = {}
         leaders: set[int] = set()
         for partition, is_new in states.items():
             state = partition.state
@@ -129,7 +129,7 @@ class RequestBatch:
 
     def _update_metadata(self, receivers: list[int]) -> list[Outgoing]:
         context = self._context
-        topics: dict[Topic, list] = {}
+        topics: dict[Topic, list[_UpdateState]] = {}
         for partition in self._updated:
             if partition.state is not None and partition not in context.unannounced:
                 topics.setdefault(partition.topic, []).append(self._update_state(partition, partition.state))
@@ -155,7 +155,7 @@ class RequestBatch:
             for broker_id in receivers
         ]
 
-    def _update_state(self, partition: Partition, state: PartitionState) -> object:
+    def _update_state(self, partition: Partition, state: PartitionState) -> _UpdateState:
         context = self._context
         deleting = partition.topic.name in context.deleting
         online = context.online_for(partition)
@@ -177,7 +177,7 @@ class RequestBatch:
 
     def _stop_replica(self, broker_id: int, stops: dict[Partition, tuple[int, bool]]) -> Outgoing:
         context = self._context
-        topics: dict[Topic, list] = {}
+        topics: dict[Topic, list[_StopState]] = {}
         for partition, (leader_epoch, delete) in stops.items():
             topics.setdefault(partition.topic, []).append(
                 _StopState(partition_index=partition.index, leader_epoch=leader_epoch, delete_partition=delete)
@@ -194,7 +194,7 @@ class RequestBatch:
         return self._outgoing(broker_id, STOP_REPLICA, request)
 
 
-def _leader_state(partition: Partition, state: PartitionState, is_new: bool) -> object:
+def _leader_state(partition: Partition, state: PartitionState, is_new: bool) -> _LeaderState:
     return _LeaderState(
         partition_index=partition.index,
         controller_epoch=state.controller_epoch,
@@ -210,7 +210,7 @@ def _leader_state(partition: Partition, state: PartitionState, is_new: bool) -> 
     )
 
 
-def live_broker_messages(context: ControllerContext) -> list:
+def live_broker_messages(context: ControllerContext) -> list[update_metadata.Request.UpdateMetadataBroker]:
     """The registered brokers, also those that are shutting down, as UpdateMetadata contains them."""
     return [
         update_metadata.Request.UpdateMetadataBroker(

@@ -199,7 +199,8 @@ def _covariance(walk: float, drift: float, s: Floats, t: Floats) -> Floats:
     """Return the covariance of `u` between times `s` and `t`, without the noise that does not persist."""
     least = np.minimum(s[:, None], t[None, :])
     most = np.maximum(s[:, None], t[None, :])
-    return walk * least + drift * least**2 * (3 * most - least) / 6
+    covariance: Floats = walk * least + drift * least**2 * (3 * most - least) / 6
+    return covariance
 
 
 def _noise(walk: float) -> float:

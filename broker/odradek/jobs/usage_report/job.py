@@ -11,16 +11,16 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odradek.clock import now_ms
 from odradek.jobs.usage_report.errors import INSTALL, ReportError
-from odradek.jobs.usage_report.gaps import Span
+from odradek.jobs.usage_report.gaps import Gap, Span
 from odradek.jobs.usage_report.options import Job
 from odradek.jobs.usage_report.page.text import counted
 from odradek.jobs.usage_report.session import first_line, spark_session, stderr_in, task_progress
@@ -315,8 +315,8 @@ def _from_prometheus(spark: "SparkSession", job: Job, from_ms: int, to_ms: int, 
 
 
 def _write(
-    job: Job, from_ms: int, to_ms: int, new_tables: dict[str, "DataFrame"], new_gaps: list,
-    covered: list, say: Say,
+    job: Job, from_ms: int, to_ms: int, new_tables: dict[str, "DataFrame"], new_gaps: Sequence[Gap],
+    covered: Sequence[Mapping[str, Any]], say: Say,
 ) -> None:  # fmt: skip
     """Replace the tables of the days, except days for which an earlier run had more data."""
     from odradek.jobs.usage_report import gaps, table_files, tables

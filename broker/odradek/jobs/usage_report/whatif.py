@@ -126,7 +126,7 @@ def _size_bytes(text: str, value: str) -> float:
             "KiB, MiB, GiB or TiB, or -1 for no limit"
         )
     unit = match[2] or "B"
-    factor = 1024 ** "KMGT".index(unit[0]) * 1024 if unit.endswith("iB") else _SIZE_BYTES[unit[0]]
+    factor: int = 1024 ** "KMGT".index(unit[0]) * 1024 if unit.endswith("iB") else _SIZE_BYTES[unit[0]]
     return float(match[1]) * factor
 
 

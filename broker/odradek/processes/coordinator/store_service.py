@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol
 
 from odradek._ext.net.arrivals import Arrival
+from odradek._ext.net.forward_frames import MalformedFrame
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.metering import count, gauge
 from odradek.api.api import Place
@@ -36,7 +37,6 @@ from odradek.net.forward_frames import (
     ForwardContext,
     ForwardReply,
     Kind,
-    MalformedFrame,
     Status,
     decode_credential_question,
     decode_names,

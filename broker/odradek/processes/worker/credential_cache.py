@@ -21,13 +21,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from odradek._ext.net.forward_frames import MalformedFrame
 from odradek.net.forward import ConnectionLost, ForwardClient, ForwardError
 from odradek.net.forward_frames import (
     CredentialReply,
     ForwardContext,
     ForwardReply,
     Kind,
-    MalformedFrame,
     Status,
     decode_credential,
     encode_credential_question,

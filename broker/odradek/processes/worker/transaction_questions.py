@@ -8,9 +8,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from odradek._ext.net.forward_frames import MalformedFrame
 from odradek._ext.net.transaction_questions import decode_codes, encode_questions
 from odradek.net.forward import ForwardClient, ForwardError, context_of
-from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status
+from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.topic_partition import TopicPartition
 
 Question = tuple[str, int, int, bool, list[TopicPartition]]

@@ -12,7 +12,7 @@ from odradek.jobs.usage_report.capacity import HORIZON_DAYS, Disk
 from odradek.jobs.usage_report.cost import GB, HOURS_A_MONTH, Cost, Prices
 from odradek.jobs.usage_report.forecast import Forecast, Fullness
 from odradek.jobs.usage_report.page import text
-from odradek.jobs.usage_report.page.charts import BYTES, MONEY, Band, BarChart, Level, Line, TimeChart
+from odradek.jobs.usage_report.page.charts import BYTES, MONEY, Band, BarChart, Chart, Level, Line, TimeChart
 from odradek.jobs.usage_report.page.document import Section
 from odradek.jobs.usage_report.page.text import Cell, Table, name_cell, time_cell
 
@@ -307,7 +307,7 @@ def cost(costs: Sequence[Cost], prices: Prices | None, figures: Figures) -> Sect
         rows.append(tuple(cells))
     columns = [("owner", "Owner"), ("in", "In"), ("out", "Out"), ("stored", "GB-months stored")]
     note = "Hours without data are not charged." if figures.missing_hours else ""
-    parts: list[tuple] = []
+    parts: list[tuple[Chart | Table, ...]] = []
     if prices:
         columns += [
             ("cost_in", "Cost in"),

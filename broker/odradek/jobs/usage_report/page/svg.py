@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from html import escape
+from typing import Any
 
 from odradek.jobs.usage_report.page.charts import BarChart, Chart, HeatChart, TimeChart
 from odradek.jobs.usage_report.page.svg_parts import FORMATS, NARROW, RIGHT, WIDTHS, legend_list, number, svg
@@ -34,7 +35,7 @@ def draw(chart: Chart) -> str:
     )
 
 
-def _bars(chart: BarChart, width: int) -> tuple[str, str, dict]:
+def _bars(chart: BarChart, width: int) -> tuple[str, str, dict[str, Any]]:
     above = width <= NARROW
     names_width = 0 if above else min(230, width // 3)
     line = 18 if above else 0
@@ -70,7 +71,7 @@ def _bars(chart: BarChart, width: int) -> tuple[str, str, dict]:
     return svg(chart, width, height, "".join(out)), legend_list(legend), data
 
 
-def _heat(chart: HeatChart, width: int) -> tuple[str, str, dict]:
+def _heat(chart: HeatChart, width: int) -> tuple[str, str, dict[str, Any]]:
     left, top, row = 84, 6, 22
     cell = (width - left - RIGHT) / max(1, len(chart.columns))
     height = top + row * len(chart.rows) + 24

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from typing import Any
 
 from odradek.jobs.usage_report.page import text
 from odradek.jobs.usage_report.page.charts import Line, TimeChart, runs, ticks, time_ticks
@@ -38,7 +39,7 @@ class TimeDrawing:
         self._elements: list[str] = []
         self._legend: list[tuple[str, str]] = []
 
-    def parts(self) -> tuple[str, str, dict]:
+    def parts(self) -> tuple[str, str, dict[str, Any]]:
         """Return the `<svg>` element, the legend, and the exact values for the page's script."""
         chart = self.chart
         self._grid()

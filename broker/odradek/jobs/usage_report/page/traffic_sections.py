@@ -16,6 +16,7 @@ from odradek.jobs.usage_report.page.charts import (
     SECONDS,
     SHARE,
     BarChart,
+    Chart,
     HeatChart,
     Line,
     TimeChart,
@@ -84,7 +85,7 @@ def traffic(figures: Figures) -> Section:
     title = "Traffic and its peaks"
     if inside.empty:
         return Section("traffic", title, "", empty="No traffic was counted in this period.")
-    parts: list[tuple] = [(_rates(figures),)]
+    parts: list[tuple[Chart | Table, ...]] = [(_rates(figures),)]
     peaks = _peaks(figures, inside)
     heat = _heat(figures, inside) if len(figures.hours) > 24 else None
     if heat is None:
@@ -216,7 +217,7 @@ def known_change(figures: Figures) -> bool:
 
 def _ranking(
     rows: pd.DataFrame, names: Sequence[str], figures: Figures, name: str, title: str, extra: Sequence[tuple[str, str]]
-) -> tuple[tuple, ...]:
+) -> tuple[tuple[Chart | Table, ...], ...]:
     """Return a bar chart with the week before, and a table, of the rows with the most traffic."""
     known = known_change(figures)
     moved = (rows["bytes_in"] + rows["bytes_out"]).astype(float)
@@ -358,7 +359,7 @@ def skew(figures: Figures) -> Section:
         "An uneven distribution of keys makes one partition larger than the others. A connection stays with its worker, so "
         "one busy client can load one worker more than the others."
     )
-    parts: list[tuple] = []
+    parts: list[tuple[Chart | Table, ...]] = []
     shares = worker_shares(figures.workers)
     if len(shares):
         parts += [(part,) for part in _workers(figures, shares)]
@@ -436,7 +437,7 @@ def connections(figures: Figures) -> Section:
         "open (maximum)", axis.line(pd.Series(sums.index), pd.Series(sums.values), zero=False, mean=False), fill=True
     )
     chart = TimeChart("connections", "Open connections", COUNT, axis.times, (line,), axis.step, gaps=axis.gaps)
-    parts: list[tuple] = [(chart,)]
+    parts: list[tuple[Chart | Table, ...]] = [(chart,)]
     held = figures.clients[figures.clients["connection_ms"] > 0].sort_values(
         ["connection_ms", "client"], ascending=[False, True]
     )

@@ -19,7 +19,7 @@ from odradek.metadata.store import Session, SessionExpired, StoreUnavailable
 from odradek.metadata.zookeeper import ZookeeperStore
 from odradek.metadata.zookeeper_connection import accepts
 from odradek.storage.atomic_file import replace_file
-from odradek.storage.log_directory import LOCK
+from odradek.storage.file_names import LOCK
 
 log = logging.getLogger("odradek.metadata")
 

@@ -50,7 +50,7 @@ class SlotVerbs:
         """See `Verbs`."""
         found = native.proposal_of(slot)
         proposal = _proposal(found)
-        return None if proposal is None else (found.serial, proposal)
+        return None if found is None or proposal is None else (found.serial, proposal)
 
     def propose(self, slot: int, proposal: Proposal) -> int:
         """See `Verbs`."""

@@ -161,8 +161,10 @@ class KnownTopics:
     def find(self, name: str) -> tuple[bytes, int] | None:
         """The id and the number of partitions of a topic; None if it does not exist."""
         topic = self._directory.get(name)
-        count = 0 if topic is None else topic.existing_count()
-        return (bytes(topic.topic_id), count) if count else None
+        if topic is None:
+            return None
+        count = topic.existing_count()
+        return (topic.topic_id, count) if count else None
 
     def name_of(self, topic_id: bytes) -> str | None:
         """The name of the topic with this id; None if it does not exist."""

@@ -94,11 +94,11 @@ class MarkerLogs:
 
     def _write(self, slot: int, queued: list[Queued]) -> None:
         """Write markers of one partition together."""
+        leadership = slots.leadership(slot)
+        if leadership is None:
+            _answer(queued, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
         try:
-            leadership = slots.leadership(slot)
-            if leadership is None:
-                _answer(queued, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                return
             if slot in self._waiting:
                 self._write_behind(slot, leadership, queued)
                 return

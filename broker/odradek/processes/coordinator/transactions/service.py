@@ -21,6 +21,7 @@ import odradek._ext.shm.owners as owners
 import odradek._ext.shm.views as views
 from odradek._ext.api.offset_commits import partition_for
 from odradek._ext.net.arrivals import Arrival
+from odradek._ext.net.forward_frames import MalformedFrame
 from odradek._ext.net.transaction_questions import decode_questions, encode_codes
 from odradek._ext.partition.flusher import Flusher
 from odradek._ext.shm.locks import enter_lane
@@ -36,7 +37,7 @@ from odradek.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.coordination.environment import LogBatch
 from odradek.coordination.gathering import gather
 from odradek.metrics.transactions import TransactionReport
-from odradek.net.forward_frames import ForwardReply, Kind, MalformedFrame, Status
+from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.processes import own_tasks
 from odradek.processes.coordinator.forwarded import AwaitedRequest, ForwardedHost, ServedRequest, refused
 from odradek.processes.coordinator.groups.service import GroupService
@@ -318,7 +319,7 @@ class TransactionService:
         """The broker that coordinates a transactional id, as this broker knows; None if it is not known."""
         topic = self._topics.get(TRANSACTION_STATE)
         count = 0 if topic is None else topic.published_count()
-        if not count:
+        if topic is None or not count:
             return None
         slot = topic.slot(partition_for(transactional_id, count))
         if slots.leadership(slot) is not None:
