@@ -6,6 +6,7 @@ It is compiled once; `auditwheel` then does with it what it does in ``make wheel
 import platform
 import re
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -49,9 +50,22 @@ def test_a_repaired_wheel_names_the_oldest_c_library_that_it_runs_on(repaired: P
     assert [name for name in libraries if not name.startswith("odradek/_ext/")] == []  # it brings no other library
 
 
-def test_the_demo_runs_from_a_wheel_in_an_environment_of_its_own(repaired: Path, tmp_path: Path) -> None:
+def lowest_versions() -> str:
+    """A constraints file with the lowest versions that the package and its demo allow."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    requirements = project["dependencies"] + project["optional-dependencies"]["demo"]
+    return "".join(re.sub(r"^([\w-]+)>=([\w.]+).*$", r"\1==\2\n", requirement) for requirement in requirements)
+
+
+@pytest.mark.parametrize("versions", ["newest", "lowest"])
+def test_the_demo_runs_from_a_wheel_in_an_environment_of_its_own(
+    repaired: Path, tmp_path: Path, versions: str
+) -> None:
     run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
-    run(tmp_path / "env/bin/python", "-m", "pip", "install", f"{repaired}[demo]", cwd=tmp_path)
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text(lowest_versions() if versions == "lowest" else "")
+    install = (tmp_path / "env/bin/python", "-m", "pip", "install", "-c", constraints)
+    run(*install, f"{repaired}[demo]", cwd=tmp_path)
     output = run(tmp_path / "env/bin/odradek", "demo", "--megabytes", "5", cwd=tmp_path)
     assert "every byte and the order within each file are equal" in output
     assert (tmp_path / "env/share/odradek/grafana/dashboards/odradek-overview.json").is_file()
