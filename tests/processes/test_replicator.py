@@ -16,7 +16,7 @@ import odradek._ext.shm.brokers as brokers
 from odradek._ext.testing import replica_probe
 from odradek.config.broker_config import BrokerConfig
 from odradek.processes.replicator import Replicator
-from odradek.shm.replication_limits import begin_quotas
+from odradek.shm.replication_quotas import begin_quotas
 from tests.replication.fake_leader import FakeLeader, Led
 from tests.shm.one_broker import OneBroker, batch
 from tests.waiting import until

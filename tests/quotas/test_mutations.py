@@ -2,8 +2,8 @@
 
 import pytest
 
-from odradek.quotas.limits import DEFAULT, Limits
 from odradek.quotas.mutations import BUCKETS_KEPT, LONGEST_MS, MutationRates, QuotaExceeded
+from odradek.quotas.quotas import DEFAULT, Quotas
 
 KEY = "controller_mutation_rate"
 
@@ -19,8 +19,8 @@ class Clock:
 def test_a_bucket_is_full_at_first_and_is_refilled_at_the_rate():
     clock = Clock()
     rates = MutationRates(11, 1, clock)
-    limits = Limits([(("alice", None, None), {KEY: 2.0})])
-    charge = rates.charge_for(limits, "User:alice", "a", strict=True)
+    quotas = Quotas([(("alice", None, None), {KEY: 2.0})])
+    charge = rates.charge_for(quotas, "User:alice", "a", strict=True)
     charge.partitions(22)  # 11 windows of 2
     charge.partitions(5)  # admitted while the tokens are not negative
     with pytest.raises(QuotaExceeded) as refused:
@@ -28,11 +28,11 @@ def test_a_bucket_is_full_at_first_and_is_refilled_at_the_rate():
     assert refused.value.throttle_ms == charge.throttle_ms == 2500
     clock.now += 2.4
     with pytest.raises(QuotaExceeded):
-        rates.charge_for(limits, "User:alice", "b", strict=True).partitions(1)
+        rates.charge_for(quotas, "User:alice", "b", strict=True).partitions(1)
     clock.now += 0.1
-    rates.charge_for(limits, "User:alice", "c", strict=True).partitions(1)
+    rates.charge_for(quotas, "User:alice", "c", strict=True).partitions(1)
     clock.now += 1000
-    charge = rates.charge_for(limits, "User:alice", "a", strict=True)
+    charge = rates.charge_for(quotas, "User:alice", "a", strict=True)
     charge.partitions(22)
     charge.partitions(1)
     with pytest.raises(QuotaExceeded):
@@ -41,13 +41,13 @@ def test_a_bucket_is_full_at_first_and_is_refilled_at_the_rate():
 
 def test_a_client_of_an_old_version_is_throttled_instead():
     rates = MutationRates(2, 1, Clock())
-    limits = Limits([((None, DEFAULT, None), {KEY: 1.0})])
-    charge = rates.charge_for(limits, "User:x", "old", strict=False)
+    quotas = Quotas([((None, DEFAULT, None), {KEY: 1.0})])
+    charge = rates.charge_for(quotas, "User:x", "old", strict=False)
     charge.partitions(2)
     assert charge.throttle_ms == 0
     charge.partitions(3)
     assert charge.throttle_ms == 3000
-    other = rates.charge_for(limits, "User:x", "another", strict=False)
+    other = rates.charge_for(quotas, "User:x", "another", strict=False)
     other.partitions(2)
     assert other.throttle_ms == 0
 
@@ -55,8 +55,8 @@ def test_a_client_of_an_old_version_is_throttled_instead():
 @pytest.mark.parametrize("rate", [5e-324, 1e-9])
 def test_a_throttle_time_fits_into_the_response_however_small_the_rate_is(rate):
     rates = MutationRates(11, 1, Clock())
-    limits = Limits([(("alice", None, None), {KEY: rate})])
-    charge = rates.charge_for(limits, "User:alice", "a", strict=False)
+    quotas = Quotas([(("alice", None, None), {KEY: rate})])
+    charge = rates.charge_for(quotas, "User:alice", "a", strict=False)
     charge.partitions(100)
     assert charge.throttle_ms == LONGEST_MS
 
@@ -64,21 +64,21 @@ def test_a_throttle_time_fits_into_the_response_however_small_the_rate_is(rate):
 def test_an_endless_rate_throttles_nobody_also_after_it_was_changed():
     rates = MutationRates(11, 1, Clock())
     for rate in (1.7e308, 1.0, 1.7e308):
-        limits = Limits([(("alice", None, None), {KEY: rate})])
-        charge = rates.charge_for(limits, "User:alice", "a", strict=False)
+        quotas = Quotas([(("alice", None, None), {KEY: rate})])
+        charge = rates.charge_for(quotas, "User:alice", "a", strict=False)
         charge.partitions(5)
         assert charge.throttle_ms == 0
 
 
 def test_a_client_without_the_quota_is_not_charged():
-    charge = MutationRates(2, 1, Clock()).charge_for(Limits(), "User:x", "a", strict=True)
+    charge = MutationRates(2, 1, Clock()).charge_for(Quotas(), "User:x", "a", strict=True)
     charge.partitions(10**9)
     assert charge.throttle_ms == 0
 
 
 def test_the_number_of_buckets_is_bounded():
     rates = MutationRates(2, 1, Clock())
-    limits = Limits([((None, DEFAULT, None), {KEY: 1.0})])
+    quotas = Quotas([((None, DEFAULT, None), {KEY: 1.0})])
     for number in range(BUCKETS_KEPT + 100):
-        rates.charge_for(limits, "User:x", f"flood-{number}", strict=False).partitions(1)
+        rates.charge_for(quotas, "User:x", f"flood-{number}", strict=False).partitions(1)
     assert len(rates._buckets) == BUCKETS_KEPT

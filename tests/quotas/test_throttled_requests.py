@@ -13,7 +13,7 @@ import pytest
 from odradek._ext.net.charging import Charges
 from odradek._ext.shm import client_quotas
 from odradek.api.table import BY_KEY
-from odradek.quotas.limits import DEFAULT, FETCH, PRODUCE, REQUEST, Limits
+from odradek.quotas.quotas import DEFAULT, FETCH, PRODUCE, REQUEST, Quotas
 from tests.api.worker_harness import HandWorker, nothing_came
 from tests.waiting import until
 from tests.wire import Wire, batch, fetch_request, produce_request
@@ -35,7 +35,7 @@ def worker(tmp_path: Path) -> Iterator[HandWorker]:
 
 def limit(worker: HandWorker, **quotas: float) -> None:
     """Every client id has these quotas."""
-    worker.handler.charges = Charges(Limits([((None, DEFAULT, None), quotas)]).resolve)
+    worker.handler.charges = Charges(Quotas([((None, DEFAULT, None), quotas)]).resolve)
     worker.loop.forget_quotas()
 
 
@@ -189,7 +189,7 @@ def test_a_debugging_consumer_is_limited_too(worker: HandWorker) -> None:
 def test_a_parked_fetch_is_charged_when_it_is_answered(worker: HandWorker) -> None:
     wire, other = worker.connect(), worker.connect()
     other.client_id = "producer"
-    worker.handler.charges = Charges(Limits([((None, "wire", None), {FETCH: 300.0})]).resolve)
+    worker.handler.charges = Charges(Quotas([((None, "wire", None), {FETCH: 300.0})]).resolve)
     wire.send(fetch_request([("t", 0, 0)], wait_ms=60_000), 1, 12)
     worker.turn()
     assert nothing_came(wire)
@@ -226,7 +226,7 @@ def test_the_larger_of_both_throttle_times_counts(worker: HandWorker) -> None:
 
 
 def test_every_request_counts_for_its_own_client_id(worker: HandWorker) -> None:
-    worker.handler.charges = Charges(Limits([((None, "slow", None), {PRODUCE: 10.0})]).resolve)
+    worker.handler.charges = Charges(Quotas([((None, "slow", None), {PRODUCE: 10.0})]).resolve)
     wire = worker.connect()
     assert produce(worker, wire, 1000).throttle_time_ms == 0
     wire.client_id = "slow"
@@ -265,7 +265,7 @@ def test_requests_that_are_read_together_are_charged_in_their_order(worker: Hand
 @pytest.mark.parametrize("last", ["slow", "fast", "free"])
 def test_requests_of_two_clients_that_are_read_together_count_for_their_own(worker: HandWorker, last: str) -> None:
     worker.handler.charges = Charges(
-        Limits([((None, "slow", None), {PRODUCE: 100.0}), ((None, "fast", None), {PRODUCE: 1e9})]).resolve
+        Quotas([((None, "slow", None), {PRODUCE: 100.0}), ((None, "fast", None), {PRODUCE: 1e9})]).resolve
     )
     names = ["slow", "fast", "free", "slow", "fast", "free", "fast", "slow", last]
     waits_ms = pipelined(worker, worker.connect(), *[(name, 1500, 1) for name in names])
@@ -280,7 +280,7 @@ def test_requests_of_two_clients_that_are_read_together_count_for_their_own(work
 
 def test_client_ids_that_differ_behind_what_is_metered_have_their_own_limits(worker: HandWorker) -> None:
     slow, free = "x" * 300 + "slow", "x" * 300 + "free"
-    worker.handler.charges = Charges(Limits([((None, slow, None), {PRODUCE: 10.0})]).resolve)
+    worker.handler.charges = Charges(Quotas([((None, slow, None), {PRODUCE: 10.0})]).resolve)
     waits_ms = pipelined(worker, worker.connect(), (free, 1000, 1), (slow, 1000, 1), (free, 1000, 1))
     assert (waits_ms[0], waits_ms[1] > 0, waits_ms[2]) == (0, True, 0)
 

@@ -17,7 +17,7 @@ from odradek.clients import transactions
 from odradek.metrics.pages import UsageRow
 from odradek.metrics.transactions import STATES
 from odradek.protocol.schemas import transaction_records
-from odradek.quotas import limits
+from odradek.quotas import quotas
 from odradek.transactions.states import State
 
 NATIVE = Path(__file__).parents[2] / "_ext"
@@ -85,7 +85,7 @@ def test_a_refused_producer_is_counted_as_its_event() -> None:
 
 
 def test_the_quotas_of_requests_are_in_the_order_of_their_kinds() -> None:
-    assert [getattr(limits, kind.name.removeprefix("QUOTA_")) for kind in QuotaKind] == list(limits.OF_REQUESTS)
+    assert [getattr(quotas, kind.name.removeprefix("QUOTA_")) for kind in QuotaKind] == list(quotas.OF_REQUESTS)
 
 
 def test_the_states_of_transactions_have_kafkas_names() -> None:

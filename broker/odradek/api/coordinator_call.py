@@ -9,9 +9,9 @@ from odradek.api.permits import UNRESTRICTED, Permits
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.acls import Acls
 from odradek.controller.broker_settings import BrokerSettings
-from odradek.controller.client_limits import EnforcedQuotas
 from odradek.controller.controller import Controller
 from odradek.controller.delegation_tokens import DelegationTokens
+from odradek.controller.enforced_quotas import EnforcedQuotas
 from odradek.controller.producer_ids import ProducerIds
 from odradek.controller.topics import Refusal
 from odradek.metadata.store import Store

@@ -1,7 +1,7 @@
 """Client quotas in the metadata store: of users, client ids, users with client ids, and addresses, with defaults.
 
 Runs in the store thread. The quotas are in the nodes of Kafka 3.9, such as `/config/users/<user>/clients/<client>`. Other
-settings in the same node are kept. `client_limits` publishes them to the processes that enforce them.
+settings in the same node are kept. `enforced_quotas` publishes them to the processes that enforce them.
 """
 
 import ipaddress
@@ -16,7 +16,7 @@ from odradek.controller.topics import Refusal
 from odradek.metadata import znodes
 from odradek.metadata.store import Store, each_child
 from odradek.protocol.errors import ErrorCode
-from odradek.quotas.limits import CLIENT_ID, IP, USER
+from odradek.quotas.quotas import CLIENT_ID, IP, USER
 
 log = logging.getLogger("odradek.quotas")
 

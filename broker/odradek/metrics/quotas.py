@@ -7,7 +7,7 @@ from odradek._ext.shm import client_quotas
 from odradek.metrics.exposition import Family, Labels
 from odradek.metrics.names import METRICS
 from odradek.metrics.processes import single
-from odradek.quotas.limits import CONNECTIONS, OF_REQUESTS, US_OF_PERCENT
+from odradek.quotas.quotas import CONNECTIONS, OF_REQUESTS, US_OF_PERCENT
 
 _RATES = ("kafka_server_produce_byte_rate", "kafka_server_fetch_byte_rate", "kafka_server_request_request_time")
 _THROTTLES = (

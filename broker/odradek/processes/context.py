@@ -11,11 +11,11 @@ from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.listeners import Listener
 from odradek.processes.authorization import new_pages
-from odradek.shm.client_limits import ClientLimits
 from odradek.shm.confirmed_pages import ConfirmedPages
 from odradek.shm.credentials_version import CredentialsVersion, tokens_version
 from odradek.shm.published_faults import PublishedFaults
 from odradek.shm.published_jwks import PublishedJwks
+from odradek.shm.published_quotas import PublishedQuotas
 from odradek.shm.published_tasks import PublishedTasks
 from odradek.shm.running_config import RunningConfig
 from odradek.storage.log_directory import MetaProperties, read_meta_properties, write_meta_properties
@@ -37,7 +37,7 @@ class ProcessContext:
     :param log_dirs: paths in the order of the shared table's log directories, including offline ones.
     :param clean: for each log directory, whether it was shut down cleanly before this start.
     :param running: the settings that change while the broker runs; `config` is the process's own copy of all settings.
-    :param client_limits: the quotas of clients and addresses.
+    :param quotas: the quotas of clients and addresses.
     :param credentials: the version of the SCRAM credentials, which the coordinator raises when they change.
     :param tokens: the version of the delegation tokens, which the coordinator raises when one ends earlier.
     :param acls: the published ACLs; without an authorizer they are not used.
@@ -68,7 +68,7 @@ class ProcessContext:
     metrics_socket: socket.socket | None = None
     reporter_memory: int = -1
     running: RunningConfig = field(default_factory=RunningConfig)
-    client_limits: ClientLimits = field(default_factory=ClientLimits)
+    quotas: PublishedQuotas = field(default_factory=PublishedQuotas)
     tls: "TlsListeners | None" = None
     credentials: CredentialsVersion = field(default_factory=CredentialsVersion)
     tokens: CredentialsVersion = field(default_factory=tokens_version)

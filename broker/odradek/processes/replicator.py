@@ -31,7 +31,7 @@ from odradek.processes.peer_security import peer_security_of
 from odradek.replication.fetcher import Fetcher, FetcherSettings
 from odradek.replication.fetchers import Fetchers
 from odradek.replication.leader_connection import Address
-from odradek.shm.replication_limits import limit_replication
+from odradek.shm.replication_quotas import limit_replication
 
 log = logging.getLogger("odradek.replication")
 

@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from odradek.quotas.limits import MUTATION, Limits, user_of
+from odradek.quotas.quotas import MUTATION, Quotas, user_of
 
 BUCKETS_KEPT = 10_000
 """The largest number of buckets. The bucket that was used least recently is dropped for a new one."""
@@ -59,10 +59,10 @@ class MutationRates:
         self._clock = clock
         self._buckets: OrderedDict[Key, TokenBucket] = OrderedDict()
 
-    def charge_for(self, limits: Limits, principal: str, client_id: str, strict: bool) -> "MutationCharge":
+    def charge_for(self, quotas: Quotas, principal: str, client_id: str, strict: bool) -> "MutationCharge":
         """The charge of one request. :param strict: whether changes above the limit are refused; else they are made, and their
         client is throttled."""
-        limit = limits.limit(MUTATION, user_of(principal), client_id)
+        limit = quotas.limit(MUTATION, user_of(principal), client_id)
         return MutationCharge(
             self, None if limit is None else limit.rate, limit and (limit.user, limit.client_id), strict
         )

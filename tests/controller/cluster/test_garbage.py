@@ -5,8 +5,8 @@ import pytest
 from odradek.config.broker_config import load
 from odradek.config.listeners import Listener
 from odradek.controller.broker_settings import read_running
-from odradek.controller.client_limits import EnforcedQuotas
 from odradek.controller.cluster_member import ClusterMember
+from odradek.controller.enforced_quotas import EnforcedQuotas
 from odradek.metadata import znodes
 from odradek.metadata.cluster import check_endpoints, may_have_lost_cache, note_boot, was_adopted
 from odradek.metadata.store import ensure_path

@@ -14,7 +14,7 @@ from odradek.controller.topics import Refusal
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import describe_client_quotas
-from odradek.quotas.limits import CLIENT_ID, IP, USER
+from odradek.quotas.quotas import CLIENT_ID, IP, USER
 from odradek.security.acl import Operation
 from odradek.security.needs import (
     CLUSTER,

@@ -12,9 +12,9 @@ from odradek._ext.storage.log_dirs import note_error
 from odradek.api.coordinator_call import CoordinatorView
 from odradek.clock import now_ms
 from odradek.controller.broker_settings import BrokerSettings, TlsChanges
-from odradek.controller.client_limits import EnforcedQuotas
 from odradek.controller.controller import Controller
 from odradek.controller.delegation_tokens import opened_tokens
+from odradek.controller.enforced_quotas import EnforcedQuotas
 from odradek.controller.partitions import LocalPartitions
 from odradek.controller.producer_ids import ProducerIds
 from odradek.metadata import sqlite
@@ -60,7 +60,7 @@ class EmbeddedMembership:
         settings = BrokerSettings(store, controller, config, self._context.running, shm, self._tls)
         settings.load()
         controller.become_controller()
-        quotas = EnforcedQuotas(store, self._context.client_limits, shm)
+        quotas = EnforcedQuotas(store, self._context.quotas, shm)
         quotas.load()
         acls = opened_acls(self._context, store, notifies=False)
         producer_ids = ProducerIds(store, config.node_id)

@@ -48,8 +48,8 @@ from odradek.processes.coordinator.forwarded import ForwardedHost, refused
 from odradek.processes.coordinator.security.token_credentials import Derivation
 from odradek.processes.metering import UncountedErrors, uncounted_errors
 from odradek.protocol.errors import ErrorCode
-from odradek.quotas.limits import MUTATION
 from odradek.quotas.mutations import MutationCharge, MutationRates, QuotaExceeded
+from odradek.quotas.quotas import MUTATION
 from odradek.security.delegation_token import name_of, password_of
 from odradek.security.sasl.scram_credential import BY_NAME, ScramCredential, made_up
 from odradek.shm.confirmed_version import TAKEN_WITHIN_S, serving
@@ -140,9 +140,9 @@ class _StoreHost(ForwardedHost):
     def charge(self, context: ForwardContext, strict: bool) -> MutationCharge | None:
         """The quota of a client for changes of topics; None if nobody has one. :param strict: changes above it are refused."""
         quotas = self._service.view.quotas
-        if quotas is None or not quotas.limits.has(MUTATION):
+        if quotas is None or not quotas.current.has(MUTATION):
             return None
-        return self._mutations.charge_for(quotas.limits, context.principal, context.client_id or "", strict)
+        return self._mutations.charge_for(quotas.current, context.principal, context.client_id or "", strict)
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """See `Host`. Raises StoreError."""

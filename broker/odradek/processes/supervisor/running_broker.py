@@ -33,13 +33,13 @@ from odradek.processes.supervisor.event_loop import EventLoop
 from odradek.processes.supervisor.intake import Intake
 from odradek.processes.supervisor.log_dirs import LogDirectories, StartError
 from odradek.processes.table import PROCESSES, ProcessRow
-from odradek.shm.client_limits import ClientLimits
 from odradek.shm.confirmed_pages import ConfirmedPages
 from odradek.shm.credentials_version import CredentialsVersion, tokens_version
 from odradek.shm.published_faults import PublishedFaults
 from odradek.shm.published_jwks import PublishedJwks
+from odradek.shm.published_quotas import PublishedQuotas
 from odradek.shm.published_tasks import PublishedTasks
-from odradek.shm.replication_limits import begin_quotas
+from odradek.shm.replication_quotas import begin_quotas
 from odradek.shm.running_config import RunningConfig
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class BrokerResources:
     rows: Sequence[ProcessRow] = PROCESSES
     clock: Callable[[], float] = time.monotonic
     running: RunningConfig = field(default_factory=RunningConfig)
-    client_limits: ClientLimits = field(default_factory=ClientLimits)
+    quotas: PublishedQuotas = field(default_factory=PublishedQuotas)
     tls: "TlsListeners | None" = None
     credentials: CredentialsVersion = field(default_factory=CredentialsVersion)
     tokens: CredentialsVersion = field(default_factory=tokens_version)
@@ -107,7 +107,7 @@ class RunningBroker:
                 _connection_limits(config, resources.bound),
                 config.integer("quota.window.num"),
                 config.integer("quota.window.size.seconds") * 1000,
-                lambda address: resources.client_limits.limits.connection_rate(address),
+                lambda address: resources.quotas.current.connection_rate(address),
             )
         except OSError as error:
             raise StartError(
@@ -126,7 +126,7 @@ class RunningBroker:
             *resources.tasks.descriptors,
             *resources.directories.descriptors,
         }
-        self._inherited |= {*resources.client_limits.descriptors}
+        self._inherited |= {*resources.quotas.descriptors}
         if resources.tls is not None:
             self._inherited.add(resources.tls.published.descriptor)
         self._inherited |= {*resources.credentials.descriptors, *resources.tokens.descriptors}
@@ -161,16 +161,16 @@ class RunningBroker:
         except ValueError as error:
             log.error("cannot apply the changed connection limits: %s; the previous limits stay in force", error)
 
-    def take_over_limits(self) -> None:
+    def take_over_quotas(self) -> None:
         """Apply the quotas for new connections that changed."""
-        limits = self.resources.client_limits
-        if limits.take_over():
-            limits.confirm()
+        quotas = self.resources.quotas
+        if quotas.take_over():
+            quotas.confirm()
 
     def _on_wake(self) -> None:
         self.shm.drain_event()
         self.take_over_settings()
-        self.take_over_limits()
+        self.take_over_quotas()
         self.intake.hand_over()
 
     def _worker_serves(self, ordinal: int) -> bool:
@@ -189,7 +189,7 @@ class RunningBroker:
         context.running.enter(child.index)
         context.acls.enter(child.index)
         context.running.take_over(context.config)
-        context.client_limits.enter(child.index)
+        context.quotas.enter(child.index)
         context.credentials.enter(child.index)
         context.tokens.enter(child.index)
         gc.set_threshold(*COLLECTIONS)
@@ -217,7 +217,7 @@ class RunningBroker:
             metrics_socket=self.resources.metrics_socket if is_reporter else None,
             reporter_memory=self._reporter_memory.fileno() if is_reporter else -1,
             running=self.resources.running,
-            client_limits=self.resources.client_limits,
+            quotas=self.resources.quotas,
             tls=self.resources.tls,
             credentials=self.resources.credentials,
             tokens=self.resources.tokens,

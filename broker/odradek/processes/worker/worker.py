@@ -64,7 +64,7 @@ from odradek.processes.worker.transaction_questions import TransactionQuestions
 from odradek.processes.worker.upkeep import WorkerUpkeep
 from odradek.protocol.errors import ErrorCode
 from odradek.security.acl import ANONYMOUS, ANYBODY
-from odradek.shm.replication_limits import limit_replication
+from odradek.shm.replication_quotas import limit_replication
 from odradek.stepwise import Stepwise
 from odradek.storage.down_conversion import conversion
 from odradek.storage.incoming import prepare
@@ -268,8 +268,8 @@ class Worker:
     def start(self) -> None:
         """Start serving."""
         self._limit_replication()
-        self._apply_limits()  # those that the supervisor had taken over before the fork
-        self._take_over_limits()
+        self._apply_quotas()  # those that the supervisor had taken over before the fork
+        self._take_over_quotas()
         self.topics.refresh()
         self._take_over_acls()
         self.shm.confirm_version(self.topics.version)
@@ -300,7 +300,7 @@ class Worker:
             self._take_over_metadata()
             self._take_over_tls()
             self._take_over_settings()
-            self._take_over_limits()
+            self._take_over_quotas()
             self._take_over_acls()
             self.upkeep.release_removed_files()
         finally:  # even after an error: the event is drained, so these wake-ups do not come again
@@ -309,15 +309,15 @@ class Worker:
             self.purgatory.serve()
             self._settle()
 
-    def _take_over_limits(self) -> None:
+    def _take_over_quotas(self) -> None:
         """Apply the quotas of clients if they changed."""
-        if self.context.client_limits.take_over():
-            self._apply_limits()
-            self.context.client_limits.confirm()
+        if self.context.quotas.take_over():
+            self._apply_quotas()
+            self.context.quotas.confirm()
 
-    def _apply_limits(self) -> None:
-        limits = self.context.client_limits.limits
-        charges: Any = Charges(limits.resolve) if limits.of_requests else None
+    def _apply_quotas(self) -> None:
+        quotas = self.context.quotas.current
+        charges: Any = Charges(quotas.resolve) if quotas.of_requests else None
         self.handler.charges = charges
         self.data_loop.forget_quotas()
 

@@ -19,11 +19,11 @@ from odradek.api.coordinator_call import CoordinatorView
 from odradek.clock import now_ms
 from odradek.controller.acls import Acls
 from odradek.controller.broker_settings import BrokerSettings, TlsChanges
-from odradek.controller.client_limits import EnforcedQuotas
 from odradek.controller.cluster.client_requests import ClientRequests
 from odradek.controller.cluster_member import ApplySettings, ClusterMember
 from odradek.controller.controller import Controller
 from odradek.controller.delegation_tokens import DelegationTokens, opened_tokens, secret_key_of
+from odradek.controller.enforced_quotas import EnforcedQuotas
 from odradek.controller.producer_ids import ProducerIds, ProducerIdsExhausted
 from odradek.controller.topic_names import CLUSTER_METADATA
 from odradek.metadata import acl_nodes, token_nodes, znodes
@@ -165,7 +165,7 @@ class ClusterMembership:
         changes = self._changes = SettingsChanges(store, self._on_settings)
         changes.begin()
         settings.load(self._note_groups)
-        quotas = self._quotas = EnforcedQuotas(store, self._context.client_limits, shm)
+        quotas = self._quotas = EnforcedQuotas(store, self._context.quotas, shm)
         quotas.load()
         self._acl_changes = []
         if has_authorizer(config):

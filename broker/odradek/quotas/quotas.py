@@ -1,6 +1,6 @@
-"""The limits of clients and addresses, and which of them applies to a request (KIP-55, KIP-612).
+"""The quotas of clients and addresses, and which of them applies to a request (KIP-55, KIP-612).
 
-Immutable once built; any process builds its own from the published form (`odradek.shm.client_limits`).
+Immutable once built; any process builds its own from the published form (`odradek.shm.published_quotas`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -65,8 +65,8 @@ def user_of(principal: str) -> str:
     return principal.removeprefix(PRINCIPAL_TYPE)
 
 
-class Limits:
-    """All limits of a broker. :param values: values by key of each entity."""
+class Quotas:
+    """All quotas of a broker. :param values: values by key of each entity."""
 
     def __init__(self, values: Iterable[tuple[Entity, Mapping[str, float]]] = ()) -> None:
         by_key: dict[str, dict[Entity, float]] = {}
@@ -77,7 +77,7 @@ class Limits:
 
     @property
     def of_requests(self) -> bool:
-        """Whether any limit is one that workers enforce."""
+        """Whether any quota is one that workers enforce."""
         return any(self._by_key.get(key) for key in OF_REQUESTS)
 
     def has(self, key: str) -> bool:

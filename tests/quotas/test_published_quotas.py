@@ -1,15 +1,15 @@
-"""The limits of the metadata store: read at the start, again for one entity, and after notifications of other brokers."""
+"""The quotas of the metadata store: read at the start, again for one entity, and after notifications of other brokers."""
 
 import os
 
 import pytest
 
 from odradek._ext.shm.layout import ProcessKind, ProcessState
-from odradek.controller.client_limits import EnforcedQuotas
+from odradek.controller.enforced_quotas import EnforcedQuotas
 from odradek.controller.quotas import Edit, Quotas, entity_at
-from odradek.quotas.limits import PRODUCE
-from odradek.shm import client_limits
-from odradek.shm.client_limits import ClientLimits, TooManyLimits, encoded
+from odradek.quotas.quotas import PRODUCE
+from odradek.shm import published_quotas
+from odradek.shm.published_quotas import PublishedQuotas, TooManyQuotas, encoded
 from tests.children import end_of, fork
 from tests.controller.mortal_cluster import single_broker
 
@@ -21,16 +21,16 @@ def cluster(tmp_path):
 
 
 def make(cluster):
-    shared = ClientLimits()
+    shared = PublishedQuotas()
     return shared, EnforcedQuotas(cluster.store, shared, cluster.shm), Quotas(cluster.store, cluster.controller)
 
 
 def rate(shared, client_id):
-    limit = shared.limits.limit(PRODUCE, "u", client_id)
+    limit = shared.current.limit(PRODUCE, "u", client_id)
     return None if limit is None else limit.rate
 
 
-def test_all_limits_are_read_at_the_start_and_changed_ones_later(cluster):
+def test_all_quotas_are_read_at_the_start_and_changed_ones_later(cluster):
     shared, enforced, quotas = make(cluster)
     quotas.alter([("client-id", "a b")], [Edit(PRODUCE, 5)], False)
     enforced.load()
@@ -69,7 +69,7 @@ def test_the_entity_of_a_notification(path, entity):
     assert entity_at(path) == entity
 
 
-def test_another_process_takes_published_limits_over_and_the_publisher_waits_for_it(cluster):
+def test_another_process_takes_published_quotas_over_and_the_publisher_waits_for_it(cluster):
     shared, enforced, quotas = make(cluster)
     quotas.alter([("client-id", "a")], [Edit(PRODUCE, 5)], False)
     index = cluster.shm.add_process(ProcessKind.WORKER)
@@ -95,7 +95,7 @@ def test_another_process_takes_published_limits_over_and_the_publisher_waits_for
     os.close(ready_write)
 
 
-def test_limits_that_do_not_fit_are_refused(monkeypatch):
-    monkeypatch.setattr(client_limits, "LARGEST", 100)
-    with pytest.raises(TooManyLimits, match="the limit is 100 bytes"):
+def test_quotas_that_do_not_fit_are_refused(monkeypatch):
+    monkeypatch.setattr(published_quotas, "LARGEST", 100)
+    with pytest.raises(TooManyQuotas, match="the limit is 100 bytes"):
         encoded({("u" * 200, None, None): {PRODUCE: 1.0}})

@@ -1,6 +1,6 @@
-"""The limits of clients, published by the coordinator to all processes (docs/decisions/0032-quotas.md).
+"""The quotas of clients, published by the coordinator to all processes (docs/decisions/0032-quotas.md).
 
-The coordinator reads them from the metadata store when it starts and when they change. Workers enforce the limits of requests,
+The coordinator reads them from the metadata store when it starts and when they change. Workers enforce the quotas of requests,
 the supervisor those of new connections.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from odradek._ext.shm.layout import ProcessKind
 from odradek._ext.shm.shared_memory import SharedMemory
-from odradek.quotas.limits import Entity, Limits
+from odradek.quotas.quotas import Entity, Quotas
 from odradek.shm.confirmed_pages import ConfirmedPages
 from odradek.shm.confirmed_version import TAKEN_WITHIN_S, serving
 from odradek.shm.published_pages import HEAD_BYTES
@@ -19,31 +19,31 @@ log = logging.getLogger("odradek.quotas")
 
 COPY_BYTES = 64 << 20
 LARGEST = COPY_BYTES - HEAD_BYTES
-"""The largest size of all limits together, in bytes: a few hundred thousand entities."""
+"""The largest size of all quotas together, in bytes: a few hundred thousand entities."""
 
 Values = Mapping[Entity, Mapping[str, float]]
 
 
-class TooManyLimits(Exception):
-    """The limits do not fit into the shared memory."""
+class TooManyQuotas(Exception):
+    """The quotas do not fit into the shared memory."""
 
 
 def encoded(values: Values) -> bytes:
-    """Encode limits. Raises TooManyLimits."""
+    """Encode quotas. Raises TooManyQuotas."""
     data = json.dumps([[entity, quotas] for entity, quotas in values.items()], separators=(",", ":")).encode()
     if len(data) > LARGEST:
-        raise TooManyLimits(
+        raise TooManyQuotas(
             f"the client quotas take {len(data)} bytes; the limit is {LARGEST} bytes: delete some of them"
         )
     return data
 
 
-class ClientLimits:
-    """The shared limits of a broker. The supervisor creates it; every process that it forks inherits it."""
+class PublishedQuotas:
+    """The shared quotas of a broker. The supervisor creates it; every process that it forks inherits it."""
 
     def __init__(self) -> None:
-        self._pages = ConfirmedPages("odradek-client-limits", COPY_BYTES)
-        self.limits = Limits()
+        self._pages = ConfirmedPages("odradek-client-quotas", COPY_BYTES)
+        self.current = Quotas()
         self._version = 0
 
     @property
@@ -53,39 +53,39 @@ class ClientLimits:
 
     @property
     def changed(self) -> bool:
-        """Whether there are limits that this process has not taken over. Costs one read of memory."""
+        """Whether there are quotas that this process has not taken over. Costs one read of memory."""
         return self._pages.changed
 
     def enter(self, index: int) -> None:
         """Set the calling process's place in the shared process table."""
         self._pages.enter(index)
 
-    def read(self) -> tuple[int, Limits]:
-        """The version of the newest limits, and the limits; (0, none) if nothing was published yet."""
+    def read(self) -> tuple[int, Quotas]:
+        """The version of the newest quotas, and the quotas; (0, none) if nothing was published yet."""
         published = self._pages.read()
         if published is None:
-            return 0, Limits()
+            return 0, Quotas()
         version, data = published
-        return version, Limits((tuple(entity), quotas) for entity, quotas in json.loads(data))
+        return version, Quotas((tuple(entity), quotas) for entity, quotas in json.loads(data))
 
     def take_over(self) -> bool:
-        """Read the newest limits if there are any that this process has not. Returns whether there were. The caller applies
-        `limits`, then calls `confirm`."""
+        """Read the newest quotas if there are any that this process has not. Returns whether there were. The caller applies
+        `current`, then calls `confirm`."""
         if not self.changed:
             return False
-        self._version, self.limits = self.read()
+        self._version, self.current = self.read()
         return True
 
     def confirm(self) -> None:
-        """Confirm that this process applies `limits`."""
+        """Confirm that this process applies `current`."""
         self._pages.taken(self._version)
 
     def publish(self, values: Values, shm: SharedMemory) -> None:
-        """Publish limits to all processes, and wait up to `TAKEN_WITHIN_S` until each has applied them. Only the
-        coordinator calls it. Raises TooManyLimits."""
+        """Publish quotas to all processes, and wait up to `TAKEN_WITHIN_S` until each has applied them. Only the
+        coordinator calls it. Raises TooManyQuotas."""
         version = self._pages.publish(encoded(values))
         self._pages.taken(version)
-        self.limits = Limits(values.items())
+        self.current = Quotas(values.items())
         shm.wake_all()
         appliers = serving(shm, ProcessKind.WORKER, ProcessKind.SUPERVISOR)
         late = self._pages.wait_until_taken(version, appliers, TAKEN_WITHIN_S)

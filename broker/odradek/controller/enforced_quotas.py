@@ -1,4 +1,4 @@
-"""The quotas of the metadata store as the limits that the broker's processes enforce.
+"""The quotas of the metadata store, which the broker's processes enforce.
 
 Runs in the coordinator's store thread. All quotas are read when the coordinator starts, and those of single entities when
 they change, by this broker or by another one.
@@ -13,8 +13,8 @@ from odradek.controller.topics import Refusal
 from odradek.metadata.corrupt_nodes import usable_settings
 from odradek.metadata.store import Store
 from odradek.protocol.errors import ErrorCode
-from odradek.quotas.limits import Limits, entity_of
-from odradek.shm.client_limits import LARGEST, ClientLimits, TooManyLimits
+from odradek.quotas.quotas import Quotas, entity_of
+from odradek.shm.published_quotas import LARGEST, PublishedQuotas, TooManyQuotas
 
 log = logging.getLogger("odradek.quotas")
 
@@ -24,9 +24,9 @@ BYTES_OF_CHARACTER = 6
 
 
 class EnforcedQuotas:
-    """The limits in force. :param shared: publishes them to all processes."""
+    """The quotas in force. :param shared: publishes them to all processes."""
 
-    def __init__(self, store: Store, shared: ClientLimits, shm: SharedMemory) -> None:
+    def __init__(self, store: Store, shared: PublishedQuotas, shm: SharedMemory) -> None:
         self._store = store
         self._shared = shared
         self._shm = shm
@@ -34,9 +34,9 @@ class EnforcedQuotas:
         self._size = 0
 
     @property
-    def limits(self) -> Limits:
-        """The limits, for this process."""
-        return self._shared.limits
+    def current(self) -> Quotas:
+        """The quotas, for this process."""
+        return self._shared.current
 
     def load(self) -> None:
         """Read all quotas and publish them. Raises StoreError."""
@@ -87,5 +87,5 @@ class EnforcedQuotas:
     def _publish(self) -> None:
         try:
             self._shared.publish(self._values, self._shm)
-        except TooManyLimits as error:
+        except TooManyQuotas as error:
             log.error("cannot enforce the changed quotas: %s; the former ones stay in force", error)
