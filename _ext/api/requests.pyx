@@ -87,6 +87,7 @@ cdef class RequestHandler(FrameHandler):
         cdef Route route
         cdef Charges charges
         cdef const uint8_t* client = data   # never NULL, also if the request has no client id
+        self.produce_handler.topics.refresh()  # after the request was read: what its client was told elsewhere is true here [R 8.4]
         if connection.gate is not None:
             return self.offer_to_gate(connection, data, size)
         cursor_init(&body, data, size)

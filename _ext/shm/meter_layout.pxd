@@ -11,11 +11,12 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 
 cdef enum:
     METER_WORDS = 256
-    METER_KEYS = 96               # API keys 0 to 92, then the three below
-    METER_KEY_TREE_OFFSETS = 93   # API key 20102
-    METER_KEY_EXPLAIN_GROUP = 94  # API key 20101
-    METER_KEY_UNKNOWN = 95
-    METER_KEY_NONE = 96           # in usage only: belongs to no request
+    FIRST_PRIVATE_KEY = 20101     # of this broker's own APIs
+    METER_PRIVATE_KEYS = 3
+    METER_KEY_PRIVATE = 93        # API keys 0 to 92 are before it; then those of this broker's own APIs
+    METER_KEY_UNKNOWN = 96        # METER_KEY_PRIVATE + METER_PRIVATE_KEYS
+    METER_KEYS = 97
+    METER_KEY_NONE = 97           # in usage only: belongs to no request
     METER_VERSIONS = 32           # the last one counts all versions from there on
     METER_ERRORS = 160            # error code + 1; the last one counts all codes from there on
     METER_BUCKETS = 32            # bucket i: less than 2 ** i microseconds; the last one: everything longer
@@ -141,9 +142,9 @@ cdef struct MeterPage:
     MeterListener[16] listeners
     MeterTimes loop_delay
     uint64_t[32] batch_sizes      # of batches from producers; bucket i: up to 2 ** i bytes, the last one: everything larger
-    MeterTimes[480] times         # API * METER_PHASES + phase
-    uint64_t[3072] requests       # API * METER_VERSIONS + version
-    uint64_t[15360] errors        # API * METER_ERRORS + code + 1
+    MeterTimes[485] times         # API * METER_PHASES + phase
+    uint64_t[3104] requests       # API * METER_VERSIONS + version
+    uint64_t[15520] errors        # API * METER_ERRORS + code + 1
     MeterSoftware[256] software
     MeterUsage[16384] usage
     MeterPosition[16384] positions

@@ -12,13 +12,14 @@ from libc.string cimport memcpy, memset
 from odradek._ext.shm.atomics cimport fence, load_acquire_64
 from odradek._ext.shm.meter_layout cimport (
     CLIENT_OTHER,
+    FIRST_PRIVATE_KEY,
     LOGIN_OUTCOMES,
     METER_BUCKETS,
     METER_ERRORS,
     METER_KEYS,
-    METER_KEY_EXPLAIN_GROUP,
     METER_KEY_NONE,
-    METER_KEY_TREE_OFFSETS,
+    METER_KEY_PRIVATE,
+    METER_KEY_UNKNOWN,
     METER_LISTENERS,
     METER_PHASES,
     METER_VERSIONS,
@@ -141,11 +142,9 @@ cdef class Copy:
 cdef object key_of(int api):
     if api == METER_KEY_NONE:
         return -1
-    if api == METER_KEY_EXPLAIN_GROUP:
-        return 20101
-    if api == METER_KEY_TREE_OFFSETS:
-        return 20102
-    return -2 if api > METER_KEY_EXPLAIN_GROUP else api
+    if api >= METER_KEY_UNKNOWN:
+        return -2
+    return api if api < METER_KEY_PRIVATE else FIRST_PRIVATE_KEY + api - METER_KEY_PRIVATE
 
 
 cdef tuple values_of(const uint64_t* values):

@@ -89,11 +89,11 @@ cdef void add(int probe, int64_t n) noexcept nogil:
 
 
 cdef int api_index(int key) noexcept nogil:
-    if 0 <= key < METER_KEY_TREE_OFFSETS:
+    if 0 <= key < METER_KEY_PRIVATE:
         return key
-    if key == 20102:
-        return METER_KEY_TREE_OFFSETS
-    return METER_KEY_EXPLAIN_GROUP if key == 20101 else METER_KEY_UNKNOWN
+    if 0 <= key - FIRST_PRIVATE_KEY < METER_PRIVATE_KEYS:
+        return METER_KEY_PRIVATE + key - FIRST_PRIVATE_KEY
+    return METER_KEY_UNKNOWN
 
 
 # -- clients and topics ---------------------------------------------------------------------------------------------

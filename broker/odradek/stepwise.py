@@ -29,7 +29,9 @@ class Later:
         self._then: Callable[[], None] | None = None
 
     def set(self, *values: Any) -> None:
-        """Set the value, and continue what waits for it. Called once."""
+        """Set the value, and continue what waits for it. Another value that comes later is ignored."""
+        if self.done:
+            return
         self.value = values[0] if len(values) == 1 else values
         self.done = True
         if self._then is not None:

@@ -13,6 +13,7 @@ from odradek._ext.shm.client_quotas import QuotaKind
 from odradek._ext.shm.metering import MECHANISMS, OUTCOMES, count, gauge
 from odradek._ext.shm.probes import PROBE_WORDS, Probe
 from odradek._ext.storage import segments
+from odradek.api.table import BY_KEY
 from odradek.clients import transactions
 from odradek.metrics.pages import UsageRow
 from odradek.metrics.transactions import STATES
@@ -71,6 +72,34 @@ def test_the_values_of_usage_are_in_the_order_of_their_fields() -> None:
     assert UsageRow._fields[-len(values) :] == tuple(
         sorted(map(str.lower, values), key=lambda name: values[name.upper()])
     )
+
+
+def test_the_arrays_of_a_page_are_as_long_as_their_constants_say() -> None:
+    text = (NATIVE / LAYOUT).read_text()
+    found = {name: int(length) for length, name in re.findall(r"^    \w+\[(\d+)\] (\w+)", text, re.M)}
+    of = numbers_of(LAYOUT, "METER_")
+    values, outcomes = numbers_of(LAYOUT, "USAGE_")["VALUES"], numbers_of(LAYOUT, "LOGIN_")["OUTCOMES"]
+    expected = {
+        "values": values,
+        "retired_even": 2 * values,
+        "retired_odd": 2 * values,
+        "words": of["WORDS"],
+        "buckets": of["BUCKETS"],
+        "logins": of["MECHANISMS"] * outcomes,
+        "listeners": of["LISTENERS"],
+        "times": of["KEYS"] * of["PHASES"],
+        "requests": of["KEYS"] * of["VERSIONS"],
+        "errors": of["KEYS"] * of["ERRORS"],
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_every_served_api_has_a_place_in_the_page() -> None:
+    of = numbers_of(LAYOUT, "METER_")
+    first = numbers_of(LAYOUT, "FIRST_")["PRIVATE_KEY"]
+    private = [key for key in BY_KEY if key >= of["KEY_PRIVATE"]]
+    assert sorted(private) == [first + number for number in range(of["PRIVATE_KEYS"])]
+    assert of["KEY_PRIVATE"] + of["PRIVATE_KEYS"] == of["KEY_UNKNOWN"] == of["KEYS"] - 1 == of["KEY_NONE"] - 1
 
 
 def test_each_event_of_loading_has_a_sentence() -> None:

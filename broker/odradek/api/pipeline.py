@@ -134,16 +134,19 @@ class Host:
 
 
 def executed(steps: Steps) -> Steps:
-    """The steps of a handler; if it has done much, another step begins before the response is encoded."""
+    """The steps of a handler; if it has done much, another step begins before the response is encoded. Closed with them."""
     much = False
-    while True:
-        try:
-            pause = next(steps)
-        except StopIteration as end:
-            response = end.value
-            break
-        much = much or not isinstance(pause, Later)
-        yield pause
+    try:
+        while True:
+            try:
+                pause = next(steps)
+            except StopIteration as end:
+                response = end.value
+                break
+            much = much or not isinstance(pause, Later)
+            yield pause
+    finally:
+        steps.close()
     if much:
         yield
     return response

@@ -42,25 +42,20 @@ DESCRIBE_CONFIGS = 10
 """The code of Kafka's operation DescribeConfigs."""
 GROUP, TRANSACTION = 0, 1
 """What a coordinator coordinates: a consumer group, or the transactions of a transactional id."""
-CHANGES = frozenset(
-    {
-        "AlterPartitionReassignments",
-        "AlterUserScramCredentials",
-        "CreateAcls",
-        "DeleteAcls",
-        "CreateTopics",
-        "CreatePartitions",
-        "DeleteTopics",
-        "DeleteRecords",
-        "DeleteGroups",
-        "ElectLeaders",
-        "IncrementalAlterConfigs",
-        "InitProducerId",
-        "OffsetCommit",
-        "WriteTxnMarkers",
-    }
+READS = (
+    "ApiVersions",
+    "ConsumerGroupDescribe",
+    "Describe",
+    "Explain",
+    "Fetch",
+    "Find",
+    "List",
+    "Metadata",
+    "OffsetFetch",
+    "OffsetForLeaderEpoch",
+    "Sasl",
 )
-"""Names of the APIs that change something."""
+"""How the names of the APIs begin that change nothing."""
 RETRIABLE = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -278,7 +273,7 @@ class Cluster:
     def unanswered_changes(self) -> list[str]:
         """API names of changes that were requested and have no response: each may have been applied or not."""
         connections = [*self._of_node.values(), *([] if self._any is None else [self._any])]
-        return [name for connection in connections for name in connection.unanswered if name in CHANGES]
+        return [name for connection in connections for name in connection.unanswered if not name.startswith(READS)]
 
     # -- metadata -------------------------------------------------------------------------------------------------
 

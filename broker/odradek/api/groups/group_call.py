@@ -283,5 +283,11 @@ def result_of(work: Awaitable[Answer]) -> Generator[Later, None, Answer]:
     try:
         yield later
     finally:
-        future.cancel()  # nothing, if it has ended
+        if future.cancel():  # the client has disconnected
+            future.add_done_callback(_log_failure)
     return future.result()
+
+
+def _log_failure(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        log.error("a request whose client has disconnected failed", exc_info=error)

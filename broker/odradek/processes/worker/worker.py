@@ -106,6 +106,7 @@ class Worker:
         self._closed: list[int] = []
         self.receiver = Receiver(context.handover_fd)
         self.topics = TopicDirectory()
+        self._confirmed = 0
         self.purgatory = Purgatory(ExpiryTimer(loop, self._expire).set)
         self.delayed_appends = DelayedAppends(loop, self.purgatory, self._settle, self._close_connection)
         self.look_ups = JobThread(loop, "look-ups", Lane.LANE_LOOK_UPS)
@@ -272,7 +273,8 @@ class Worker:
         self._take_over_quotas()
         self.topics.refresh()
         self._take_over_acls()
-        self.shm.confirm_version(self.topics.version)
+        self._confirmed = self.topics.version
+        self.shm.confirm_version(self._confirmed)
         self.loop.add_reader(self.data_loop.fileno(), self._on_data)
         self.loop.add_reader(self.shm.event_fd(), self._on_wake)
         self.loop.add_reader(self.receiver.fileno(), self._on_handover)
@@ -327,8 +329,10 @@ class Worker:
         return next_end_ms
 
     def _take_over_metadata(self) -> None:
-        if self.topics.refresh():
-            self.shm.confirm_version(self.topics.version)
+        self.topics.refresh()
+        if self.topics.version != self._confirmed:  # requests apply changes, too
+            self._confirmed = self.topics.version
+            self.shm.confirm_version(self._confirmed)
 
     def _take_over_shared(self) -> None:
         """Called twice a second, in case a wake-up was lost."""

@@ -58,7 +58,7 @@ from odradek.processes.slices import LoopSlices
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import txn_offset_commit
 from odradek.quotas.new_names import GROUPS, configured
-from odradek.stepwise import Later, Steps, Stepwise
+from odradek.stepwise import Later, Steps, Stepwise, waited
 
 log = logging.getLogger("odradek.groups")
 
@@ -248,13 +248,15 @@ async def driven(steps: Steps) -> Any:
     job = Stepwise(steps)
     try:
         while job.step():
+            assert not job.off_loop, "no thread executes steps of groups"
             if job.waits is None:
                 await asyncio.sleep(0)
             elif not job.waits.done:
                 await _value_of(job.waits)
         return job.result
     finally:
-        steps.close()
+        while job.abandon():
+            pass
 
 
 def _value_of(later: Later) -> asyncio.Future[None]:
@@ -369,10 +371,10 @@ class GroupService:
             )
             self._view.permits_of = self._permits_of
             if self._config.clustered:
-                self._view.confirm = lambda group_id: result_of(self._confirm(group_id))
+                self._view.confirm = self._confirm
             self._offsets.serve(LoadedGroups(self.groups))
 
-    async def _confirm(self, group_id: str) -> ErrorCode:
+    def _confirm(self, group_id: str) -> Steps:
         """See `GroupView`. Offsets are also served while too few replicas are in sync to confirm it.
 
         A leadership that was interrupted, and that this broker has again, also fails the confirmation. Then the new leadership
@@ -381,12 +383,12 @@ class GroupService:
         """
         code = ErrorCode.NOT_COORDINATOR
         for _ in range(MOST_LEADERSHIPS):
-            code = await self._confirm_once(group_id)
-            if code is not ErrorCode.NOT_COORDINATOR or not await self._leads_on(group_id):
+            code = yield from self._confirm_once(group_id)
+            if code is not ErrorCode.NOT_COORDINATOR or not (yield from self._leads_on(group_id)):
                 break
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.REQUEST_TIMED_OUT else code
 
-    async def _confirm_once(self, group_id: str) -> ErrorCode:
+    def _confirm_once(self, group_id: str) -> Steps:
         assert self.groups is not None
         shards = self.groups.shards
         partition_log = self._offsets.log_of(shards.partition_of(group_id))
@@ -394,20 +396,18 @@ class GroupService:
             return ErrorCode.NONE  # the request is refused anyway
         if partition_log is None or not slots.has_min_in_sync(partition_log.place[0]):
             return ErrorCode.NONE
-        confirmed: asyncio.Future[ErrorCode] = self._loop.create_future()
-        partition_log.confirm(NOBODY, lambda code: None if confirmed.done() else confirmed.set_result(code))
-        return await confirmed
+        return (yield from waited(lambda then: partition_log.confirm(NOBODY, then)))
 
-    async def _leads_on(self, group_id: str) -> bool:
+    def _leads_on(self, group_id: str) -> Steps:
         """Whether this broker leads the group's partition, after a confirmation has failed; waits until it is loaded again, but
         at most the timeout of commits."""
         assert self.groups is not None
-        await asyncio.sleep(0)  # a failed append loads the partition again in the next turn
+        yield  # a failed append loads the partition again in the next turn
         self.follow()
         load = self._offsets.load_of(self.groups.shards.partition_of(group_id))
         if load is None:
             return False
-        await asyncio.wait({load}, timeout=self._config.integer("offsets.commit.timeout.ms") / 1000)
+        yield from result_of(asyncio.wait({load}, timeout=self._config.integer("offsets.commit.timeout.ms") / 1000))
         return True
 
     def refresh(self) -> None:
