@@ -556,7 +556,7 @@ def announce(indexes) -> int:
     """
     cdef Header* header = region().header
     cdef uint64_t version = header.metadata_version
-    cdef bint few = len(indexes) < CHANGE_RING // 2     # otherwise a mirror that far behind reads all slots, whatever is in the ring
+    cdef bint few = len(indexes) < CHANGE_RING // 2     # otherwise a directory that far behind reads all slots, whatever is in the ring
     cdef int i
     for index in indexes:
         version += 1

@@ -1,4 +1,4 @@
-"""A process's mirror of the topics in the shared table: it maps a name or an id to the slots of the partitions."""
+"""A process's directory of the topics in the shared table: it maps a name or an id to the slots of the partitions."""
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, uint32_t, uint64_t

@@ -1,4 +1,4 @@
-"""Maps names and ids of topics to slots. Each process has its own mirror and updates it from the table's ring of changes.
+"""Maps names and ids of topics to slots. Each process has its own directory and updates it from the table's ring of changes.
 
 A slot may be assigned to another partition only after every worker has confirmed a version newer than its deletion. So what is
 read here from a slot is valid until `confirm_version` is called for the version that was just applied [R 8].

@@ -145,11 +145,11 @@ class Cluster:
 
     def served(self):
         """{topic: online partitions} in the view of a new worker."""
-        mirror = TopicDirectory()
-        mirror.refresh()
+        directory = TopicDirectory()
+        directory.refresh()
         return {
             name.decode(): [p for p, slot in topic.partitions() if slots.state_of(slot) == SlotState.SLOT_ONLINE]
-            for name, topic in mirror.by_name.items()
+            for name, topic in directory.by_name.items()
         }
 
 

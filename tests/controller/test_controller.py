@@ -350,10 +350,10 @@ def test_a_controller_that_was_succeeded_elsewhere_writes_nothing(cluster):
 # -- deaths ---------------------------------------------------------------------------------------------------------
 
 
-def mirror():
-    directory = TopicDirectory()
-    directory.refresh()
-    return directory
+def topic_directory():
+    topics = TopicDirectory()
+    topics.refresh()
+    return topics
 
 
 def consistent(cluster, worker):
@@ -394,7 +394,7 @@ def test_a_controller_may_die_between_any_two_steps(make_cluster, monkeypatch, c
         cluster = make_cluster()
         cluster.controller.create_topics([NewTopic("old", 2), NewTopic("second")])
         before = load_image(cluster.store)
-        worker = mirror()
+        worker = topic_directory()
         if victim == "in the table":
             cluster.table.lives = deaths
         else:
@@ -437,7 +437,7 @@ def test_a_successor_that_dies_while_it_recovers_is_succeeded_as_well(make_clust
     deaths = 0
     while True:
         cluster = make_cluster()
-        worker = mirror()
+        worker = topic_directory()
         cluster.table.lives = 1
         with pytest.raises(Death):
             cluster.controller.create_topics([NewTopic("new", 4)])

@@ -33,9 +33,9 @@ def cluster(make_cluster, monkeypatch):
 
 def visible():
     """{topic: number of partitions} as a worker sees them."""
-    mirror = TopicDirectory()
-    mirror.refresh()
-    return {name.decode(): topic.count for name, topic in mirror.by_name.items()}
+    directory = TopicDirectory()
+    directory.refresh()
+    return {name.decode(): topic.count for name, topic in directory.by_name.items()}
 
 
 def codes(outcomes):

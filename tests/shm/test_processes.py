@@ -147,56 +147,56 @@ class TestSlots:
             assert broker.create("later") == made[6]
 
     def test_a_mirror_follows_creation_deletion_and_the_same_name_again(self, broker: OneBroker) -> None:
-        mirror = TopicDirectory()
+        directory = TopicDirectory()
         first = [broker.create("a", number, topic_id=b"1" * 16) for number in range(3)]
         other = broker.create("b")
-        assert mirror.refresh()
-        assert not mirror.refresh()
-        assert mirror.get("a").partitions() == list(enumerate(first))
+        assert directory.refresh()
+        assert not directory.refresh()
+        assert directory.get("a").partitions() == list(enumerate(first))
         broker.table.delete(first[2])
         broker.table.announce([first[2]])
-        mirror.refresh()
-        assert mirror.get("a").count == 2
+        directory.refresh()
+        assert directory.get("a").count == 2
         for slot in first[:2]:
             broker.table.delete(slot)
         broker.table.announce(first[:2])
         second = broker.create("a", topic_id=b"2" * 16)
-        mirror.refresh()
-        assert mirror.get("a").partitions() == [(0, second)]
-        assert mirror.get("a").topic_id == b"2" * 16
-        assert set(mirror.by_id) == {b"2" * 16, mirror.get("b").topic_id}
-        assert mirror.get("b").partitions() == [(0, other)]
+        directory.refresh()
+        assert directory.get("a").partitions() == [(0, second)]
+        assert directory.get("a").topic_id == b"2" * 16
+        assert set(directory.by_id) == {b"2" * 16, directory.get("b").topic_id}
+        assert directory.get("b").partitions() == [(0, other)]
 
     def test_a_mirror_that_lags_far_scans_all_slots(self, broker: OneBroker) -> None:
-        mirror = TopicDirectory()
+        directory = TopicDirectory()
         gone, stays = broker.create("gone"), broker.create("stays")
-        mirror.refresh()
+        directory.refresh()
         broker.table.delete(gone)
         fresh = broker.create("fresh")
         broker.table.announce([gone])
         broker.table.announce([stays] * CHANGES_KEPT * 3)  # what went before has left the ring
-        assert mirror.refresh()
-        assert set(mirror.by_name) == {b"stays", b"fresh"}
-        assert mirror.get("fresh").slot(0) == fresh
-        assert mirror.version == broker.shm.metadata_version
+        assert directory.refresh()
+        assert set(directory.by_name) == {b"stays", b"fresh"}
+        assert directory.get("fresh").slot(0) == fresh
+        assert directory.version == broker.shm.metadata_version
 
     def test_a_mirror_that_lags_little_uses_the_ring(self, broker: OneBroker) -> None:
-        mirror = TopicDirectory()
+        directory = TopicDirectory()
         stays = broker.create("stays")
-        mirror.refresh()
+        directory.refresh()
         fresh = broker.create("fresh")
         broker.table.announce([stays] * (CHANGES_KEPT - 3))
-        mirror.refresh()
-        assert mirror.get("fresh").slot(0) == fresh
+        directory.refresh()
+        assert directory.get("fresh").slot(0) == fresh
 
     def test_a_mirror_scans_all_slots_after_more_changes_than_the_ring_holds(self, broker: OneBroker) -> None:
-        mirror = TopicDirectory()
+        directory = TopicDirectory()
         stays = broker.create("stays")
-        mirror.refresh()
+        directory.refresh()
         fresh = broker.create("fresh", announce=False)
         broker.table.announce([fresh] + [stays] * (CHANGES_KEPT * 2 + 5))
-        mirror.refresh()
-        assert mirror.get("fresh").slot(0) == fresh
+        directory.refresh()
+        assert directory.get("fresh").slot(0) == fresh
 
     def test_partitions_that_are_announced_together_are_seen_together(self, broker: OneBroker) -> None:
         made = [broker.create("topic", number) for number in range(3)]

@@ -156,7 +156,7 @@ def test_a_successor_never_hands_out_a_producer_id_again(broker):
 
 
 def test_offsets_are_not_stored_in_the_tree_for_a_topic_that_was_deleted_meanwhile(tmp_path):
-    """The loop's mirror of the topics may be older than what the store thread did."""
+    """The loop's directory of the topics may be older than what the store thread did."""
     with tree_office(tmp_path, "there", "deleting") as office:
         office._view.controller.image.deleting.add("deleting")
         job = Stepwise(office.write_offsets("g", {("there", 0): 1, ("deleted", 0): 2, ("deleting", 0): 3}))

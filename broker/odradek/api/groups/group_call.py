@@ -74,7 +74,7 @@ def always_confirmed(_: str) -> Steps:
 class GroupView:
     """The groups of a coordinator and what requests need besides; used only in its loop.
 
-    :param topics: the coordinator's mirror of the topics.
+    :param topics: the coordinator's directory of the topics.
     :param tree: committed offsets in the metadata tree, from clients before Kafka 0.9; its functions run in the store thread.
     :param limits: the largest number of elements in a request, by API key.
     :param transactions: the transactions in which clients commit offsets.

@@ -331,7 +331,7 @@ class Coordinator:
             else:
                 await self._deletions.wait(executed.waits, request.deadline)
             reply: ForwardReply = await self._in_steps(executed.finish(), request)
-            # The worker answers after its mirror of the topics has what the response waited for.
+            # The worker answers after its directory of the topics has what the response waited for.
             reply = reply._replace(metadata_version=max(reply.metadata_version, self._shm.metadata_version))
         elif isinstance(executed, Derivation):
             reply = await self._token_credentials.answer(executed)

@@ -380,7 +380,7 @@ class StoreService:
         exist any more; the offsets of all other topics are durable then. After a failure or a death, the first portions are
         stored.
 
-        Each step checks the topics again: the loop's mirror of the topics may be older than this thread's image, and a topic
+        Each step checks the topics again: the loop's directory of the topics may be older than this thread's image, and a topic
         may be deleted and created again between two steps. An offset written after that would belong to the new topic.
         """
         assert self._store is not None and self._view is not None

@@ -15,7 +15,7 @@ MARGIN_S = 1.0
 
 
 class TopicWaits:
-    """See the module. :param topics: returns the mirror of the topics as of now."""
+    """See the module. :param topics: returns the directory of the topics as of now."""
 
     def __init__(self, topics: Callable[[], TopicDirectory]) -> None:
         self._topics = topics

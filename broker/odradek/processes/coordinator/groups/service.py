@@ -139,7 +139,7 @@ class LiveConsumerSettings:
 
 
 class KnownTopics:
-    """The coordinator's mirror of the topics, as groups use it. :param stored: see `GroupService`."""
+    """The coordinator's directory of the topics, as groups use it. :param stored: see `GroupService`."""
 
     def __init__(self, directory: TopicDirectory, stored: StoredTopics) -> None:
         self._directory = directory
@@ -151,7 +151,7 @@ class KnownTopics:
 
     @property
     def version(self) -> int:
-        """The version of the metadata in the mirror; it differs after every change."""
+        """The version of the metadata in the directory; it differs after every change."""
         return int(self._directory.version)
 
     def names(self) -> list[str]:
@@ -270,7 +270,7 @@ class GroupService:
     """The groups of a coordinator process.
 
     :param tree: the offsets in the metadata tree, which requests of version 0 use.
-    :param stored: returns the names of the topics in the metadata store; None while they are not known. A mirror of the slots
+    :param stored: returns the names of the topics in the metadata store; None while they are not known. The topic directory
         is not complete: it lacks topics that have no free slot, no log directory, or only replicas on other brokers.
     :param turn, flusher: those of all logs of the coordinator process.
     :param permits_of: see `PermitsOf`.

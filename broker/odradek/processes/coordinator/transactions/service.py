@@ -141,14 +141,14 @@ class FlushAtEnd:
 
 
 class KnownPartitions:
-    """The existing partitions; see `Topics`. :param groups: has the mirror of the topics."""
+    """The existing partitions; see `Topics`. :param groups: has the directory of the topics."""
 
     def __init__(self, groups: GroupService) -> None:
         self._groups = groups
 
     def exists(self, topic: str, partition: int) -> bool:
         """See `Topics`."""
-        self._groups.refresh()  # a new leader may look before its mirror has all topics that existed before its leadership
+        self._groups.refresh()  # a new leader may look before its directory has all topics that existed before its leadership
         known = self._groups.topics.get(topic)
         return known is not None and bool(known.exists(partition))
 
@@ -187,7 +187,7 @@ class _TransactionsHost(ForwardedHost):
 class TransactionService:
     """The transactional ids of a coordinator process.
 
-    :param groups: the groups of the same process: the service uses their mirror of the topics and their pending offsets.
+    :param groups: the groups of the same process: the service uses their directory of the topics and their pending offsets.
     :param permits_of: see `PermitsOf`. :param security: of the connections to other brokers.
     """
 
@@ -394,7 +394,7 @@ class TransactionService:
 
     def follow(self) -> None:
         """Compare with the topics and the slots of `__transaction_state`: begin and resign partitions. The groups must have
-        updated the mirror of the topics before."""
+        updated the directory of the topics before."""
         topic = self._topics.get(TRANSACTION_STATE)
         if not self._state.started and topic is not None and self._state.led(self._topics):
             count = topic.published_count() if self._config.clustered else topic.count
