@@ -11,12 +11,13 @@ class Relay:
     """Forwards every connection to ``127.0.0.1:server_port``; ``port`` is its own, at ``host``.
 
     ``requests`` and ``responses``: whether bytes of this direction are forwarded; else they are read and dropped.
+    ``responses_passed``: how often bytes of responses were forwarded.
     """
 
     def __init__(self, server_port: int, host: str = "127.0.0.1") -> None:
         self._server_port = server_port
         self.requests = self.responses = True
-        self.dropped = 0
+        self.dropped = self.responses_passed = 0
         self._changed = threading.Condition()
         self._server = ThreadedServer(self._serve, host)
         self.port = self._server.port
@@ -36,6 +37,7 @@ class Relay:
         while data := source.recv(65536):
             if getattr(self, direction):
                 target.sendall(data)
+                self.responses_passed += direction == "responses"
             else:
                 with self._changed:
                     self.dropped += 1

@@ -12,9 +12,11 @@ import signal
 import socket
 import subprocess
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
+from odradek.metadata.store import Session, SessionExpired, StoreError
+from odradek.metadata.zookeeper import ZookeeperOptions, ZookeeperStore
 from tests.ports import reserved
 from tests.toolchains import kafka_jars
 from tests.waiting import until
@@ -161,3 +163,22 @@ def shared_server() -> ZookeeperServer:
 def chroot() -> str:
     """Servers and a new chroot, for `zookeeper.connect`."""
     return f"{shared_server().hosts}/test-{os.getpid()}-{next(_numbers)}"
+
+
+def end_of_session(hosts: str, session: Session) -> None:
+    """End somebody's session, as ZooKeeper does if it does not hear from its owner for the session timeout."""
+
+    def ended() -> bool:
+        """The owner connects again at once, which ends this connection, if it is faster. So only the next attempt shows
+        whether the session has ended."""
+        with closing(ZookeeperStore(ZookeeperOptions(hosts))) as store:
+            try:
+                store.start_session(session, 0)
+                store.end_session()
+            except SessionExpired:
+                return True
+            except StoreError:
+                return False
+        return False
+
+    until(ended, f"the session {session.id:x} ends")

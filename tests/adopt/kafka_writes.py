@@ -21,6 +21,8 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "deleted": (1, {"retention.ms": "-1"}),
     "gone": (1, {}),
 }
+LONGEST_TRANSACTION_MS = 900_000
+"""The largest that Kafka allows: of transactions that stay open while other things happen, however slow the machine is."""
 KAFKA_CONFIG: dict[str, str | int] = {
     "log.segment.bytes": 1 << 20,
     "log.index.interval.bytes": 256,

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.protocol.schemas import fetch
 from odradek.storage.batch import read_batches
 from odradek.testing import Broker
-from tests.adopt.kafka_writes import KAFKA_CONFIG
+from tests.adopt.kafka_writes import KAFKA_CONFIG, LONGEST_TRANSACTION_MS
 from tests.api.transactional_log import filtered
 from tests.clients.kafka_peer import Peer
 from tests.markers import wait_for_markers
@@ -32,7 +32,14 @@ def write(servers: str) -> None:
     admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
     chance = random.Random(7)
     producers = [
-        Producer({"bootstrap.servers": servers, "transactional.id": f"p{number}", "linger.ms": 0})
+        Producer(
+            {
+                "bootstrap.servers": servers,
+                "transactional.id": f"p{number}",
+                "transaction.timeout.ms": LONGEST_TRANSACTION_MS,
+                "linger.ms": 0,
+            }
+        )
         for number in range(PRODUCERS)
     ]
     plain = Producer({"bootstrap.servers": servers})

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.protocol.errors import ErrorCode
 from odradek.testing import Broker
-from tests.adopt.kafka_writes import KAFKA_CONFIG
+from tests.adopt.kafka_writes import KAFKA_CONFIG, LONGEST_TRANSACTION_MS
 from tests.api.group_talk import GroupTalk
 from tests.clients.kafka_peer import Peer
 from tests.committing import commit
@@ -21,7 +21,6 @@ from tests.markers import wait_for_markers
 pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 TIMEOUT_S = 90
-LONGEST_TRANSACTION_MS = 900_000
 TOPIC, GROUPS = "work", ("committed", "aborted", "open", "open-alone", "overtaken")
 OPEN = ("open", "open-alone", "overtaken")
 NOTHING = -1

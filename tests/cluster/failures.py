@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.clients.wire import Connection
 from odradek.metadata import znodes
-from odradek.metadata.store import Session, SessionExpired, StoreError
+from odradek.metadata.store import Session
 from odradek.metadata.znodes import NO_LEADER
 from odradek.metadata.zookeeper import ZookeeperOptions, ZookeeperStore
 from odradek.processes.coordinator.cluster.broker_session import FILE as SESSION_FILE
@@ -41,6 +41,7 @@ from tests.faults.lossy_disk import missing as no_power_cuts
 from tests.ports import reserved
 from tests.relay import Relay
 from tests.waiting import until
+from tests.zookeeper import end_of_session
 
 IDS = (1, 2, 3)
 TOPIC = "load"
@@ -313,20 +314,7 @@ def end_session(cluster: FailingCluster, broker_id: int) -> None:
     noted = json.loads((cluster.brokers[broker_id].data_dir / SESSION_FILE).read_text())
     session = Session(noted["id"], bytes.fromhex(noted["password"]))
 
-    def ended() -> bool:
-        """The broker connects again at once, which ends this connection, if it is faster. So only the next attempt shows
-        whether the session has ended."""
-        with closing(ZookeeperStore(ZookeeperOptions(cluster.peers.connect))) as store:
-            try:
-                store.start_session(session, 0)
-                store.end_session()
-            except SessionExpired:
-                return True
-            except StoreError:
-                return False
-        return False
-
-    until(ended, f"the session of broker {broker_id} ends")
+    end_of_session(cluster.peers.connect, session)
     with closing(ZookeeperStore(ZookeeperOptions(cluster.peers.connect))) as store:
 
         def registered_again() -> bool:

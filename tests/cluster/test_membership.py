@@ -12,7 +12,6 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import KafkaError
-from kazoo.client import KazooClient
 
 from odradek.metadata import znodes
 from odradek.metadata.store import Stat, delete_tree
@@ -21,7 +20,7 @@ from odradek.processes.coordinator.cluster.broker_session import FILE, SessionFi
 from odradek.testing.broker_process import Broker, BrokerError
 from tests.ports import reserved
 from tests.waiting import until
-from tests.zookeeper import ZookeeperServer, chroot, shared_server
+from tests.zookeeper import ZookeeperServer, chroot, end_of_session, shared_server
 
 ID = 1
 LONG_MS = 100_000
@@ -116,10 +115,7 @@ def expire(servers: str, owner: int, ours: Broker) -> None:
     """End the broker's session, as ZooKeeper does after the session timeout."""
     found = SessionFile(ours.data_dir).read()
     assert found is not None and found.id == owner
-    client = KazooClient(servers.partition("/")[0], client_id=(found.id, found.password), timeout=60)
-    client.start()
-    client.stop()
-    client.close()
+    end_of_session(servers, found)
 
 
 def test_a_restarted_coordinator_goes_on_in_the_session(servers: str, store: ZookeeperStore, tmp_path: Path) -> None:
