@@ -25,6 +25,7 @@ from odradek._ext.protocol.cursor cimport (
     read_string_length,
     skip_tagged_fields,
 )
+from odradek._ext.shm.atomics cimport load_acquire_64
 from odradek._ext.shm.layout cimport Process, region
 from odradek._ext.shm.metering cimport METER_KEY_UNKNOWN, TOPIC_NONE, USAGE_BYTES_OUT, api_index, still_client, usage_of
 from odradek._ext.shm.waking cimport wake_own_loop
@@ -87,7 +88,9 @@ cdef class RequestHandler(FrameHandler):
         cdef Route route
         cdef Charges charges
         cdef const uint8_t* client = data   # never NULL, also if the request has no client id
-        self.produce_handler.topics.refresh()  # after the request was read: what its client was told elsewhere is true here [R 8.4]
+        # After the request was read: what its client was told by another worker is true here, too [R 8.4].
+        if load_acquire_64(&region().header.metadata_version) != self.produce_handler.topics.version:
+            self.produce_handler.topics.refresh()
         if connection.gate is not None:
             return self.offer_to_gate(connection, data, size)
         cursor_init(&body, data, size)
