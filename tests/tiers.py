@@ -27,7 +27,7 @@ TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 
 MARKS = {
-    "broker": "starts a broker, or the command in a process of its own",
+    "broker": "starts a broker, or the command as a separate process",
     "peer": "starts a foreign program: Apache Kafka or its tools, Java, Go, Node.js, Prometheus",
     "spark": "starts Spark",
     "packages": "needs a package of the extra `dev` that the extra `test` does not contain",

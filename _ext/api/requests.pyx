@@ -88,7 +88,7 @@ cdef class RequestHandler(FrameHandler):
         cdef Route route
         cdef Charges charges
         cdef const uint8_t* client = data   # never NULL, also if the request has no client id
-        # After the request was read: what its client was told by another worker is true here, too [R 8.4].
+        # Now that the request is read: its client may have created the topic through another worker [R 8.4].
         if load_acquire_64(&region().header.metadata_version) != self.produce_handler.topics.version:
             self.produce_handler.topics.refresh()
         if connection.gate is not None:

@@ -134,7 +134,10 @@ class Host:
 
 
 def executed(steps: Steps) -> Steps:
-    """The steps of a handler; if it has done much, another step begins before the response is encoded. Closed with them."""
+    """The steps of a handler; if it has done much, another step begins before the response is encoded.
+
+    When it is closed, it closes the steps of the handler at once, so that their errors reach the request.
+    """
     much = False
     try:
         while True:

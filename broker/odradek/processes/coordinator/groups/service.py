@@ -243,8 +243,11 @@ class _GroupsHost(ForwardedHost):
 
 
 async def driven(steps: Steps) -> Any:
-    """Execute the steps of a request in the loop, which does its other work between them. If the task is cancelled, because
-    the client has disconnected, the generator is closed."""
+    """Execute the steps of a request in the loop, which does its other work between them.
+
+    If the task is cancelled, because the client has disconnected, a change that must not stay half done (`MUST_GO_ON`) is
+    completed, and the generator is closed.
+    """
     job = Stepwise(steps)
     try:
         while job.step():
