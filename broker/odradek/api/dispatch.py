@@ -202,14 +202,14 @@ class Dispatcher:
         if isinstance(outcome, NotServed):
             reason = _unreadable(row, pending.version, outcome)
             log.warning("closing %s: %s", connection.name, reason, extra=connection.log_fields)
-            connection.data_loop.close(connection, reason)
+            connection.close(reason)
             return
         if isinstance(outcome, BaseException):
             log.error(
                 "a %s request of %s failed; closing its connection",
                 row.name, connection.name, exc_info=outcome, extra=connection.log_fields,
             )  # fmt: skip
-            connection.data_loop.close(connection, f"a {row.name} request failed")
+            connection.close(f"a {row.name} request failed")
             return
         data, wait_ms = outcome.data, pending.charge()
         if wait_ms:
