@@ -19,7 +19,7 @@ import pytest
 from odradek.api.api import Place
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
 from odradek.api.row import ApiRow
-from odradek.api.table import APIS, CLUSTER_APIS, PRIVATE_APIS, function_named
+from odradek.api.table import BY_KEY, function_named
 from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.cluster.admin import ClusterAdmin, Reassignment
 from odradek.controller.cluster.client_requests import ClientRequests
@@ -54,7 +54,7 @@ NOT_TRACED = {
     19: "its response describes all settings of each topic, and to trace that takes minutes; the elements that a step reads "
     "are counted in test_requests_in_steps.py"
 }
-ROWS = tuple(row for row in (*APIS, *CLUSTER_APIS, *PRIVATE_APIS) if not row.of_brokers)
+ROWS = tuple(row for row in BY_KEY.values() if not row.of_brokers)
 
 
 class ProductInstructions(Instructions):
