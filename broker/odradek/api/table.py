@@ -22,11 +22,6 @@ APIS = tuple(row for row in ROWS if not row.private)
 BY_KEY = {row.key: row for row in ROWS}
 
 
-def in_cluster(config: BrokerConfig) -> bool:
-    """Whether the broker's metadata store is that of a cluster."""
-    return config["metadata.store"] == "zookeeper"
-
-
 def served_rows(clustered: bool) -> dict[int, ApiRow]:
     """The rows of the APIs that are served, by key; also of the private ones."""
     return {key: row for key, row in BY_KEY.items() if row.served(clustered)}
