@@ -175,7 +175,9 @@ def test_no_step_reads_very_many_elements(key: int, harness: Harness) -> None:
     if row.in_worker:
         call: Any = SimpleNamespace(
             version=row.max_version,
-            view=SimpleNamespace(topics=SimpleNamespace(get=lambda name: SimpleNamespace(count=0)), brokers=None),
+            view=SimpleNamespace(
+                topics=SimpleNamespace(get=lambda name: SimpleNamespace(published_count=lambda: 0)), brokers=None
+            ),
         )
     else:
         call = CoordinatorCall(row.max_version, "tests", "127.0.0.1:1", "User:ANONYMOUS", 0, harness.view)
