@@ -131,16 +131,13 @@ class Store:
         self.client = self.cluster.controller._store
         self.admin = ClusterAdmin(self.cluster.controller, config, random.Random(1))
         member = ClusterMember(self.client, config, lambda settings: None, lambda: None, random.Random(1))
-        controller: Any = ClientRequests(member, self.admin)
         self.view = CoordinatorView(
             config,
             self.client,
-            controller,
+            ClientRequests(member, self.admin),
             ProducerIds(self.client, 1),
             table,
-            BrokerSettings(self.client, controller, config, RunningConfig(), shm),
-            lambda: self.admin.active,
-            self.admin.reassignments,
+            BrokerSettings(self.client, member, config, RunningConfig(), shm),
             self.admin,
         )
         self.admin.create_topics([NewTopic("big", partitions, 2), NewTopic("t", 1, 1)])
