@@ -46,7 +46,7 @@ from odradek.api.cluster_brokers import ClusterBrokers
 from odradek.api.dispatch import Dispatcher
 from odradek.api.replicas import ReplicaView
 from odradek.api.routes import routes_of
-from odradek.api.table import handlers_of, in_cluster, max_request_bytes, throttle_positions
+from odradek.api.table import handlers_of, max_request_bytes, throttle_positions
 from odradek.net.failure_log import FailureLog
 from odradek.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, context_of
 from odradek.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
@@ -124,9 +124,7 @@ class Worker:
             TokenKeys(loop, self.forward, context.jwks, self._settle),
             self._settle,
         )
-        self.brokers = (
-            ClusterBrokers([listener.name for listener in context.advertised]) if in_cluster(config) else None
-        )
+        self.brokers = ClusterBrokers([listener.name for listener in context.advertised]) if config.clustered else None
         self.replicas = self._replica_view()
         self.fetch_handler = self._make_fetch_handler()
         self.handler = self._make_handler()
@@ -255,14 +253,14 @@ class Worker:
             self.purgatory,
             dispatcher,
             self.forward,
-            routes_of(in_cluster(config)),
+            routes_of(config.clustered),
             max_bytes=max_request_bytes(config),
             brokers_listener=self._brokers_listener(),
         )
 
     def _brokers_listener(self) -> int:
         """The index of the only listener for requests of brokers; -1 if they may come to any listener."""
-        if not in_cluster(self._config) or not self._config["odradek.inter.broker.listener.only"]:
+        if not self._config.clustered or not self._config["odradek.inter.broker.listener.only"]:
             return -1
         return [listener.name for listener in self.context.advertised].index(self._config.inter_broker_listener.name)
 
