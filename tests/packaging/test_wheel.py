@@ -58,9 +58,7 @@ def lowest_versions() -> str:
 
 
 @pytest.mark.parametrize("versions", ["newest", "lowest"])
-def test_the_demo_runs_from_a_wheel_in_an_environment_of_its_own(
-    repaired: Path, tmp_path: Path, versions: str
-) -> None:
+def test_the_demo_runs_from_a_wheel_in_an_environment_of_its_own(repaired: Path, tmp_path: Path, versions: str) -> None:
     run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
     constraints = tmp_path / "constraints.txt"
     constraints.write_text(lowest_versions() if versions == "lowest" else "")
