@@ -334,7 +334,9 @@ def test_a_request_times_out_and_says_why(site: Site, name: str) -> None:
         for broker_id in (controller, controller, other):
             response = site.ask(broker_id, case.api, request, case.newest)
             codes = errors_of(case.api.key, response)
-            assert set(codes) == {case.code}, f"broker {broker_id}: {response}"  # of the whole, or of each part, or both
+            assert set(codes) == {case.code}, (
+                f"broker {broker_id}: {response}"
+            )  # of the whole, or of each part, or both
             assert not case.says or f"ZooKeeper at {site.zookeeper.hosts}" in repr(response)
     finally:
         site.restart_zookeeper()

@@ -389,3 +389,26 @@ def test_a_connection_is_replaced_before_its_session_ends() -> None:
     assert renewal_s(100.0, 0) is None
     assert client_connection.RENEWED_AFTER == 0.8
     assert renewal_s(100.0, 60_000) == 148.0
+
+
+@pytest.mark.parametrize("fed", [False, True])
+def test_a_large_response_gets_its_memory_as_it_arrives(fed: bool) -> None:
+    """The size alone, which costs a broken broker nothing, makes nobody allocate."""
+    size = 5 << 20
+    content = bytes(range(256)) * (size >> 8)
+    data = struct.pack(">i", size) + content
+    made = connection(64 << 20)
+    frames, at = made.frames, 0
+    while at < len(data):
+        assert frames.take() is None
+        if fed:
+            frames.feed(data[at : at + 100_003])
+            at += 100_003
+        else:
+            at += receive_into_room(made, data[at : at + 100_003])
+        assert frames.complete() == (at >= len(data))
+        if at >= 4:
+            assert frames.begun_bytes == size
+            assert frames.arrived_bytes == min(at, len(data)) - 4
+            assert len(frames.room) <= max(1 << 20, at)
+    assert frames.take() == content

@@ -361,9 +361,13 @@ class Connection:
     def _request_versions(self, on_silence: Callable[[str], None] | None) -> None:
         """Ask which versions the broker serves. Raises UnreachableError."""
 
+        asked = 0
+
         def answer(ask: Ask) -> Any:
+            nonlocal asked
+            asked += 1
             self.send(ask.api, ask.request, version=self.version_of(ask.api, newest=ask.newest))
-            return self.receive(on_silence=on_silence)
+            return self.receive(on_silence=on_silence if asked == 1 else None)
 
         try:
             response = converse(negotiation(_API_VERSIONS_VERSION), answer)
@@ -372,6 +376,8 @@ class Connection:
         except HandshakeError:
             raise
         except UnreachableError as error:
+            if asked > 1:  # the first response was that of a Kafka broker
+                raise
             raise UnreachableError(f"connected, but {error}; {self._hint}") from None
         self.features = {
             feature.name: (feature.min_version, feature.max_version) for feature in response.supported_features

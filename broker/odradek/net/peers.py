@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from odradek.backoff import RecentFailures, SetupTimeout
 from odradek.config.broker_config import BrokerConfig
 from odradek.protocol import ProtocolError
-from odradek.protocol.client_connection import ClientConnection, Frame, UnservedError, negotiation, renewal_s
+from odradek.protocol.client_connection import (
+    ClientConnection,
+    Frame,
+    UnservedError,
+    VersionsRefused,
+    negotiation,
+    renewal_s,
+)
 from odradek.protocol.errors import ErrorCode, peer_error_text
 from odradek.protocol.schema import ApiSchema, Ask
 from odradek.security.opening import MAX_OPENING_BYTES, RETRY_MS, VERSIONS_VERSION, Opening, PeerRefused, opening
@@ -511,11 +518,12 @@ class _Stream(asyncio.Protocol):
             while (frame := self.protocol.frames.take()) is not None:
                 self._take(frame)
         except ProtocolError as error:
+            what = "an error" if isinstance(error, VersionsRefused) else "a malformed response"
             if self._peer is None:
                 self._end(error)
             else:
-                log.error("%s sent a malformed response: %s; closing the connection", self._name, error)
-            self.abort(f"malformed response: {error}")
+                log.error("%s sent %s: %s; closing the connection", self._name, what, error)
+            self.abort(f"{what.partition(' ')[2]}: {error}")
 
     def _take(self, frame: Frame) -> None:
         if self._peer is not None:

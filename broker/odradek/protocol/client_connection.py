@@ -34,6 +34,9 @@ RENEWED_AFTER = 0.8
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">ihhih")
 """Size, API key, version, correlation id, length of the client id: a request header before the flexible versions."""
+_FIRST_BYTES = 1 << 20
+"""A larger frame gets its memory as its bytes arrive: a size alone, which costs the sender nothing, makes nobody allocate."""
+_NOTHING = memoryview(b"")
 _UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
 Result = TypeVar("Result")
@@ -93,10 +96,11 @@ class Frames:
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
         self.shares_memory = False
-        self.ahead = memoryview(b"")
+        self.ahead = _NOTHING
         """What was passed to `feed` and is not in a frame yet."""
         self._head = bytearray(_SIZE.size)
         self._body: Frame | None = None  # None: the size has not arrived
+        self._body_bytes = 0  # of the whole frame
         self._memory = bytearray()
         self.room = memoryview(self._head)
         """The missing part of the size or of the frame; empty if the frame is complete or is held."""
@@ -122,7 +126,7 @@ class Frames:
     @property
     def begun_bytes(self) -> int:
         """The size of the frame that arrives; 0: its size has not arrived, or it is held."""
-        return 0 if self._body is None else len(self._body)
+        return 0 if self._body is None else self._body_bytes
 
     @property
     def arrived_bytes(self) -> int:
@@ -135,21 +139,35 @@ class Frames:
             if self.ahead and self.room:
                 taken = min(len(self.ahead), len(self.room))
                 self.room[:taken] = self.ahead[:taken]
-                self.ahead, self.room = self.ahead[taken:], self.room[taken:]
-            if self.room or self._body is not None:
-                return not self.room
+                self.ahead, self.room = self.ahead[taken:] or _NOTHING, self.room[taken:]
+            if self.room:
+                return False
+            if self._body is not None:
+                if len(self._body) == self._body_bytes:
+                    return True
+                self._grow(self._body)
+                continue
             size = self.held_bytes
             if not _SIZE.size <= size <= self.most_bytes:
                 raise FrameSizeError(size, bytes(self._head))
             if most_now is not None and size > most_now:
                 return False
+            self._body_bytes = size
             if not self.shares_memory:
-                self._body = bytearray(size)
+                self._body = bytearray(min(size, _FIRST_BYTES))
             else:
                 if size > len(self._memory):
                     self._memory = bytearray(size)
                 self._body = memoryview(self._memory)[:size]
             self.room = memoryview(self._body)
+
+    def _grow(self, body: Frame) -> None:
+        """All the memory of the frame is filled: double it."""
+        assert isinstance(body, bytearray)
+        filled = len(body)
+        self.room.release()
+        body.extend(bytes(min(filled, self._body_bytes - filled)))
+        self.room = memoryview(body)[filled:]
 
     def take(self) -> Frame | None:
         """The next frame, which the owner keeps; None if it is not complete. Raises FrameSizeError."""

@@ -12,6 +12,7 @@ from odradek.protocol.client_connection import (
     ClientConnection,
     CorrelationError,
     UnservedError,
+    VersionsRefused,
     converse,
     renewal_s,
 )
@@ -162,6 +163,8 @@ class LeaderConnection:
             lifetime_ms = converse(opening(credentials), self._exchange)
         except (LoginError, PeerRefused, UnservedError) as error:
             raise LeaderRefused(str(error)) from error
+        except VersionsRefused as error:
+            raise (LeaderError if security is None else LeaderRefused)(str(error)) from error
         except ProtocolError as error:
             if security is None:
                 raise LeaderError(f"it sent a malformed response to ApiVersions: {error}") from error
@@ -181,19 +184,23 @@ class LeaderConnection:
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def _ask(self, ask: Ask) -> Any:
-        """Send a request and wait for the response. Raises LeaderError."""
+        """Send a request and wait for the response. Raises LeaderError; then the connection is closed, because a late response
+        would be taken for that of the next request."""
         name = ask.api.name
         self._deadline = time.monotonic() + self._timeout_s
         try:
             return self._exchange(ask)
         except UnservedError as error:
             raise LeaderError(str(error)) from error
-        except OSError as error:
-            raise LeaderError(f"no response to {name}: {error.strerror or error}") from error
-        except CorrelationError as error:
-            raise LeaderError(f"it sent a response with another correlation id to {name}") from error
-        except ProtocolError as error:
-            raise LeaderError(f"it sent a malformed response to {name}: {error}") from error
+        except (OSError, ProtocolError) as error:
+            self.close()
+            if isinstance(error, CorrelationError):
+                reason = f"it sent a response with another correlation id to {name}"
+            elif isinstance(error, ProtocolError):
+                reason = f"it sent a malformed response to {name}: {error}"
+            else:
+                reason = f"no response to {name}: {error.strerror or error}"
+            raise LeaderError(reason) from error
 
     def _exchange(self, ask: Ask) -> Any:
         """Send a request and wait for the response until the deadline. Raises OSError, ProtocolError, UnservedError."""
