@@ -251,7 +251,7 @@ cdef class DelayedFetch(Waiter):
             self.wait_for(self.step())
         except Exception as failure:  # an error fails this request only
             self.failed(failure)
-        pending.connection.data_loop.flush_dirty()
+        pending.connection.flush_dirty()
 
     # -- waiting ----------------------------------------------------------------------------------------------------
 
@@ -353,8 +353,7 @@ cdef class DelayedFetch(Waiter):
         cdef Pending pending = self.pending
         self.stop_waiting()
         if pending is not None and not pending.cancelled:
-            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
-                                                   f"a delayed Fetch failed: {type(error).__name__}: {error}")
+            pending.connection.close_now(CLOSE_ERROR, f"a delayed Fetch failed: {type(error).__name__}: {error}")
         return 0
 
     cdef int stop_waiting(self) except -1:

@@ -36,7 +36,6 @@ from odradek._ext.api.refused_batches cimport RefusedBatches
 from odradek._ext.api.transactional_items cimport PRODUCE_ADDS_PARTITIONS, refuse_by_coordinator, refuse_unanswered
 from odradek._ext.net.charging cimport charge_produce
 from odradek._ext.net.connection cimport CLOSE_ERROR, CLOSE_HANDLER, Connection, Pending
-from odradek._ext.net.frame_reading cimport FrameReader
 from odradek._ext.partition.log_writing cimport UNVERIFIED
 from odradek._ext.protocol.api_versions cimport PRODUCE
 from odradek._ext.protocol.byte_view cimport ByteView
@@ -142,7 +141,6 @@ cdef class DelayedProduce(Pending):
         cdef int64_t room = max(request.transactional_id_bytes, 0), at = 0
         cdef int i
         cdef ProduceItem* item
-        cdef FrameReader reader = connection.data_loop
         cdef const uint8_t* data = NULL
         self.own_items(delays, request, items, record_errors)
         for i in range(self.request.count):
@@ -151,8 +149,8 @@ cdef class DelayedProduce(Pending):
             if not item.appended and not item.error:
                 room += item.append.info.size
                 data = item.append.data
-        if data != NULL and reader.move_part(connection, data, room, &self.buffer):
-            self.pool = reader.pool
+        if data != NULL and connection.move_part(data, room, &self.buffer):
+            self.pool = connection.pool
             for i in range(self.request.count):
                 if self.items[i].appended or self.items[i].error:
                     self.items[i].append.data = NULL
@@ -657,13 +655,12 @@ cdef class DelayedProduce(Pending):
         if self.request.acks == 0:
             self.delays.responses.count_answer(&self.request, self.items, 0)
             if any_refused(&self.request, self.items):
-                connection.data_loop.begin_close(
-                    connection, CLOSE_HANDLER, self.delays.responses.text_of_refusal(&self.request, self.items))
+                connection.begin_close(CLOSE_HANDLER, self.delays.responses.text_of_refusal(&self.request, self.items))
             self.complete(())
             return 0
         self.begin()
         try:
-            self.delays.responses.write_response(connection.data_loop, &self.request, self.items, self.record_errors, wait_ms)
+            self.delays.responses.write_response(connection.responses, &self.request, self.items, self.record_errors, wait_ms)
         except BaseException:
             self.abandon()
             raise
@@ -682,8 +679,7 @@ cdef class QuestionWaiter(Waiter):
         cdef DelayedProduce pending = self.pending
         self.pending = None
         if pending is not None and not pending.cancelled:
-            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
-                                                   f"a delayed Produce failed: {type(error).__name__}: {error}")
+            pending.connection.close_now(CLOSE_ERROR, f"a delayed Produce failed: {type(error).__name__}: {error}")
         return 0
 
 
@@ -711,6 +707,5 @@ cdef class DelayedProduceWaiter(Waiter):
         cdef DelayedProduce pending = self.pending
         self.pending = None
         if pending is not None and not pending.cancelled:
-            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
-                                                   f"a delayed Produce failed: {type(error).__name__}: {error}")
+            pending.connection.close_now(CLOSE_ERROR, f"a delayed Produce failed: {type(error).__name__}: {error}")
         return 0

@@ -186,7 +186,7 @@ cdef class FetchHandler:
         cdef int64_t wait_ms = 0
         if connection.quotas.limited and connection.quotas.request.key:
             wait_ms = charge_time(connection, &connection.quotas.request, spend(connection))
-        return self.responses.write_error(connection.data_loop, &connection.metering.client, version, correlation_id, error, wait_ms)
+        return self.responses.write_error(connection.responses, &connection.metering.client, version, correlation_id, error, wait_ms)
 
     cdef int begin_request(self, Connection connection, FetchContext context, int16_t version, int32_t correlation_id,
                            FetchHead* head) except -1:
@@ -212,7 +212,7 @@ cdef class FetchHandler:
         context.read_committed = head.read_committed
         context.last_used_ms = monotonic_ms()
         context.until_ms = context.last_used_ms + max(min(<int64_t>head.wait_ms, self.max_wait_ms), <int64_t>0)
-        context.reader = connection.data_loop.cold_reader
+        context.reader = connection.responses.cold_reader
         context.warm_rounds = 0
         context.rounds = 0
         return 0
@@ -235,7 +235,7 @@ cdef class FetchHandler:
         fetch.begin_plan(STAGE_FIRST_PLAN)
         step = fetch.step()
         if step == STEP_ANSWER and (fetch.context.version >= FIRST_WITH_BATCHES or not fetch.context.planned_bytes):
-            self.responses.write(connection.data_loop, fetch.context, connection, spend(connection) if fetch.context.limited else 0)
+            self.responses.write(connection.responses, fetch.context, connection, spend(connection) if fetch.context.limited else 0)
             if fetch.context.refused:
                 self.sessions.end(fetch)
             return FRAME_DONE
@@ -295,7 +295,7 @@ cdef class FetchHandler:
         wait_ms = pending.charge_time()
         pending.begin()
         try:
-            self.responses.write_error(pending.connection.data_loop, &context.client, context.version, context.correlation_id,
+            self.responses.write_error(pending.connection.responses, &context.client, context.version, context.correlation_id,
                                        INVALID_FETCH_SESSION_EPOCH, wait_ms)
         except BaseException:
             pending.abandon()

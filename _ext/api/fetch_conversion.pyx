@@ -76,8 +76,7 @@ cdef class FetchConversion:
         if pending.cancelled:
             return 0
         if isinstance(result, BaseException):
-            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
-                                                   f"cannot down-convert records for a Fetch: {type(result).__name__}: {result}")
+            pending.connection.close_now(CLOSE_ERROR, f"cannot down-convert records for a Fetch: {type(result).__name__}: {result}")
             return 0
         try:
             for p, (error, data, next_offset) in zip(parts, result):
@@ -100,6 +99,5 @@ cdef class FetchConversion:
                 return 0
             self.responses.answer(context, pending)
         except Exception as failure:
-            pending.connection.data_loop.close_now(pending.connection, CLOSE_ERROR,
-                                                   f"cannot answer a down-converted Fetch: {type(failure).__name__}: {failure}")
+            pending.connection.close_now(CLOSE_ERROR, f"cannot answer a down-converted Fetch: {type(failure).__name__}: {failure}")
         return 0

@@ -243,7 +243,7 @@ cdef class FetchResponses:
         """Answer a delayed request from the context's plan."""
         pending.begin()
         try:
-            self.write(pending.connection.data_loop, context, pending.connection, pending.spent_us)
+            self.write(pending.connection.responses, context, pending.connection, pending.spent_us)
         except BaseException:
             pending.abandon()
             raise

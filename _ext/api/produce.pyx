@@ -425,7 +425,7 @@ cdef class ProduceHandler:
         cdef DelayedProduce pending, first = None, last = None
         cdef list delayed = None
         cdef JointCharge joint
-        cdef ResponseOutput out = connection.data_loop
+        cdef ResponseOutput out = connection.responses
         if self.allowed:
             add(AUTHORIZATIONS_ALLOWED, self.allowed)
             self.allowed = 0
@@ -473,7 +473,7 @@ cdef class ProduceHandler:
                 self.responses.request_flush(request, self.items)
                 self.responses.count_answer(request, self.items, 0)
                 if any_refused(request, self.items):
-                    out.begin_close(connection, CLOSE_HANDLER, self.responses.text_of_refusal(request, self.items))
+                    connection.begin_close(CLOSE_HANDLER, self.responses.text_of_refusal(request, self.items))
             else:
                 self.responses.write_response(out, request, self.items, self.record_errors, wait_ms)
         self.request_count = self.item_count = 0

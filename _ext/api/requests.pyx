@@ -106,12 +106,12 @@ cdef class RequestHandler(FrameHandler):
         if body.error:
             connection.close_reason = f"a request header (API key {key}, version {version}) is malformed"
             self.produce_handler.execute(connection)
-            connection.data_loop.api = METER_KEY_UNKNOWN
+            connection.responses.api = METER_KEY_UNKNOWN
             still_client(&connection.metering.client)
             connection.count_frame(METER_KEY_UNKNOWN, 0, size + 4)
             return FRAME_CLOSE
         connection.counted_client(client, length)
-        connection.data_loop.api = api_index(key)
+        connection.responses.api = api_index(key)
         self.note_request(connection, key, version, correlation_id, client, length)
         if key == PRODUCE:
             charges = self.charges
@@ -130,7 +130,7 @@ cdef class RequestHandler(FrameHandler):
         if size > self.max_bytes:
             connection.close_reason = f"a request of API key {key} has {size} bytes, allowed are at most {self.max_bytes} for " \
                                       f"requests other than Produce"
-            connection.count_frame(connection.data_loop.api, version, size + 4)
+            connection.count_frame(connection.responses.api, version, size + 4)
             return FRAME_CLOSE
         route = <Route>self.routes.get(route_number(key, version))
         if connection.pending_tail is not None and not (route is not None and route.follows and connection.pending_tail.follows):
@@ -149,7 +149,7 @@ cdef class RequestHandler(FrameHandler):
             connection.count_frame(FETCH, version, size + 4)
             return self.fetch_handler.offer(connection, version, correlation_id, &body, data, size)
         self.other_requests += 1
-        connection.count_frame(connection.data_loop.api, version, size + 4)
+        connection.count_frame(connection.responses.api, version, size + 4)
         if route is not None and route.of_brokers and 0 <= self.brokers_listener != connection.listener_index:
             connection.close_reason = f"a {route.name} request on a listener for clients: brokers send it to the listener that " \
                                       f"inter.broker.listener.name names (odradek.inter.broker.listener.only)"
@@ -186,10 +186,10 @@ cdef class RequestHandler(FrameHandler):
             if head.error:
                 key, version, correlation_id, length, client = -1, 0, 0, -1, data
             connection.keep_client_id(client, length)
-        connection.data_loop.api = METER_KEY_UNKNOWN if key < 0 else api_index(key)
+        connection.responses.api = METER_KEY_UNKNOWN if key < 0 else api_index(key)
         self.note_request(connection, key, version, correlation_id, client, length)
         still_client(&connection.metering.client)
-        connection.count_frame(connection.data_loop.api, version if version >= 0 else 0, size + 4)
+        connection.count_frame(connection.responses.api, version if version >= 0 else 0, size + 4)
         self.other_requests += 1
         return self.respond(connection, key, version, connection.gate.frame(connection, (<const char*>data)[:size]))
 
@@ -210,8 +210,8 @@ cdef class RequestHandler(FrameHandler):
                 response = with_throttle_time(response, key, version, wait_ms)
         store32(head, <uint32_t>len(response))
         usage_of(connection.metering.client.number, TOPIC_NONE, api_index(key)).values[USAGE_BYTES_OUT] += <uint64_t>(len(response) + 4)
-        connection.data_loop.out_bytes(head, 4)
-        connection.data_loop.write(response)
+        connection.responses.out_bytes(head, 4)
+        connection.responses.write(response)
         return FRAME_DONE
 
     cdef int flush(self, Connection connection) except -1:

@@ -119,7 +119,7 @@ cdef class Charges:
 
 
 cdef int64_t spend(Connection c) noexcept:
-    cdef int64_t now = clock_us(), us = now - max(c.quotas.mark_us, c.data_loop.began_us)
+    cdef int64_t now = clock_us(), us = now - max(c.quotas.mark_us, c.responses.began_us)
     c.quotas.mark_us = now
     return max(us, <int64_t>0)
 

@@ -1,11 +1,11 @@
-"""A connection, the places of its responses, and the lowest layer of the data loop, which writes responses.
+"""A connection, the places of its responses, and the output in which its loop gathers them.
 
 All times are CLOCK_MONOTONIC milliseconds, unless the name ends in `_us`.
 """
 
 from libc.stdint cimport int16_t, int64_t, uint32_t, uint64_t, uint8_t
 
-from odradek._ext.net.buffers cimport Buffer
+from odradek._ext.net.buffers cimport Buffer, BufferPool
 from odradek._ext.net.output cimport OutQueue
 from odradek._ext.shm.client_quotas cimport QuotaUse
 from odradek._ext.net.tls cimport Tls
@@ -48,8 +48,8 @@ cdef enum:
 cdef class Pending:
     """The place, in a connection's order of responses, of one response that is made later.
 
-    `Connection.attach` links it; `ResponseSender` sends its answer and unlinks it; `DataLoop.close_now` cancels it. It calls no method that
-    a subclass supplies. DelayedProduce is a subclass (delayed_produce.pxd); a DelayedFetch has a Pending as a member.
+    `Connection.attach` links it; `ResponseSender` sends its answer and unlinks it; `OpenConnections` cancels it. DelayedProduce is a
+    subclass (delayed_produce.pxd); a DelayedFetch has a Pending as a member.
     """
     cdef readonly Connection connection
     cdef readonly bint done
@@ -76,7 +76,7 @@ cdef class Pending:
     cdef int16_t api_version
     cdef int64_t charge_time(self) except -1
     cdef int complete_framed(self, const uint8_t* data, int64_t length) except -1     # answer with `data`, after its length field
-    # Between `begin` and `finish` `data_loop.out_*` write this answer, also during the turn of another connection. One Pending
+    # Between `begin` and `finish` `ResponseOutput.out_*` write this answer, also during the turn of another connection. One Pending
     # at a time.
     cdef int begin(self) except -1
     cdef int finish(self) except -1
@@ -86,8 +86,8 @@ cdef class Pending:
 
 
 cdef struct ConnectionInput:
-    # Received bytes that are not executed yet. Bytes, unless the name ends in `_us`. `FrameReader` writes it; `DataLoop` releases the
-    # buffers of a closed connection.
+    # Received bytes that are not executed yet. Bytes, unless the name ends in `_us`. `FrameReader` and `RequestReceiver` write it;
+    # `OpenConnections` releases the buffers of a closed connection.
     Buffer part                                # the received part of a frame, from its length field; complete at `part_bytes`
     int64_t part_bytes
     int64_t part_since_ms                      # when the connection began to keep a part of this frame
@@ -100,10 +100,11 @@ cdef struct ConnectionInput:
 
 
 cdef struct FrameOffers:
-    # How frames are offered to the handler. `FrameReader` writes it; `throttle`, `resume` and `DataLoop` also set and clear holds.
+    # How frames are offered to the handler. `FrameReader` writes it; others set and clear holds.
     int hold                                   # bits of Hold; 0: frames are offered
     bint greeted                               # the first frame was accepted by the handler
-    int64_t most_bytes                         # the maximum size of a frame; less before a login. `limit_frames` and `DataLoop` set it
+    int64_t most_bytes                         # the maximum size of a frame; less before a login. `limit_frames` sets it
+    int64_t configured_bytes                   # socket.request.max.bytes: the maximum after a login
     bint offered                               # frames were accepted since the last `flush` of the handler
     bint joined                                # one of them was FRAME_JOINED
     bint resumed                               # offer the deferred frame again
@@ -112,7 +113,7 @@ cdef struct FrameOffers:
 
 
 cdef struct ConnectionOutput:
-    # Unsent responses. `ResponseOutput` and `Pending` add to it, `ResponseSender` sends from it; `DataLoop` drops it at the close.
+    # Unsent responses. `ResponseOutput` and `Pending` add to it, `ResponseSender` sends from it; `OpenConnections` drops it at the close.
     OutQueue queue                             # responses before those of the Pendings
     int64_t waiting_bytes                      # bytes of spans in the Pendings' queues
     bint blocked                               # the socket is full, EPOLLOUT is awaited
@@ -135,11 +136,11 @@ cdef struct ConnectionKept:
 
 
 cdef struct LoopState:
-    # What the loop knows of the socket, and has to do at the end of the turn. `DataLoop` writes it, unless a field names another.
-    uint32_t interest                          # epoll events that are registered
+    # What the loop knows of the socket, and has to do at the end of the turn.
+    uint32_t interest                          # epoll events that are registered; `SocketEvents` writes it
     int closing                                # 1 + CloseReason: closes as soon as all responses are sent; 0: stays open
-    bint eof                                   # nothing more can be received; `FrameReader.end_of_stream` sets it
-    bint peer_finished                         # half-closed by the client; the socket may hold unread bytes. `end_of_stream` sets it, too
+    bint eof                                   # nothing more can be received; `RequestReceiver.end_of_stream` sets it
+    bint peer_finished                         # half-closed by the client; the socket may hold unread bytes. `DataLoop` sets it, too
     bint dirty                                 # in the loop's `dirty`; `ResponseOutput.mark_dirty` sets it
 
 
@@ -168,8 +169,10 @@ cdef struct ConnectionQuotas:
 
 cdef class Connection:
     # identity: set by DataLoop.begin
-    cdef readonly ResponseOutput data_loop     # the DataLoop
-    cdef readonly int fd                       # -1: closed, set by DataLoop.close_now
+    cdef readonly object data_loop             # the DataLoop, which lives as long as its connections; argument of the hooks
+    cdef readonly ResponseOutput responses     # that of the loop: handlers write to it
+    cdef BufferPool pool                       # of receive buffers
+    cdef readonly int fd                       # -1: closed, set by OpenConnections.close_now
     cdef readonly int64_t connection_id
     cdef readonly int listener_index
     cdef readonly str peer                     # the client's address and port
@@ -212,28 +215,36 @@ cdef class Connection:
     cdef int count_time(self, int64_t now_ms) except -1
     cpdef Pending reserve(self)
     cdef int attach(self, Pending pending) except -1
+    # Reads no more, and closes the connection at the end of the turn in which all its responses are sent.
+    cdef int begin_close(self, int reason, object text) except -1
+    # Closes the connection and drops its unsent responses. Does nothing if it is closed already.
+    cdef int close_now(self, int reason, object text) except -1
+    # Sends the answers of completed Pendings, of all connections of the loop. Every callback that completes Pendings calls it at its
+    # end. Within a turn, thus in a FrameHandler's methods, it does nothing: the end of the turn sends them.
+    cdef int flush_dirty(self) except -1
+    # Called while the frame that fills the buffer `input.part` is executed: moves the buffer to `to`, so that the frame outlives its
+    # execution without a copy. The caller must give the buffer back to `pool`. `data` is in the frame; `size` is the number of bytes that
+    # the caller needs. Returns False, and moves nothing, if `data` is not in `part`, or if `size` is less than a quarter of the buffer.
+    cdef bint move_part(self, const uint8_t* data, int64_t size, Buffer* to) noexcept
 
 
 cdef class ResponseOutput:
-    """Lowest layer of the data loop. It owns the buffer in which responses are gathered, and the list of dirty connections.
-
-    Upper layers supply its hooks:
-
-    - `flush_dirty` (DataLoop): called by `Pending`'s users, after they have completed Pendings
-    - `begin_close` (OpenConnections): called by the handler and by FrameReader, when a connection must close after its responses are sent
-    - `close_now` (OpenConnections): called by ResponseSender and FrameReader after an error of the socket, and by users of the loop
-
-    The layers are classes by inheritance because they work on one turn of one connection: a handler writes to `data_loop` without knowing
-    the layers, and no layer needs a reference to another one.
+    """The responses of the present turn, and what is noted for its end: the buffer in which responses are gathered, the clocks, the
+    counts, the dirty and the throttled connections. A loop has one; its parts and its connections share it.
     """
+    # The hooks: the only calls from a part of the loop to those above it. `Connection.close_now` and `Connection.flush_dirty` make them,
+    # for ResponseSender and for handlers. DataLoop sets them; `loop` is the connection's `data_loop`.
+    cdef int (*close_hook)(object loop, Connection c, int reason, object text) except -1
+    cdef int (*flush_hook)(object loop) except -1
     cdef readonly int64_t now_ms               # when this turn began
+    cdef public object cold_reader             # called like page_cache.ColdReader; None: the loop itself waits for cold pages
     cdef uint8_t* out                          # gathered responses of `current` or `target`
     cdef int64_t out_room
     cdef int64_t out_length
     cdef int64_t out_base                      # bytes before it are sent before the first Pending
     cdef Connection current                    # the connection whose frames are being executed; None: none
     cdef Pending target                        # the Pending between `begin` and `finish`; None: none
-    cdef list dirty                            # connections whose turn must be ended (`end_turn`)
+    cdef list dirty                            # connections whose turn must be ended (`Turns.end_turn`)
     cdef dict throttled                        # by id: connections with HOLD_THROTTLE
     cdef list throttle_ends                    # heap of (end of a throttle time, connection id); may contain obsolete entries
     cdef public object on_throttle             # called with the end of a throttle time in ms; None: the loop's user calls release_throttled
@@ -243,6 +254,7 @@ cdef class ResponseOutput:
     cdef int64_t slice_length
     # metering
     cdef int api                               # of the frame being executed
+    cdef int64_t turn_us                       # when the turn began
     cdef int64_t clock                         # the last reading, us
     cdef int64_t began_us                      # when the execution of the current read's requests began
     cdef int64_t executed_us                   # when it ended
@@ -259,12 +271,8 @@ cdef class ResponseOutput:
     cdef int out_bytes(self, const uint8_t* data, int64_t length) except -1
     # Writes a slice of the open file `fd`; `owner` is held until the slice is sent.
     cdef int out_file(self, object owner, int fd, int64_t position, int64_t length) except -1
-    # Sends the answers of completed Pendings. Every callback that completes Pendings calls it at its end. Within a turn, thus in
-    # a FrameHandler's methods, it does nothing: the end of the turn sends them.
-    cpdef int flush_dirty(self) except -1
-    cdef int begin_close(self, Connection c, int reason, object text) except -1
-    cdef int close_now(self, Connection c, int reason, object text) except -1
 
     cdef OutQueue* out_queue(self) noexcept
     cdef int spill(self) except -1
+    cdef int shrink(self) except -1
     cdef void mark_dirty(self, Connection c)

@@ -2,10 +2,10 @@
 
 Runs in a worker, in the thread of its event loop; nothing in this module is shared with another thread or process.
 
-A worker has one object that serves all its connections, `data_loop.DataLoop`. Its class is built in five layers, each a subclass of
-the layer before: `ResponseOutput` (writes responses), `sending.ResponseSender` (sends them), `frame_reading.FrameReader` (receives
-requests), `open_connections.OpenConnections` (limits, closing) and `data_loop.DataLoop` (new connections, events). `ResponseOutput`
-needs hooks from the layers above it: `flush_dirty`, `begin_close` and `close_now`.
+A worker has one object that serves all its connections, `data_loop.DataLoop`. It consists of parts, of which each calls those before
+it: `ResponseOutput` (gathers responses), `socket_events` (epoll), `sending` (sends responses), `frame_reading` (offers requests to the
+handler), `open_connections` (limits, closing), `turns` (the end of a turn), `receiving` (receives requests) and `data_loop` (new
+connections, events). Calls in the other direction go through two hooks, by `Connection.close_now` and `Connection.flush_dirty`.
 """
 
 from heapq import heapify, heappush
@@ -13,8 +13,8 @@ from heapq import heapify, heappush
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint64_t, uint8_t
-from libc.stdlib cimport realloc
-from libc.string cimport memcmp, memcpy
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset
 
 from odradek._ext.net.output cimport COPIED_SLICE, OutQueue, add_copy, add_file, add_framed, add_part, drop_queue
 from odradek._ext.protocol.api_versions cimport API_VERSIONS
@@ -56,6 +56,7 @@ cdef enum:
     APIS_WITH_POSITION = 128
     VERSIONS_WITH_POSITION = 32
     API_VERSIONS_NEWEST = 4
+    MOST_UNUSED_PARTS = 4              # a buffer is moved only to a request that needs at least one in so many parts of it
 
 cdef bytes ANONYMOUS = b"User:ANONYMOUS"
 
@@ -205,11 +206,11 @@ cdef class Pending:
         self.answered_us = clock_us()
         if not self.cancelled:
             self.connection.output.waiting_bytes += self.answer.span_bytes
-            self.connection.data_loop.mark_dirty(self.connection)
+            self.connection.responses.mark_dirty(self.connection)
         return 0
 
     cdef int begin(self) except -1:
-        cdef ResponseOutput loop = self.connection.data_loop
+        cdef ResponseOutput loop = self.connection.responses
         if self.done or loop.target is not None:
             raise RuntimeError("a response was begun that is complete, or while another response is being written")
         self.saved_base = loop.out_base
@@ -218,7 +219,7 @@ cdef class Pending:
         return 0
 
     cdef int finish(self) except -1:
-        cdef ResponseOutput loop = self.connection.data_loop
+        cdef ResponseOutput loop = self.connection.responses
         try:
             loop.spill()
         except BaseException:
@@ -232,7 +233,7 @@ cdef class Pending:
         return self.answered()
 
     cdef int abandon(self) except -1:
-        cdef ResponseOutput loop = self.connection.data_loop
+        cdef ResponseOutput loop = self.connection.responses
         loop.out_length = loop.out_base
         loop.out_base = self.saved_base
         loop.target = None
@@ -255,7 +256,7 @@ cdef class Connection:
 
     cdef int attach(self, Pending pending) except -1:
         """Reserve for `pending`, which is new, the place after all earlier responses."""
-        cdef ResponseOutput loop = self.data_loop
+        cdef ResponseOutput loop = self.responses
         if pending.connection is not None:
             raise RuntimeError("a response was reserved twice")
         pending.connection = self
@@ -296,12 +297,12 @@ cdef class Connection:
         The FrameHandler.frame that defers the frame must not call it.
         """
         self.frames.resumed = True
-        self.data_loop.mark_dirty(self)
+        self.responses.mark_dirty(self)
 
     def throttle(self, int64_t until_ms) -> None:
         """Offer no further frame until DataLoop.release_throttled is called at or after `until_ms`."""
         cdef int64_t before = self.throttled_until_ms
-        cdef ResponseOutput loop = self.data_loop
+        cdef ResponseOutput loop = self.responses
         if self.fd < 0 or until_ms <= before:
             return
         self.throttled_until_ms = until_ms
@@ -325,9 +326,43 @@ cdef class Connection:
         return 0
 
     def limit_frames(self, int64_t most_bytes) -> None:
-        """Set the maximum size of the frames that follow; -1: that of the DataLoop."""
-        self.frames.most_bytes = self.data_loop.max_request_bytes if most_bytes < 0 else min(
-            most_bytes, self.data_loop.max_request_bytes)
+        """Set the maximum size of the frames that follow; -1: socket.request.max.bytes."""
+        self.frames.most_bytes = self.frames.configured_bytes if most_bytes < 0 else min(most_bytes, self.frames.configured_bytes)
+
+    # --- its end ---
+
+    cdef int begin_close(self, int reason, object text) except -1:
+        if not self.state.closing:
+            self.state.closing = 1 + reason
+            self.close_reason = text
+            self.frames.hold |= HOLD_CLOSING
+        return 0
+
+    cdef int close_now(self, int reason, object text) except -1:
+        return self.responses.close_hook(self.data_loop, self, reason, text)
+
+    def close(self, reason="closed by the broker") -> None:
+        """Close the connection at once and drop its unsent responses. `reason` is logged."""
+        self.close_now(CLOSE_ASKED, reason)
+
+    def close_after_responses(self, reason) -> None:
+        """Read no more, and close the connection as soon as its responses are sent: at the end of this turn, or in the next
+        `flush_dirty`. `reason` is logged."""
+        self.begin_close(CLOSE_ASKED, reason)
+        self.responses.mark_dirty(self)
+
+    cdef int flush_dirty(self) except -1:
+        return self.responses.flush_hook(self.data_loop)
+
+    cdef bint move_part(self, const uint8_t* data, int64_t size, Buffer* to) noexcept:
+        cdef Buffer* part = &self.input.part
+        if part.data == NULL or data < part.data or data >= part.data + part.end or size < part.capacity // MOST_UNUSED_PARTS:
+            return False
+        to[0] = part[0]
+        memset(part, 0, sizeof(Buffer))
+        return True
+
+    # --- counting ---
 
     def runs(self, str name, str version) -> None:
         """Keep and count the client's software name and version, which its ApiVersions request states."""
@@ -421,10 +456,35 @@ cdef class Connection:
 
 
 cdef class ResponseOutput:
-    """Writes responses on a worker's connections, and counts the requests that they answer.
+    """Gathers the responses on a worker's connections, and counts the requests that they answer. See the pxd for what it owns.
 
-    `DataLoop` supplies `flush_dirty`, `begin_close` and `close_now`.
+    :param cold_reader: called like page_cache.ColdReader; None: the loop itself waits for pages that are not in the page cache.
     """
+
+    def __cinit__(self, cold_reader=None):
+        self.cold_reader = cold_reader
+        self.dirty = []
+        self.throttled = {}
+        self.throttle_ends = []
+        self.now_ms = coarse_ms()
+        self.out = <uint8_t*>malloc(OUT_ROOM)
+        if self.out == NULL:
+            raise MemoryError("no memory for the shared output buffer")
+        self.out_room = OUT_ROOM
+
+    def __dealloc__(self):
+        free(self.out)
+
+    cdef int shrink(self) except -1:
+        """Free the gathering buffer if it became much larger than usual. Called when it is empty."""
+        if self.out_room > 8 * OUT_ROOM:
+            free(self.out)
+            self.out_room = OUT_ROOM
+            self.out = <uint8_t*>malloc(OUT_ROOM)
+            if self.out == NULL:
+                self.out_room = 0
+                raise MemoryError("no memory for the shared output buffer")
+        return 0
 
     cdef uint8_t* out_reserve(self, int64_t length) except NULL:
         """Return room for `length` bytes, valid until the next out_reserve. The caller passes the number of written bytes to out_commit."""
@@ -507,17 +567,6 @@ cdef class ResponseOutput:
         if not c.state.dirty and c.fd >= 0:
             c.state.dirty = True
             self.dirty.append(c)
-
-    # --- supplied by DataLoop ---
-
-    cpdef int flush_dirty(self) except -1:
-        raise NotImplementedError("DataLoop supplies flush_dirty")
-
-    cdef int begin_close(self, Connection c, int reason, object text) except -1:
-        raise NotImplementedError("DataLoop supplies begin_close")
-
-    cdef int close_now(self, Connection c, int reason, object text) except -1:
-        raise NotImplementedError("DataLoop supplies close_now")
 
     # --- counting requests ---
 

@@ -1,26 +1,29 @@
-from typing import Any, Final, TypedDict
+from typing import Any
+from typing import Final
 
-from odradek._ext.net.connection import Connection
-from odradek._ext.net.frame_reading import FrameHandler
+from odradek._ext.net.buffers import BufferPool
+from odradek._ext.net.connection import Connection, ResponseOutput
+from odradek._ext.net.frame_reading import FrameHandler, FrameReader
 from odradek._ext.net.open_connections import OpenConnections
+from odradek._ext.net.receiving import RequestReceiver
+from odradek._ext.net.sending import ResponseSender
 
 
-class DataLoop(OpenConnections):
+class DataLoop:
+    pool: Final[BufferPool]
+    responses: Final[ResponseOutput]
+    sender: Final[ResponseSender]
+    frames: Final[FrameReader]
+    connections: Final[OpenConnections]
+    receiver: Final[RequestReceiver]
     stopping: Final[bool]
 
     def __init__(self, handler: FrameHandler, *, max_request_bytes: int=104857600, idle_ms: int=600000, max_pending: int=100, max_queued_bytes: int=1048576, receive_buffer_bytes: int=524288, retained_bytes: int=33554432, cold_reader=None, on_closed=None) -> None: ...
-    ...
     def fileno(self) -> int: ...
     def add(self, fd: int, connection_id: int, listener_index: int, peer: str, prepared: bool=False) -> Connection: ...
     def use_tls(self, listeners) -> None: ...
     def tick(self) -> None: ...
     def stop_reading(self) -> None: ...
+    def release_throttled(self, now_ms: int) -> int: ...
     def on_events(self) -> None: ...
-    def flush_dirty(self) -> int: ...
-
-class epoll_data_t(TypedDict, total=False):
-    ptr: Any
-
-class epoll_event(TypedDict):
-    events: int
-    data: epoll_data_t
+    def flush_dirty(self) -> None: ...

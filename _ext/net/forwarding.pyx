@@ -460,5 +460,5 @@ cdef class ForwardTable:
 
     cdef int refuse(self, ForwardedRequest request, reason) except -1:
         cdef Connection connection = request.pending.connection
-        connection.data_loop.close(connection, f"cannot answer the {request.route.name} request: {reason}")
+        connection.close(f"cannot answer the {request.route.name} request: {reason}")
         return 0

@@ -2,6 +2,7 @@ from typing import Any
 from typing import Final
 
 from odradek._ext.net.buffers import BufferPool
+from odradek._ext.net.connection import ResponseOutput
 from odradek._ext.net.sending import ResponseSender
 
 
@@ -12,13 +13,11 @@ class PythonFrameHandler(FrameHandler):
     def on_half_closed(self, connection) -> None: ...
     def on_closed(self, connection) -> None: ...
 
-class FrameReader(ResponseSender):
+class FrameReader:
     handler: Final[FrameHandler]
-    pool: Final[BufferPool]
-    max_request_bytes: int
     max_pending: int
-    max_queued_bytes: int
-    bytes_in: Final[int]
-    frames: Final[int]
+    count: Final[int]
     bad_frames: Final[int]
-    handshake_thread: Any
+
+    def __init__(self, responses: ResponseOutput, sender: ResponseSender, handler: FrameHandler, pool: BufferPool, *, receive_buffer_bytes: int, max_pending: int, max_queued_bytes: int) -> None: ...
+    ...

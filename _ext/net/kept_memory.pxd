@@ -3,11 +3,11 @@
 from libc.stdint cimport int64_t
 
 from odradek._ext.net.connection cimport Connection
-from odradek._ext.net.data_loop cimport DataLoop
+from odradek._ext.net.open_connections cimport OpenConnections
 
 
 cdef class KeptMemory:
-    cdef DataLoop loop
+    cdef OpenConnections connections
     cdef readonly int64_t budget
     cdef readonly int64_t kept                 # bytes kept after the last check
     cdef readonly int64_t dropped              # number of times that a connection's fetch state was dropped

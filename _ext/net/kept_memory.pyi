@@ -3,7 +3,7 @@ import logging
 from typing import Final
 
 from odradek._ext.net.connection import Connection
-from odradek._ext.net.data_loop import DataLoop
+from odradek._ext.net.open_connections import OpenConnections
 
 LOG = logging.getLogger('odradek.connections')
 
@@ -13,7 +13,7 @@ class KeptMemory:
     dropped: Final[int]
     closed: Final[int]
 
-    def __init__(self, loop: DataLoop, budget: int) -> None: ...
+    def __init__(self, connections: OpenConnections, budget: int) -> None: ...
     def look(self, now_ms: int) -> int: ...
 
 def idle_since(c: Connection) -> int: ...

@@ -33,7 +33,7 @@ import logging
 from libc.stdint cimport int64_t, uint64_t
 
 from odradek._ext.net.connection cimport CLOSE_HANDLER, CLOSE_IDLE, Connection
-from odradek._ext.net.data_loop cimport DataLoop
+from odradek._ext.net.open_connections cimport OpenConnections
 from odradek._ext.shm.metering cimport FORGOTTEN_BYTES, KEPT_BYTES, add, own_page
 
 
@@ -128,7 +128,7 @@ def progress(Connection c) -> tuple[int, int]:
     if c.input.part.data != NULL:
         moving = c.kept.arriving
     elif c.kept.unread_ms:
-        moving = (c.output.sent_bytes - c.kept.unread_mark) * 1000 // max(<int64_t>1, c.data_loop.now_ms - c.kept.unread_ms)
+        moving = (c.output.sent_bytes - c.kept.unread_mark) * 1000 // max(<int64_t>1, c.responses.now_ms - c.kept.unread_ms)
     return moving, c.last_activity_ms
 
 
@@ -142,8 +142,8 @@ cdef class KeptMemory:
     :param budget: bytes that may be kept for all of them.
     """
 
-    def __init__(self, DataLoop loop not None, int64_t budget):
-        self.loop = loop
+    def __init__(self, OpenConnections connections not None, int64_t budget):
+        self.connections = connections
         self.budget = budget
         self.reported_ms = -REPORT_AGAIN_MS
 
@@ -155,10 +155,10 @@ cdef class KeptMemory:
         cdef Connection c
         cdef list keeping = []
         self.kept = 0
-        for c in self.loop.connections.values():
+        for c in self.connections.by_id.values():
             measure(c, now_ms)
             c.kept.idle = now_ms - c.last_activity_ms >= IDLE_MS
-            c.kept.bytes = buffered(c) + self.loop.handler.kept_bytes(c) if c.kept.idle else delayed_by_client(c, now_ms)
+            c.kept.bytes = buffered(c) + self.connections.handler.kept_bytes(c) if c.kept.idle else delayed_by_client(c, now_ms)
             if c.kept.bytes:
                 self.kept += c.kept.bytes
                 keeping.append(c)
@@ -190,7 +190,7 @@ cdef class KeptMemory:
                 return 0
             if not c.kept.idle:
                 continue
-            freed = self.loop.handler.forget(c)
+            freed = self.connections.handler.forget(c)
             if freed:
                 c.kept.bytes -= freed
                 self.kept -= freed
@@ -252,6 +252,6 @@ cdef class KeptMemory:
             "an incomplete request" if c.input.part.data != NULL or c.output.queue.head == NULL else "unread responses"
         self.kept -= c.kept.bytes
         self.closed += 1
-        return self.loop.close_now(
+        return self.connections.close_now(
             c, reason, f"the broker keeps {c.kept.bytes} bytes for {what} of this connection, and all connections that are idle or slow "
             "together exceed odradek.connections.kept.bytes")

@@ -7,7 +7,7 @@ sent. A client that does not read its response could keep the space in use forev
 from posix.stat cimport fstat, struct_stat
 
 from odradek._ext.net.connection cimport CLOSE_FILE, Connection, Pending
-from odradek._ext.net.data_loop cimport DataLoop
+from odradek._ext.net.open_connections cimport OpenConnections
 from odradek._ext.net.output cimport OutNode, OutQueue
 
 
@@ -27,12 +27,12 @@ cdef class LateSenders:
 
     :param patience_ms: how long a connection may send from a deleted file, from when `look` first finds it, before it is closed.
     """
-    cdef DataLoop data_loop
+    cdef OpenConnections connections
     cdef object patience_ms
     cdef dict since
 
-    def __init__(self, DataLoop data_loop not None, patience_ms=5000):
-        self.data_loop = data_loop
+    def __init__(self, OpenConnections connections not None, patience_ms=5000):
+        self.connections = connections
         self.patience_ms = patience_ms
         self.since = {}
 
@@ -45,7 +45,7 @@ cdef class LateSenders:
         cdef Pending pending
         cdef bint late
         seen, due = {}, []
-        for c in self.data_loop.connections.values():
+        for c in self.connections.by_id.values():
             late = sends_unlinked(&c.output.queue)
             pending = c.pending_head
             while pending is not None and not late:
@@ -57,7 +57,7 @@ cdef class LateSenders:
                     due.append(c)
         for c in due:
             del seen[c.connection_id]
-            self.data_loop.close_now(
+            self.connections.close_now(
                 c, CLOSE_FILE,
                 f"the client did not read its response for {self.patience_ms / 1000:g} s after the segment in it was deleted")
         self.since = seen

@@ -1,4 +1,4 @@
-"""Fourth layer of the data loop: the open connections, the limits of their number and age, and the end of each of them.
+"""The open connections of a worker, the limits of their number and age, and the end of each of them.
 
 Runs in a worker, in the thread of its event loop; nothing in this module is shared with another thread or process.
 
@@ -8,7 +8,6 @@ authenticate in time. Other limits are of idle time and, over all workers, of th
 
 import logging
 from collections import OrderedDict
-from heapq import heappop, heappush
 
 from libc.stdint cimport int64_t, uint64_t, uint8_t
 from posix.unistd cimport close
@@ -23,13 +22,16 @@ from odradek._ext.net.connection cimport (
     CLOSE_IDLE,
     CLOSE_OTHER_PROTOCOL,
     CLOSE_RESET,
-    HOLD_CLOSING,
     HOLD_THROTTLE,
     Connection,
     Pending,
+    ResponseOutput,
 )
+from odradek._ext.net.frame_reading cimport FrameReader
 from odradek._ext.net.late_requests cimport LATE_MS, ended_by_peer
 from odradek._ext.net.output cimport drop_queue
+from odradek._ext.net.sending cimport ResponseSender
+from odradek._ext.net.socket_events cimport SocketEvents
 from odradek._ext.net.tls cimport Tls
 from odradek._ext.shm.clock cimport coarse_ms
 from odradek._ext.shm.metering cimport (
@@ -48,12 +50,6 @@ from odradek._ext.shm.metering cimport (
 )
 from odradek._ext.shm.owners cimport network_of
 
-
-cdef extern from "<sys/epoll.h>" nogil:
-    struct epoll_event:
-        pass
-    int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event* event)
-    int EPOLL_CTL_DEL
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int socket, void* data, size_t n, int flags)
@@ -78,22 +74,29 @@ cdef bint is_drained(Connection c) noexcept:
     return c.pending_count == 0 and c.output.queue.head == NULL and c.output.sealed_bytes == 0
 
 
-cdef class OpenConnections(FrameReader):
-    """The open connections of a worker. See the pxd for what it owns."""
+cdef class OpenConnections:
+    """The open connections of a worker. See the pxd for what it owns.
 
-    def __cinit__(self):
-        self.epoll_fd = -1
-        self.connections = {}
+    :param idle_ms: connections.max.idle.ms, negative: connections are never closed for being idle. :param on_closed: called with the id
+        of each closed connection.
+    """
+
+    def __cinit__(self, ResponseOutput responses not None, ResponseSender sender not None, FrameReader frames not None,
+                  SocketEvents events not None, int64_t idle_ms, on_closed):
+        self.responses = responses
+        self.sender = sender
+        self.handler = frames.handler
+        self.pool = frames.pool
+        self.events = events
+        self.idle_ms = idle_ms
+        self.on_closed = on_closed
+        self.by_id = {}
         self.graveyard = []
         self.unauthenticated = OrderedDict()
         self.unauthenticated_of = {}
         self.crowd = {}
         self.max_unauthenticated = self.max_unauthenticated_of_address = 1 << 30
         self.authentication_timeout_ms = 10000
-
-    def __dealloc__(self):
-        if self.epoll_fd >= 0:
-            close(self.epoll_fd)
 
     @property
     def closes(self) -> dict[str, int]:
@@ -104,7 +107,7 @@ cdef class OpenConnections(FrameReader):
     def drained(self) -> bool:
         """Whether the responses of all executed frames are sent."""
         cdef Connection c
-        for c in self.connections.values():
+        for c in self.by_id.values():
             if not is_drained(c):
                 return False
         return True
@@ -115,7 +118,7 @@ cdef class OpenConnections(FrameReader):
         cdef Pending pending
         cdef int64_t now = coarse_ms(), queued = 0
         turn_clock()
-        for c in self.connections.values():
+        for c in self.by_id.values():
             c.count_time(now)
             queued += c.output.queue.span_bytes + c.output.queue.file_bytes
             pending = c.pending_head
@@ -130,7 +133,7 @@ cdef class OpenConnections(FrameReader):
         """Count a connection that has not authenticated; at a limit, make room by closing an older one, or close this one."""
         cdef Connection oldest
         cdef dict of_network = self.unauthenticated_of.setdefault(network_of(c.peer.rpartition(":")[0]), {})
-        self.unauthenticated[c] = self.now_ms
+        self.unauthenticated[c] = self.responses.now_ms
         of_network[c] = None
         if len(of_network) > self.max_unauthenticated_of_address:
             add(UNAUTHENTICATED_CLOSED, 1)
@@ -159,7 +162,7 @@ cdef class OpenConnections(FrameReader):
         cdef uint8_t byte
         cdef int looked = 0
         for c in connections:
-            if self.now_ms - c.last_activity_ms >= SILENT_MS and not (c.tls is not None and c.tls.busy) \
+            if self.responses.now_ms - c.last_activity_ms >= SILENT_MS and not (c.tls is not None and c.tls.busy) \
                     and recv(c.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0:
                 return c
             looked += 1
@@ -169,8 +172,8 @@ cdef class OpenConnections(FrameReader):
 
     cdef Connection oldest_of_crowd(self, int64_t fair):
         """The oldest unauthenticated connection of the address that has most of them; None if it has at most `fair`."""
-        if self.now_ms - self.crowd_sought_ms >= CROWD_SOUGHT_MS:
-            self.crowd_sought_ms = self.now_ms
+        if self.responses.now_ms - self.crowd_sought_ms >= CROWD_SOUGHT_MS:
+            self.crowd_sought_ms = self.responses.now_ms
             self.crowd = max(self.unauthenticated_of.values(), key=len)
         return next(iter(self.crowd)) if len(self.crowd) > fair else None
 
@@ -184,9 +187,6 @@ cdef class OpenConnections(FrameReader):
             if not of_network:
                 del self.unauthenticated_of[network]
         return 0
-
-    cdef int authenticated(self, Connection c) except -1:
-        return self.forget_unauthenticated(c)
 
     def await_authentication(self, Connection c not None) -> None:
         """Count a connection of a listener without TLS whose client must log in: the limits hold for it until `note_authenticated`."""
@@ -218,7 +218,7 @@ cdef class OpenConnections(FrameReader):
             self.close_now(c, CLOSE_AUTHENTICATION, f"{what} after {waited} ms")
         return count
 
-    # --- limits of idle time and rates ---
+    # --- limits of idle time and number ---
 
     def sweep_idle(self, int64_t now_ms) -> int:
         """Close the connections that sent and received nothing for `idle_ms`, have no pending response and are not throttled. Return their
@@ -227,7 +227,7 @@ cdef class OpenConnections(FrameReader):
         cdef int count = 0
         if self.idle_ms < 0:
             return 0
-        for c in list(self.connections.values()):
+        for c in list(self.by_id.values()):
             if now_ms - c.last_activity_ms > self.idle_ms and c.pending_count == 0 and not c.frames.hold & HOLD_THROTTLE:
                 self.close_now(c, CLOSE_IDLE, f"idle for {now_ms - c.last_activity_ms} ms")
                 count += 1
@@ -236,7 +236,7 @@ cdef class OpenConnections(FrameReader):
     def close_least_used(self, int protected_listener) -> bool:
         """Close the connection that was idle for the longest time, but none of this listener. Return whether there was one."""
         cdef Connection c, oldest = None
-        for c in self.connections.values():
+        for c in self.by_id.values():
             if c.listener_index != protected_listener and (oldest is None or c.last_activity_ms < oldest.last_activity_ms):
                 oldest = c
         if oldest is None:
@@ -244,60 +244,31 @@ cdef class OpenConnections(FrameReader):
         self.close_now(oldest, CLOSE_ASKED, "a connection of a broker exceeds max.connections, and this one was idle for the longest time")
         return True
 
-    def release_throttled(self, int64_t now_ms) -> int:
-        """Resume the connections whose throttle time is over. Return when the next throttle time ends, or -1."""
-        cdef Connection c
-        while self.throttle_ends and (<int64_t>self.throttle_ends[0][0] <= now_ms or self.throttle_ends[0][1] not in self.throttled):
-            _, connection_id = heappop(self.throttle_ends)
-            c = self.throttled.get(connection_id)
-            if c is None:
-                continue
-            if c.throttled_until_ms > now_ms:       # it was throttled for longer meanwhile
-                heappush(self.throttle_ends, (c.throttled_until_ms, connection_id))
-                continue
-            del self.throttled[connection_id]
-            c.frames.hold &= ~HOLD_THROTTLE
-            c.frames.resumed = True             # a frame may have been deferred because of the throttle (Charges.holds)
-            c.last_activity_ms = max(c.last_activity_ms, now_ms)
-            self.mark_dirty(c)
-        self.flush_dirty()
-        return self.throttle_ends[0][0] if self.throttle_ends else -1
-
     def forget_quotas(self) -> None:
         """No quota exists any more: requests are not charged until `Charges` looks them up again."""
         cdef Connection c
-        for c in self.connections.values():
+        for c in self.by_id.values():
             c.quotas.limited = False
             c.quotas.version = 0
 
     # --- ends of connections ---
 
-    def close(self, Connection c not None, reason="closed by the broker") -> None:
-        """Close the connection at once and drop its unsent responses. `reason` is logged."""
-        self.close_now(c, CLOSE_ASKED, reason)
-
-    def close_after_responses(self, Connection c not None, reason) -> None:
-        """Read no more, and close the connection as soon as its responses are sent: at the end of this turn, or in the next
-        `flush_dirty`. `reason` is logged."""
-        self.begin_close(c, CLOSE_ASKED, reason)
-        self.mark_dirty(c)
-
     def close_all(self, reason="the broker stops") -> None:
         """Close every connection at once."""
-        for c in list(self.connections.values()):
+        for c in list(self.by_id.values()):
             self.close_now(c, CLOSE_ASKED, reason)
 
     def close_drained(self, reason="the broker stops") -> None:
         """Close the connections whose executed frames are answered and whose responses are sent."""
         cdef Connection c
-        for c in list(self.connections.values()):
+        for c in list(self.by_id.values()):
             if is_drained(c):
                 self.close_now(c, CLOSE_ASKED, reason)
 
     def close_answered(self, reason) -> None:
         """Close the connections whose executed frames are answered, also if their clients have not read the responses."""
         cdef Connection c
-        for c in list(self.connections.values()):
+        for c in list(self.by_id.values()):
             if not c.pending_count:
                 self.close_now(c, CLOSE_ASKED, reason)
 
@@ -308,22 +279,13 @@ cdef class OpenConnections(FrameReader):
             if c.fd >= 0 and (c.state.peer_finished or ended_by_peer(c.fd)):
                 self.close_now(c, CLOSE_EOF, "the client closed it while one of its requests waited for the coordinator")
 
-    cdef int begin_close(self, Connection c, int reason, object text) except -1:
-        """Read no more, and close the connection as soon as its responses are sent."""
-        if not c.state.closing:
-            c.state.closing = 1 + reason
-            c.close_reason = text
-            c.frames.hold |= HOLD_CLOSING
-        return 0
-
     cdef int close_now(self, Connection c, int reason, object text) except -1:
-        cdef epoll_event event
         cdef Pending pending
         cdef bint unauthenticated, stranger = False
         if c.fd < 0:
             return 0
         if c.tls is not None and c.tls.reading and reason != CLOSE_RESET:
-            self.push_records(c)               # without them, the client could not read close_notify
+            self.sender.push_records(c)               # without them, the client could not read close_notify
             if c.fd < 0:                       # the socket has failed, and is closed
                 return 0
         unauthenticated = reason == CLOSE_AUTHENTICATION or (
@@ -339,7 +301,7 @@ cdef class OpenConnections(FrameReader):
             self.forget_unauthenticated(c)
         if unauthenticated:
             add(FAILED_AUTHENTICATIONS, 1)
-        epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, c.fd, &event)    # needed if another process holds the socket open
+        self.events.remove(c)                  # needed if another process holds the socket open
         close(c.fd)
         c.fd = -1
         c.close_reason = text
@@ -352,8 +314,8 @@ cdef class OpenConnections(FrameReader):
         c.count_time(coarse_ms())
         add(UNSENT_BYTES, c.output.queue.span_bytes + c.output.queue.file_bytes)
         self.graveyard.append(c)               # events of this turn may point to it, and callers may hold no reference to it
-        del self.connections[c.connection_id]
-        self.throttled.pop(c.connection_id, None)
+        del self.by_id[c.connection_id]
+        self.responses.throttled.pop(c.connection_id, None)
         drop_queue(&c.output.queue)
         while c.pending_head is not None:
             pending = c.pending_head
@@ -367,7 +329,7 @@ cdef class OpenConnections(FrameReader):
         c.pending_tail = None
         c.pending_count = 0
         c.output.waiting_bytes = 0
-        if self.current is not c:              # else its frames may be in use; the end of the turn releases the buffers
+        if self.responses.current is not c:              # else its frames may be in use; the end of the turn releases the buffers
             self.release_buffers(c)
         level = logging.DEBUG if reason in QUIET else logging.WARNING
         if c.frames.skipped:
@@ -396,7 +358,7 @@ cdef class OpenConnections(FrameReader):
         if tls.library is None or tls.busy:
             return 0
         if tls.established and tls.error is None and c.output.sealed_bytes == 0 and c.output.queue.head == NULL \
-                and (self.current is not c or self.out_length == 0):
+                and (self.responses.current is not c or self.responses.out_length == 0):
             records = tls.shutdown()
             if records:
                 send(c.fd, <const char*>records, len(records), MSG_NOSIGNAL | MSG_DONTWAIT)    # if the socket is full, there is none
@@ -407,13 +369,13 @@ cdef class OpenConnections(FrameReader):
     cdef int fail(self, Connection c) except -1:
         """Log the exception that is being handled, and close the connection for which it was raised."""
         LOG.exception("closing %s because of an internal error", c.name, extra=c.log_fields)
-        if self.current is c:
-            add(UNSENT_BYTES, self.out_length)
-            self.executed_us = clock_us()
-            self.settle_times(c)
-        self.current = None
-        self.target = None
-        self.out_length = self.out_base = self.gathered.length = 0
+        if self.responses.current is c:
+            add(UNSENT_BYTES, self.responses.out_length)
+            self.responses.executed_us = clock_us()
+            self.responses.settle_times(c)
+        self.responses.current = None
+        self.responses.target = None
+        self.responses.out_length = self.responses.out_base = self.sender.gathered.length = 0
         self.close_now(c, CLOSE_ERROR, "internal error, logged above")
         self.release_buffers(c)
         return 0

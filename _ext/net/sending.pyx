@@ -1,9 +1,7 @@
 """Sending of responses: at once if the socket takes them, otherwise from the connection's queue.
 
-Second layer of the data loop (connection.pyx lists the layers); runs in a worker's event loop. One send call sends the responses to
-all requests of one read. Pages of a file that are not in the page cache are read by the cold reader, outside of the loop, before they
-are sent, so that no other connection waits for them. `ResponseSender` adds no method that a subclass must supply; `DataLoop` supplies
-those of `ResponseOutput`.
+Runs in a worker's event loop. One send call sends the responses to all requests of one read. Pages of a file that are not in the page
+cache are read by the cold reader, outside of the loop, before they are sent, so that no other connection waits for them.
 """
 
 from libc.errno cimport EAGAIN, ECONNABORTED, ECONNRESET, EINTR, EPIPE, ETIMEDOUT, errno
@@ -11,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, strerror
 
-from odradek._ext.net.connection cimport CLOSE_BAD_FRAME, CLOSE_FILE, CLOSE_RESET, HOLD_DEFER, OUT_ROOM, Connection, Pending
+from odradek._ext.net.connection cimport CLOSE_BAD_FRAME, CLOSE_FILE, CLOSE_RESET, HOLD_DEFER, Connection, Pending, ResponseOutput
 from odradek._ext.net.output cimport (
     FILE_CHUNK,
     SENT_BLOCKED,
@@ -41,9 +39,10 @@ cdef enum:
     ENCRYPT_A_TURN = 1024 * 1024       # maximum bytes encrypted on a connection before other connections have their turn
 
 
-cdef inline int send_written(ResponseSender output, Connection c) except -1:
+cdef inline int send_written(ResponseSender sender, Connection c) except -1:
     """Send the responses that were gathered during the connection's turn, or queue what must follow other responses."""
     cdef int64_t n, sent
+    cdef ResponseOutput output = sender.responses
     if c.pending_head is not None:
         output.spill()
     n = output.out_length
@@ -52,7 +51,7 @@ cdef inline int send_written(ResponseSender output, Connection c) except -1:
         if c.output.queue.head != NULL or (c.pending_head is not None and c.pending_head.done):
             add_copy(&c.output.queue, output.out, n)
         elif c.tls is not None:
-            sent = output.send_encrypted(c, output.out, n)
+            sent = sender.send_encrypted(c, output.out, n)
             if c.fd < 0:
                 return 0
             add_copy(&c.output.queue, output.out + sent, n - sent)
@@ -60,23 +59,16 @@ cdef inline int send_written(ResponseSender output, Connection c) except -1:
             sent = send(c.fd, output.out, n, MSG_NOSIGNAL | MSG_DONTWAIT)
             if sent < 0 and errno != EAGAIN and errno != EINTR:
                 add(UNSENT_BYTES, n)
-                return output.close_now(c, CLOSE_RESET, strerror(errno).decode())
+                return c.close_now(CLOSE_RESET, strerror(errno).decode())
             sent = max(sent, <int64_t>0)
-            output.bytes_out += sent
+            sender.bytes_out += sent
             add(SOCKET_BYTES_OUT, sent)
             if sent < n:
                 add_copy(&c.output.queue, output.out + sent, n - sent)
                 c.output.blocked = True
     elif n:
         add(UNSENT_BYTES, n)
-    if output.out_room > 8 * OUT_ROOM:
-        free(output.out)
-        output.out_room = OUT_ROOM
-        output.out = <uint8_t*>malloc(OUT_ROOM)
-        if output.out == NULL:
-            output.out_room = 0
-            raise MemoryError("no memory for the shared output buffer")
-    return 0
+    return output.shrink()
 
 
 cdef inline Pending queue_completed(Connection c):
@@ -115,12 +107,31 @@ cdef inline void count_completed(Pending first, int64_t sent_us) noexcept:
         pending.next = None
 
 
-cdef class ResponseSender(ResponseOutput):
+cdef class ResponseSender:
+
+    def __cinit__(self, ResponseOutput responses not None):
+        self.responses = responses
+
+    def __dealloc__(self):
+        free(self.gathered.data)
+        free(self.plain_out)
+
+    cdef int begin_tls(self) except -1:
+        """Allocate the buffers that connections with TLS share."""
+        if self.plain_out != NULL:
+            return 0
+        self.gathered.room = SEALED_MOST + 2 * RECORD_BYTES
+        self.gathered.data = <uint8_t*>malloc(self.gathered.room)
+        self.plain_out = <uint8_t*>malloc(PLAIN_MOST)
+        if self.gathered.data == NULL or self.plain_out == NULL:
+            raise MemoryError("no memory for the shared buffers of TLS")
+        return 0
+
     cdef int deliver(self, Connection c) except -1:
         """Send the responses that may be sent now: those just written, and completed Pendings up to the first incomplete one."""
         cdef int result = 0
         cdef Pending completed
-        if self.current is c:
+        if self.responses.current is c:
             send_written(self, c)
         completed = queue_completed(c)
         if c.output.queue.head != NULL and not c.output.blocked and not c.output.cold:
@@ -128,35 +139,35 @@ cdef class ResponseSender(ResponseOutput):
         elif c.output.sealed_bytes and not c.output.blocked:
             result = self.pump_encrypted(c)
         if completed is not None:
-            self.clock = clock_us()
-            count_completed(completed, self.clock)
+            self.responses.clock = clock_us()
+            count_completed(completed, self.responses.clock)
         return result
 
     cdef int pump(self, Connection c) except -1:
         cdef int64_t sent = 0, from_files = 0
         cdef int error = 0
-        cdef bint look_up = self.cold_reader is not None
+        cdef bint look_up = self.responses.cold_reader is not None
         cdef SendState state = send_queue(&c.output.queue, c.fd, SEND_A_TURN, look_up, &sent, &from_files, &error)
         if sent:
             self.bytes_out += sent
             self.sendfile_bytes += from_files
             add(SOCKET_BYTES_OUT, sent)
             add(SENDFILE_BYTES, from_files)
-            c.last_activity_ms = self.now_ms
+            c.last_activity_ms = self.responses.now_ms
             c.output.sent_bytes += sent
         if state == SENT_BLOCKED or state == SENT_ENOUGH:
             c.output.blocked = True          # after SENT_ENOUGH, epoll reports the socket as writable in the next turn
         elif state == SENT_COLD:
             self.read_cold(c)
         elif state == SENT_SHORT_FILE:
-            self.close_now(c, CLOSE_FILE, "a file ended before the length announced to the client")
+            c.close_now(CLOSE_FILE, "a file ended before the length announced to the client")
         elif state == SENT_ERROR:
             text = strerror(error).decode()
             if error in (EPIPE, ECONNRESET, ETIMEDOUT, ECONNABORTED):
-                self.close_now(c, CLOSE_RESET, text)
+                c.close_now(CLOSE_RESET, text)
             else:
                 self.file_failed(c, error)
-                self.close_now(c, CLOSE_FILE, f"cannot send a response: {text}")
+                c.close_now(CLOSE_FILE, f"cannot send a response: {text}")
         return 0
 
     cdef int64_t send_encrypted(self, Connection c, const uint8_t* data, int64_t n) except -1:
@@ -172,7 +183,7 @@ cdef class ResponseSender(ResponseOutput):
                 at += piece
                 self.collect_records(c)
                 if tls.error is not None:
-                    self.close_now(c, CLOSE_BAD_FRAME, tls.error)
+                    c.close_now(CLOSE_BAD_FRAME, tls.error)
                     return at
             self.push_records(c)
             if c.fd < 0:
@@ -191,7 +202,7 @@ cdef class ResponseSender(ResponseOutput):
             if c.fd >= 0:
                 add_copy(&tls.sealed, <const uint8_t*><const char*>records, n)
                 c.output.sealed_bytes = tls.sealed.span_bytes
-                self.mark_dirty(c)
+                self.responses.mark_dirty(c)
             return 0
         memcpy(self.gathered.data + self.gathered.length, <const char*>records, n)
         self.gathered.length += n
@@ -207,7 +218,7 @@ cdef class ResponseSender(ResponseOutput):
             sent = send(c.fd, self.gathered.data, n, MSG_NOSIGNAL | MSG_DONTWAIT)
             if sent < 0 and errno != EAGAIN and errno != EINTR:
                 add(UNSENT_BYTES, n)
-                return self.close_now(c, CLOSE_RESET, strerror(errno).decode())
+                return c.close_now(CLOSE_RESET, strerror(errno).decode())
             sent = max(sent, <int64_t>0)
             self.bytes_out += sent
             add(SOCKET_BYTES_OUT, sent)
@@ -222,7 +233,7 @@ cdef class ResponseSender(ResponseOutput):
         """`pump` of a TLS connection: encrypts the queue's next bytes only after the socket has taken all encrypted ones."""
         cdef int64_t sent, from_files = 0, n, encrypted, budget = ENCRYPT_A_TURN
         cdef int error = 0
-        cdef bint look_up = self.cold_reader is not None
+        cdef bint look_up = self.responses.cold_reader is not None
         cdef SendState state
         while c.fd >= 0:
             if c.output.sealed_bytes:
@@ -232,10 +243,10 @@ cdef class ResponseSender(ResponseOutput):
                 if sent:
                     self.bytes_out += sent
                     add(SOCKET_BYTES_OUT, sent)
-                    c.last_activity_ms = self.now_ms
+                    c.last_activity_ms = self.responses.now_ms
                     c.output.sent_bytes += sent
                 if state == SENT_ERROR:
-                    return self.close_now(c, CLOSE_RESET, strerror(error).decode())
+                    return c.close_now(CLOSE_RESET, strerror(error).decode())
                 if c.output.sealed_bytes:
                     c.output.blocked = True
                     return 0
@@ -249,17 +260,17 @@ cdef class ResponseSender(ResponseOutput):
                 encrypted = self.send_encrypted(c, self.plain_out, n)
                 if c.fd < 0:
                     return 0
-                c.last_activity_ms = self.now_ms
+                c.last_activity_ms = self.responses.now_ms
                 budget -= n
                 if encrypted < n:            # PLAIN_MOST bytes are encrypted before the first send
                     raise RuntimeError(f"TLS encrypted {encrypted} of {n} gathered bytes")
             if state == SENT_COLD:
                 return self.read_cold(c)
             if state == SENT_SHORT_FILE:
-                return self.close_now(c, CLOSE_FILE, "a file ended before the length announced to the client")
+                return c.close_now(CLOSE_FILE, "a file ended before the length announced to the client")
             if state == SENT_ERROR:
                 self.file_failed(c, error)
-                return self.close_now(c, CLOSE_FILE, f"cannot read a file for a response: {strerror(error).decode()}")
+                return c.close_now(CLOSE_FILE, f"cannot read a file for a response: {strerror(error).decode()}")
         return 0
 
     cdef int file_failed(self, Connection c, int number) except -1:
@@ -280,12 +291,12 @@ cdef class ResponseSender(ResponseOutput):
                 return
             if error is not None:
                 self.file_failed(c, error.errno)
-                self.close_now(c, CLOSE_FILE, f"cannot read a file for a response: {error}")
+                c.close_now(CLOSE_FILE, f"cannot read a file for a response: {error}")
                 return
             c.output.queue.head.warm_until = end
-            self.mark_dirty(c)
-            self.flush_dirty()
+            self.responses.mark_dirty(c)
+            c.flush_dirty()
 
         c.output.cold = True
-        self.cold_reader(<object>node.owner, node.fd, node.position, length, warmed)
+        self.responses.cold_reader(<object>node.owner, node.fd, node.position, length, warmed)
         return 0

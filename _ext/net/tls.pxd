@@ -1,6 +1,7 @@
 """TLS of one connection behind one narrow interface: records in, plaintext out, and the reverse. No socket is touched here.
 
-Users (FrameReader, ResponseSender, DataLoop) know only this interface, so that another TLS library can take the place of Python's.
+Users (RequestReceiver, ResponseSender, OpenConnections, DataLoop) know only this interface, so that another TLS library can take the
+place of Python's.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -40,7 +41,7 @@ cdef class Tls:
     cdef readonly bint begun           # the first bytes looked like TLS
     cdef bint waited                   # `may_wait` has returned True once
     cdef bint listed                   # in the loop's list of connections with unread records
-    cdef bint reading                  # `FrameReader.read_records` works on the connection
+    cdef bint reading                  # `RequestReceiver.read_records` works on the connection
     cdef readonly bint ended           # close_notify was received
     cdef bint ready                    # a whole record was fed whose plaintext was not read to its end
     cdef int controls                  # records without application data since the last one with some

@@ -482,7 +482,7 @@ class IndexReader(Reader):
 def large(tmp_path):
     """A log of one segment, read by a worker with a cold reader."""
     reading = Reading(tmp_path, segment_bytes=1 << 24, index_interval_bytes=4096)
-    reading.cold = reading.worker.loop.cold_reader = IndexReader()
+    reading.cold = reading.worker.loop.responses.cold_reader = IndexReader()
     yield reading
     reading.close()
 
@@ -508,7 +508,7 @@ def test_a_long_index_is_read_beside_the_loop_once(large):
 
 def test_a_long_transaction_over_long_indexes_is_found_with_one_read_of_each(tmp_path):
     reading = Reading(tmp_path, segment_bytes=1 << 20)
-    reading.cold = reading.worker.loop.cold_reader = IndexReader()
+    reading.cold = reading.worker.loop.responses.cold_reader = IndexReader()
     reading.append([("data", 2, 1), *aborts(4 * MANY), ("abort", 2)])
     assert len(reading.indexes()) >= 3
     told = reading.ask(0, partition_max_bytes=1)

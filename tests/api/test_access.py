@@ -63,7 +63,7 @@ def rules(worker: HandWorker) -> Rules:
 
 def become(worker: HandWorker, wire_number: int, principal: str) -> None:
     """As after a login on the connection."""
-    worker.loop.connections[wire_number].principal = principal
+    worker.loop.connections.by_id[wire_number].principal = principal
 
 
 def produced(worker: HandWorker, wire: Wire, *topics: str | bytes, version: int = 9, **fields: Any) -> list[int]:
@@ -176,7 +176,7 @@ def test_a_long_poll_ends_when_its_right_is_taken_away_and_others_go_on(worker: 
         wire.send(fetch_request([(topic, 0, 0) for topic in topics], wait_ms=600_000), fetch.API_KEY, 12)
     worker.turn()
     rules.publish([allow("u", READ)])
-    for connection in list(worker.loop.connections.values()):
+    for connection in list(worker.loop.connections.by_id.values()):
         worker.fetch_handler.rights_changed(connection)
     worker.loop.flush_dirty()
     assert [topic.partitions[0].error_code for topic in losing.receive().responses] == [0, DENIED]
@@ -251,7 +251,7 @@ def test_connections_of_one_client_find_its_rights_once(worker: HandWorker, rule
     """Their principals are equal and not identical: each login makes its own text."""
     worker.connect()
     worker.connect()
-    first, second = worker.loop.connections.values()
+    first, second = worker.loop.connections.by_id.values()
     first.principal, second.principal = (b"User:alice".decode() for _ in range(2))
     assert first.principal is not second.principal
     looked_up = []

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odradek.api.cluster.alter_partition import handle
-from odradek.controller.controller import NotController
+from odradek.controller.store_errors import NotController
 from odradek.metadata.store import StoreTimeout
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_partition

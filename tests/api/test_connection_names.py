@@ -48,7 +48,7 @@ def test_a_connection_that_sent_no_request_has_no_client_id(worker, caplog):
 def test_the_name_follows_the_client_id_of_the_last_request(worker):
     worker.create("t")
     wire = worker.connect()
-    (connection,) = worker.loop.connections.values()
+    (connection,) = worker.loop.connections.by_id.values()
     named = []
     for client_id in (b"first", b"second", None, b"x" * 300, b""):
         frame = wire.frame(fetch_request([("t", 0, 0)]), fetch.API_KEY, 12)

@@ -34,7 +34,7 @@ def worker(tmp_path):
 
 def gated(worker, gate, most_bytes=1000):
     wire = worker.connect()
-    connection = list(worker.loop.connections.values())[-1]
+    connection = list(worker.loop.connections.by_id.values())[-1]
     connection.gate = gate
     connection.limit_frames(most_bytes)
     return wire, connection
@@ -98,7 +98,7 @@ def test_frames_wait_for_the_answer_of_the_one_before(worker):
 def test_a_gate_that_is_put_before_a_parked_fetch_receives_the_next_frame_after_its_answer(worker):
     gate = Gate()
     wire = worker.connect()
-    (connection,) = worker.loop.connections.values()
+    (connection,) = worker.loop.connections.by_id.values()
     wire.send(fetch_request([("t", 0, 0)], wait_ms=60_000), 1, 11)
     worker.turn()
     connection.gate = gate
@@ -167,5 +167,5 @@ def test_any_bytes_reach_the_gate_whole_or_close_the_connection(worker, frames, 
     assert gate.frames == frames[: len(gate.frames)]
     assert connection.fd < 0 or gate.frames == frames
     assert worker.handler.produce_requests == worker.handler.fetch_requests == 0
-    worker.loop.close(connection)
+    connection.close()
     wire.socket.close()

@@ -124,7 +124,7 @@ def test_a_request_with_wrong_values_anywhere_is_answered_or_closes_its_connecti
         assert not [one for one in caplog.records if one.name.startswith("odradek.")], f"{bad.hex()}: {caplog.text}"
     assert closed
     assert whole_frames(serve(worker, worker.connect(), good)) == 1
-    assert not worker.loop.connections and worker.loop.pool.lent_bytes == 0 and worker.room.waiters == 0
+    assert not worker.loop.connections.by_id and worker.loop.pool.lent_bytes == 0 and worker.room.waiters == 0
 
 
 def test_records_written_by_hostile_requests_are_valid(worker, chance):
@@ -176,4 +176,4 @@ def test_a_session_takes_no_more_partitions_than_a_request(worker):
         assert (answer is None) == (number == 3)
         if answer is not None:
             session_id, epoch = int.from_bytes(answer[10:14], "big"), epoch + 1
-    assert not worker.loop.connections
+    assert not worker.loop.connections.by_id

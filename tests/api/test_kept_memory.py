@@ -32,7 +32,7 @@ def worker(tmp_path):
 
 def look(worker, budget, after_ms=IDLE_MS):
     """A look at what is kept, as if so much time had passed since the last byte."""
-    memory = KeptMemory(worker.loop, budget)
+    memory = KeptMemory(worker.loop.connections, budget)
     memory.look(int(time.monotonic() * 1000) + after_ms)
     return memory
 
@@ -92,7 +92,7 @@ def test_the_longest_idle_connections_lose_their_memory_first(worker):
         fetches(worker, wire, 1000)
         time.sleep(0.02)
     fetches(worker, wires[0], 1000)  # the second one is idle for the longest now
-    connections = list(worker.loop.connections.values())
+    connections = list(worker.loop.connections.by_id.values())
     each = look(worker, 1 << 30).kept // 3
     look(worker, 2 * each)
     assert [one.session is not None for one in connections] == [True, False, True]
@@ -166,16 +166,16 @@ def test_requests_that_do_not_arrive_whole_are_counted_and_their_connections_clo
     memory = look(worker, total - 1, after_ms=UNFINISHED_MS)
     assert (memory.closed, memory.kept) == (1, 100_004 + 24)
     assert leaving.closed_by_broker()
-    assert len(worker.loop.connections) == 2
+    assert len(worker.loop.connections.by_id) == 2
     assert "connections that are idle or slow kept 200032 bytes, this worker may keep 200031" in caplog.text
-    assert worker.loop.closes["idle"] == 1
+    assert worker.loop.connections.closes["idle"] == 1
 
 
 def test_responses_that_are_not_read_are_counted_and_their_connections_closed_after_a_while(worker):
     slot = worker.create("t")
     assert slot_probe.append(slot, [batch(b"x" * 10_000)])[0][0] == 0
     wire = worker.connect(tcp=True)
-    (connection,) = worker.loop.connections.values()
+    (connection,) = worker.loop.connections.by_id.values()
     wire.socket.settimeout(0.01)
     for _ in range(500):
         try:
@@ -189,7 +189,7 @@ def test_responses_that_are_not_read_are_counted_and_their_connections_closed_af
     assert queued > 20_000
     assert look(worker, 1 << 30).kept >= queued
     assert look(worker, queued // 2, after_ms=UNFINISHED_MS).closed == 1
-    assert not worker.loop.connections
+    assert not worker.loop.connections.by_id
 
 
 def test_long_polls_of_very_many_partitions_are_closed_the_largest_first(worker, caplog):
@@ -219,7 +219,7 @@ def long_poll(worker, address, partitions):
 
 def addresses(worker):
     """The clients' addresses of all connections that are open, sorted."""
-    return sorted(connection.peer.rpartition(":")[0] for connection in worker.loop.connections.values())
+    return sorted(connection.peer.rpartition(":")[0] for connection in worker.loop.connections.by_id.values())
 
 
 def test_long_polls_of_the_address_that_keeps_most_are_closed_its_largest_first(worker):
@@ -264,7 +264,7 @@ class ActiveClients:
 
     def __init__(self, worker, budget):
         self._worker = worker
-        self.memory = KeptMemory(worker.loop, budget)
+        self.memory = KeptMemory(worker.loop.connections, budget)
         self._start_ms = int(time.monotonic() * 1000)
         self.now_ms = 0
 
@@ -278,7 +278,7 @@ class ActiveClients:
         for wire in wires:
             wire.socket.sendall(bytes(sent))
         self._worker.turn()
-        for connection in self._worker.loop.connections.values():
+        for connection in self._worker.loop.connections.by_id.values():
             set_last_activity(connection, self._start_ms + self.now_ms)
         self.memory.look(self._start_ms + self.now_ms)
 
@@ -288,7 +288,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_counted_and_closed_as_a_sile
     wire = worker.connect()
     begin_frame(worker, wire, 60_000_000, 100_000)
     late_ms = clients.took_ms()
-    while worker.loop.connections and clients.now_ms < 60_000:
+    while worker.loop.connections.by_id and clients.now_ms < 60_000:
         clients.step(wire)
         assert clients.memory.kept > 100_000 or clients.now_ms < 1_500 + late_ms or clients.memory.closed
     assert 10_000 <= clients.now_ms <= 10_500 + late_ms
@@ -311,9 +311,9 @@ def test_frames_that_have_just_begun_do_not_count(worker):
     fetches(worker, waiting, 1000)
     for _ in range(10):
         begin_frame(worker, worker.connect(), 60_000_000, 100_000)
-    for connection in list(worker.loop.connections.values())[1:]:
+    for connection in list(worker.loop.connections.by_id.values())[1:]:
         set_last_activity(connection, now_ms + IDLE_MS)
-    memory = KeptMemory(worker.loop, 400_000)
+    memory = KeptMemory(worker.loop.connections, 400_000)
     memory.look(now_ms + 900)
     assert (memory.kept, memory.dropped, memory.closed) == (0, 0, 0)
 
@@ -333,7 +333,7 @@ def test_of_the_frames_of_one_address_those_with_the_least_progress_are_closed_f
         clients.step(moving, sent=2_000)
     assert all(wire.closed_by_broker() for wire in stalled)
     clients.step(moving)
-    assert len(worker.loop.connections) == 1
+    assert len(worker.loop.connections.by_id) == 1
 
 
 def test_a_client_that_reads_a_byte_now_and_then_keeps_its_responses_no_longer_than_one_that_reads_nothing(worker):
@@ -341,7 +341,7 @@ def test_a_client_that_reads_a_byte_now_and_then_keeps_its_responses_no_longer_t
     assert slot_probe.append(slot, [batch(b"x" * 10_000)])[0][0] == 0
     clients = ActiveClients(worker, 50_000)
     wire = worker.connect(tcp=True)
-    (connection,) = worker.loop.connections.values()
+    (connection,) = worker.loop.connections.by_id.values()
     wire.socket.settimeout(0.01)
     for _ in range(500):
         try:
@@ -353,7 +353,7 @@ def test_a_client_that_reads_a_byte_now_and_then_keeps_its_responses_no_longer_t
             break
     assert connection.queued_bytes > 200_000
     late_ms = clients.took_ms()
-    while worker.loop.connections and clients.now_ms < 60_000:
+    while worker.loop.connections.by_id and clients.now_ms < 60_000:
         wire.socket.recv(1)
         clients.step()
     assert 10_000 <= clients.now_ms <= 11_500 + late_ms
@@ -408,7 +408,7 @@ def test_the_counted_memory_is_close_to_the_used_memory(worker, parked):
 
 def test_memory_of_idle_connections_stays_within_its_limit_for_all_requests(worker):
     budget = 2 << 20
-    memory = KeptMemory(worker.loop, budget)
+    memory = KeptMemory(worker.loop.connections, budget)
     for _ in range(10):
         fetches(worker, worker.connect(), 3_000)
         memory.look(int(time.monotonic() * 1000) + IDLE_MS)

@@ -89,7 +89,7 @@ def test_late_requests_of_disconnected_clients_are_executed_only_if_unawaited(wo
         send(wires[number], *(put(f"t{number}", value.encode(), acks) for value, acks in sent))
         end(wires[number])
     stand_still()
-    until(lambda: worker.turn() or len(worker.loop.connections) == 1, "all but the open connection have ended")
+    until(lambda: worker.turn() or len(worker.loop.connections.by_id) == 1, "all but the open connection have ended")
     found = {name: in_log(worker, f"t{number}") for number, name in enumerate(CASES)}
     assert found == {name: [one.encode() for one in expected] for name, (_, _, expected) in CASES.items()}
     half, still_open = wires[list(CASES).index("half closed")], wires[list(CASES).index("open")]
@@ -107,7 +107,7 @@ def test_requests_sent_just_before_the_end_of_the_connection_are_executed(worker
         wire = connect(worker)
         send(wire, put("t", b"a", 1), put("t", b"b", 0))
         end(wire)
-        until(lambda: worker.turn() or len(worker.loop.connections) == 0, "the connection has ended")
+        until(lambda: worker.turn() or len(worker.loop.connections.by_id) == 0, "the connection has ended")
     assert in_log(worker, "t") == [b"a", b"b"] * 20
 
 
@@ -116,7 +116,7 @@ def test_a_half_closed_connection_that_is_read_in_time_is_answered(worker):
     wire = connect(worker)
     send(wire, put("t", b"a", -1))
     half_close(wire)
-    until(lambda: worker.turn() or len(worker.loop.connections) == 0, "the connection has ended")
+    until(lambda: worker.turn() or len(worker.loop.connections.by_id) == 0, "the connection has ended")
     assert wire.receive().responses[0].partition_responses[0].error_code == 0
     assert wire.closed_by_broker()
 
@@ -131,7 +131,7 @@ def test_records_without_acks_keep_their_order_after_a_request_that_is_not_execu
     def ended():
         worker.turn()
         worker.append()
-        return not worker.loop.connections
+        return not worker.loop.connections.by_id
 
     until(ended, "the connection has ended")
     assert in_log(worker, "t") == [b"a", b"b", b"c"]
@@ -144,12 +144,14 @@ def test_frames_held_back_until_their_client_disconnected_are_not_executed(worke
     send(wire, put("t", b"first", -1))
     wire.send(fetch_request([("u", 0, 0)]), fetch.API_KEY, 12)
     send(wire, put("u", b"held back", 1), put("u", b"without an answer", 0))
-    until(lambda: worker.turn() or any(one.muted for one in worker.loop.connections.values()), "the frames are held")
+    until(
+        lambda: worker.turn() or any(one.muted for one in worker.loop.connections.by_id.values()), "the frames are held"
+    )
     close(wire)
     stand_still()
     worker.turn()
     slots.raise_high_watermark(slot, 1)
-    until(lambda: worker.turn() or not worker.loop.connections, "the connection has ended")
+    until(lambda: worker.turn() or not worker.loop.connections.by_id, "the connection has ended")
     assert in_log(worker, "u") == [b"without an answer"]
 
 
@@ -160,7 +162,9 @@ def test_frames_held_back_are_executed_for_a_connected_client(worker):
     send(wire, put("t", b"first", -1))
     wire.send(fetch_request([("u", 0, 0)]), fetch.API_KEY, 12)
     send(wire, put("u", b"held back", 1))
-    until(lambda: worker.turn() or any(one.muted for one in worker.loop.connections.values()), "the frames are held")
+    until(
+        lambda: worker.turn() or any(one.muted for one in worker.loop.connections.by_id.values()), "the frames are held"
+    )
     stand_still()
     slots.raise_high_watermark(slot, 1)
     worker.turn()
@@ -177,14 +181,14 @@ def test_after_a_suspension_of_the_loop_no_request_of_closed_connections_is_exec
     send(gone, put("t", b"of one that left", 1), put("t", b"without an answer", 0))
     send(there, put("t", b"of one that stayed", 1))
     close(gone)
-    until(lambda: worker.turn() or len(worker.loop.connections) == 1, "the connection has ended")
+    until(lambda: worker.turn() or len(worker.loop.connections.by_id) == 1, "the connection has ended")
     assert sorted(in_log(worker, "t")) == [b"of one that stayed", b"without an answer"]
     worker.loop.tick()
     time.sleep(0.1)  # when the standstill ended is known to some milliseconds, those of the kernel's clock for sockets
     after = connect(worker)
     send(after, put("t", b"after", 1))
     close(after)
-    until(lambda: worker.turn() or len(worker.loop.connections) == 2, "the connection has ended")
+    until(lambda: worker.turn() or len(worker.loop.connections.by_id) == 2, "the connection has ended")
     assert b"after" in in_log(worker, "t")
 
 
@@ -198,7 +202,7 @@ def test_an_hour_without_requests_is_not_a_suspension(worker):
     wire = connect(worker)
     send(wire, put("t", b"a", 1))
     close(wire)
-    until(lambda: worker.turn() or not worker.loop.connections, "the connection has ended")
+    until(lambda: worker.turn() or not worker.loop.connections.by_id, "the connection has ended")
     assert in_log(worker, "t") == [b"a"]
 
 
@@ -288,5 +292,5 @@ def test_a_socket_other_than_tcp_is_never_late(worker):
     send(wire, put("t", b"a", 1))
     close(wire)
     stand_still()
-    until(lambda: worker.turn() or not worker.loop.connections, "the connection has ended")
+    until(lambda: worker.turn() or not worker.loop.connections.by_id, "the connection has ended")
     assert in_log(worker, "t") == [b"a"]

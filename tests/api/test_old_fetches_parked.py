@@ -212,7 +212,7 @@ def test_a_client_that_disconnects_during_its_conversion_leaves_nothing(worker):
     worker.turn()
     worker.convert()
     assert told(staying) == [(0, b"a")]
-    assert len(worker.loop.connections) == 1
+    assert len(worker.loop.connections.by_id) == 1
 
 
 def test_a_conversion_that_cannot_begin_ends_its_connection_and_no_other(worker):

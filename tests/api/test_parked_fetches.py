@@ -201,7 +201,7 @@ def test_a_client_that_leaves_while_its_request_is_planned_disturbs_nobody(worke
     worker.read()
     leaving.socket.close()
     worker.read()
-    assert len(worker.loop.connections) == 1
+    assert len(worker.loop.connections.by_id) == 1
     before = worker.fetch_handler.looks
     worker.turn()
     assert (worker.fetch_handler.looks, worker.slices) == (before, [])

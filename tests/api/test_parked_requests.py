@@ -109,7 +109,7 @@ def test_a_client_that_leaves_during_its_append_disturbs_nobody(worker):
     worker.turn()
     leaving.socket.close()
     worker.turn()
-    assert len(worker.loop.connections) == 1
+    assert len(worker.loop.connections.by_id) == 1
     worker.append()
     send(staying, "t", batch(b"of one that stayed"))
     worker.turn()
@@ -315,7 +315,7 @@ def test_what_a_client_asked_for_goes_with_it_though_its_deadline_is_far(worker,
     assert kept() == before + 50
     leaving.socket.close()
     worker.turn()
-    assert len(worker.loop.connections) == 1
+    assert len(worker.loop.connections.by_id) == 1
     assert kept() == before
 
 

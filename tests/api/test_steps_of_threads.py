@@ -19,7 +19,7 @@ import pytest
 from odradek.api.api import Place
 from odradek.api.coordinator_call import CoordinatorCall, CoordinatorView
 from odradek.api.row import ApiRow
-from odradek.api.table import APIS, CLUSTER_APIS, PRIVATE_APIS, function_named
+from odradek.api.table import BY_KEY, function_named
 from odradek.controller.broker_settings import BrokerSettings
 from odradek.controller.cluster.admin import ClusterAdmin, Reassignment
 from odradek.controller.cluster.client_requests import ClientRequests
@@ -54,7 +54,7 @@ NOT_TRACED = {
     19: "its response describes all settings of each topic, and to trace that takes minutes; the elements that a step reads "
     "are counted in test_requests_in_steps.py"
 }
-ROWS = tuple(row for row in (*APIS, *CLUSTER_APIS, *PRIVATE_APIS) if not row.of_brokers)
+ROWS = tuple(row for row in BY_KEY.values() if not row.of_brokers)
 
 
 class ProductInstructions(Instructions):
@@ -131,16 +131,13 @@ class Store:
         self.client = self.cluster.controller._store
         self.admin = ClusterAdmin(self.cluster.controller, config, random.Random(1))
         member = ClusterMember(self.client, config, lambda settings: None, lambda: None, random.Random(1))
-        controller: Any = ClientRequests(member, self.admin)
         self.view = CoordinatorView(
             config,
             self.client,
-            controller,
+            ClientRequests(member, self.admin),
             ProducerIds(self.client, 1),
             table,
-            BrokerSettings(self.client, controller, config, RunningConfig(), shm),
-            lambda: self.admin.active,
-            self.admin.reassignments,
+            BrokerSettings(self.client, member, config, RunningConfig(), shm),
             self.admin,
         )
         self.admin.create_topics([NewTopic("big", partitions, 2), NewTopic("t", 1, 1)])

@@ -721,7 +721,7 @@ class TestEnds:
             slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, "id", PRODUCER, 0, 0)
         wire.socket.close()
         worker.turn()
-        assert not worker.loop.connections
+        assert not worker.loop.connections.by_id
         assert worker.room.waiters == 0
         if marked == "after":
             slots.allow_transaction(slot, slot_probe.incarnation_of(slot), -1, "id", PRODUCER, 0, 0)

@@ -217,7 +217,7 @@ class HandWorker:
         """End the connections."""
         for wire in self._wires:
             wire.socket.close()
-        self.loop.close_all()
+        self.loop.connections.close_all()
         self.broker.close()
 
     def _no_other_request(self, *request: Any) -> Any:

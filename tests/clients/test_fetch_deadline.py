@@ -74,7 +74,7 @@ class Parts:
 
     def __init__(self, connection: Connection, ours: socket.socket) -> None:
         self.connection, self._ours = connection, ours
-        self._number = connection._correlation_id
+        self._number = connection._protocol._correlation_id
 
     def send(self, data: bytes) -> None:
         self._ours.sendall(data)

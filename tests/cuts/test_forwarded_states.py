@@ -225,7 +225,7 @@ def test_a_connection_that_ends_while_requests_of_it_are_forwarded_disturbs_nobo
             await works(bench, staying)
             for request in bench.arrived:
                 request.answer(b"late")
-            await until(lambda: len(bench.loop.connections) == 1)
+            await until(lambda: len(bench.loop.connections.by_id) == 1)
             await until(lambda: bench.client.waiting == 0)
             assert bench.client.queued == 0
             assert bench.loop.pool.lent_bytes == 0

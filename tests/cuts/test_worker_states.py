@@ -315,7 +315,7 @@ def fetch_of_a_session_waits_for_records(worker: HandWorker, wire: Wire) -> Fini
     slot = worker.create("t")
     append(worker, slot, batch(b"a"))
     poll(wire, "t", 0, session_epoch=0)
-    until(lambda: worker.turn() or worker.loop.drained, "the session is there")
+    until(lambda: worker.turn() or worker.loop.connections.drained, "the session is there")
     session_id = wire.receive().session_id
     poll(wire, "t", 1, session_id=session_id, session_epoch=1)
     until(lambda: worker.turn() or worker.room.waiters, "the request waits")
@@ -327,7 +327,7 @@ def a_session_goes_on_with_another_connection(worker: HandWorker, wire: Wire) ->
     slot = worker.create("t")
     append(worker, slot, batch(b"a"))
     poll(wire, "t", 0, session_epoch=0)
-    until(lambda: worker.turn() or worker.loop.drained, "the session is there")
+    until(lambda: worker.turn() or worker.loop.connections.drained, "the session is there")
     session_id = wire.receive().session_id
     poll(wire, "t", 1, session_id=session_id, session_epoch=1)
     until(lambda: worker.turn() or worker.room.waiters, "the request waits")
@@ -367,7 +367,7 @@ def fetch_of_an_old_format_is_converted(worker: HandWorker, wire: Wire) -> Finis
 
 @state
 def fetch_looks_up_cold_pages(worker: HandWorker, wire: Wire) -> Finish:
-    reader = worker.loop.cold_reader = Reader()
+    reader = worker.loop.responses.cold_reader = Reader()
     slot = filled(worker, "t")
     ask_cold_over(worker, slot, wire)
     return reader.work
@@ -378,8 +378,11 @@ def ask_cold_over(worker: HandWorker, slot: int, wire: Wire) -> None:
     for offset in range(100, 190):
         make_cold(worker, slot)
         poll(wire, "t", offset)
-        until(lambda: worker.turn() or worker.loop.cold_reader.look_ups or worker.loop.drained, "it was looked for")
-        if worker.loop.cold_reader.look_ups:
+        until(
+            lambda: worker.turn() or worker.loop.responses.cold_reader.look_ups or worker.loop.connections.drained,
+            "it was looked for",
+        )
+        if worker.loop.responses.cold_reader.look_ups:
             return
         wire.receive()
     pytest.skip("this device has every page before it is waited for")
@@ -391,13 +394,13 @@ def a_large_response_is_being_sent(worker: HandWorker, wire: Wire) -> Finish:
     for _ in range(8):
         append(worker, slot, batch(os.urandom(LARGE)))
     poll(wire, "t", 0)
-    until(lambda: worker.turn() or not worker.loop.drained, "the response is begun")
+    until(lambda: worker.turn() or not worker.loop.connections.drained, "the response is begun")
     return lambda: append(worker, slot, batch(b"more"))
 
 
 @state
 def a_slice_of_a_response_is_read_from_the_disk(worker: HandWorker, wire: Wire) -> Finish:
-    reader = worker.loop.cold_reader = Reader()
+    reader = worker.loop.responses.cold_reader = Reader()
     slot = worker.create("t")
     append(worker, slot, batch(os.urandom(LARGE)))
     (log,) = worker.broker.table.path(slot).glob("*.log")
@@ -406,13 +409,16 @@ def a_slice_of_a_response_is_read_from_the_disk(worker: HandWorker, wire: Wire) 
         with log.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         poll(wire, "t", 0)
-        until(lambda: worker.turn() or reader.look_ups or reader.slices or worker.loop.drained, "it was looked for")
+        until(
+            lambda: worker.turn() or reader.look_ups or reader.slices or worker.loop.connections.drained,
+            "it was looked for",
+        )
         while reader.look_ups:
             _, callback = reader.look_ups.pop(0)
             callback(None)  # as if it had read: the pages stay cold
         if reader.slices:
             return reader.work
-        until(lambda: worker.turn() or worker.loop.drained or drained_by(wire), "it was sent")
+        until(lambda: worker.turn() or worker.loop.connections.drained or drained_by(wire), "it was sent")
         wire._sent.clear()
     pytest.skip("this device has every page before it is waited for")
 
@@ -439,7 +445,7 @@ def responses_are_not_taken(worker: HandWorker, wire: Wire) -> Finish:
         with contextlib.suppress(TimeoutError):
             poll(wire, "t", 0)
         worker.turn()
-        if any(one.queued_bytes for one in worker.loop.connections.values()):
+        if any(one.queued_bytes for one in worker.loop.connections.by_id.values()):
             break
     else:
         raise AssertionError("all of the responses were taken")
@@ -453,7 +459,9 @@ def frames_are_held_back_behind_a_produce(worker: HandWorker, wire: Wire) -> Fin
     send(wire, "t", batch(b"a"))
     poll(wire, "t", 0)
     send(wire, "t", batch(b"b"))
-    until(lambda: worker.turn() or any(one.muted for one in worker.loop.connections.values()), "the frames are held")
+    until(
+        lambda: worker.turn() or any(one.muted for one in worker.loop.connections.by_id.values()), "the frames are held"
+    )
 
     def finish() -> None:
         slots.raise_high_watermark(slot, 1)
@@ -488,7 +496,7 @@ def worker(tmp_path) -> Iterator[HandWorker]:
 
 def ended(worker: HandWorker, *, but: int) -> None:
     """Until all connections but so many are gone. One that was cut may be seen to be so when something is sent on it."""
-    until(lambda: worker.turn() or len(worker.loop.connections) == but, "the connection that was cut is gone")
+    until(lambda: worker.turn() or len(worker.loop.connections.by_id) == but, "the connection that was cut is gone")
 
 
 def works(worker: HandWorker, wire: Wire) -> None:
@@ -516,7 +524,7 @@ def test_a_connection_that_ends_while_its_request_waits_disturbs_nobody(worker, 
     finish()
     worker.turn()
     if cut == "half close":
-        until(lambda: worker.turn() or drained_by(wire) or len(worker.loop.connections) == 1 or stopped(worker, wire),
+        until(lambda: worker.turn() or drained_by(wire) or len(worker.loop.connections.by_id) == 1 or stopped(worker, wire),
               "the half-closed connection is answered and closed")  # fmt: skip
     ended(worker, but=1)
     if not worker.loop.stopping:

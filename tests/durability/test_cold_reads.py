@@ -42,7 +42,7 @@ class Reader:
 @pytest.fixture
 def worker(tmp_path):
     worker = HandWorker(tmp_path)
-    worker.reader = worker.loop.cold_reader = Reader()
+    worker.reader = worker.loop.responses.cold_reader = Reader()
     yield worker
     worker.close()
 
@@ -119,7 +119,7 @@ def test_a_client_that_goes_while_its_look_up_is_read_costs_nothing(worker):
     wire.socket.close()
     worker.turn()
     worker.reader.work()
-    assert not worker.loop.connections
+    assert not worker.loop.connections.by_id
 
 
 def evicted_at_every_turn(worker, slot, wire):

@@ -37,7 +37,7 @@ class OldCluster(Cluster):
 
 
 def _limited(connection: Connection) -> Connection:
-    connection._ranges = OF_0_10_0
+    connection._protocol.ranges = OF_0_10_0
     return connection
 
 

@@ -12,14 +12,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from odradek.clients import cluster, fetching, groups
 from odradek.clients.cluster import Cluster, view_from
 from odradek.clients.errors import ClientError, UnknownHostError, UnreachableError, only
 from odradek.clients.fetching import FetchedRecords
-from odradek.clients.wire import Connection, _PendingRequest
+from odradek.clients.wire import Connection
 from odradek.mirror import committed, lane, source
 from odradek.mirror.committed import batches_of
 from odradek.mirror.epochs import Epochs
@@ -238,17 +236,6 @@ def test_a_response_header_whose_tagged_fields_are_too_long_closes_the_connectio
         with pytest.raises(UnreachableError, match="sent a malformed Metadata response"):
             connection.ask(metadata.SCHEMA, metadata.Request())
         assert connection.closed
-
-
-@given(st.sampled_from([fetch, list_offsets, metadata]), st.data(), st.binary(max_size=80))
-def test_any_bytes_are_a_response_or_a_malformed_one(api: Any, data: st.DataObject, body: bytes) -> None:
-    connection = Connection.__new__(Connection)
-    connection.address, connection._socket = "a:1", cast(socket.socket, SimpleNamespace(close=lambda: None))
-    version = data.draw(st.integers(api.SCHEMA.min_version, api.SCHEMA.max_version))
-    try:
-        connection._parse(_PendingRequest(7, api.SCHEMA, version, False), bytearray(struct.pack(">i", 7) + body))
-    except UnreachableError as error:
-        assert "sent a malformed" in str(error)
 
 
 @pytest.mark.parametrize("host", ["a" * 64, "a..b", ".a", "\xe9" * 64])

@@ -27,7 +27,7 @@ class EchoHandler(PythonFrameHandler):
         return self.answer(connection, frame)
 
     def answer(self, connection, frame):
-        self.loop.write(framed(frame))
+        self.loop.responses.write(framed(frame))
         return FrameResult.FRAME_DONE
 
     def on_flush(self, connection):
@@ -144,5 +144,5 @@ class Driver:
     def close(self):
         for client in self.clients:
             client.close()
-        self.loop.close_all()
+        self.loop.connections.close_all()
         self._listener.close()

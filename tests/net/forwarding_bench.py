@@ -41,7 +41,11 @@ class Bench:
         self.settled = 0
         self.newer = []
         self.client = ForwardClient(
-            self.asyncio, self.path, self._settle, lambda connections: self.loop.close_ended(connections), **limits
+            self.asyncio,
+            self.path,
+            self._settle,
+            lambda connections: self.loop.connections.close_ended(connections),
+            **limits,
         )
         self.client.serve(topics, lambda: self.newer.append(len(self.answers)))
         self.room = Purgatory(lambda deadline_ms: None)
@@ -124,7 +128,7 @@ class Bench:
 
     async def close(self):
         self.asyncio.remove_reader(self.loop.fileno())
-        self.loop.close_all()
+        self.loop.connections.close_all()
         self.client.close()
         if self.server is not None:
             await self.server.stop(0)

@@ -37,7 +37,7 @@ def test_a_stream_split_at_every_byte_gives_the_same_frames(driver):
         assert client.recv(4096) == stream
         client.close()
         driver.settle()
-    assert driver.loop.connections == {}
+    assert driver.loop.connections.by_id == {}
     assert driver.loop.pool.lent_bytes == 0
 
 
@@ -49,7 +49,7 @@ def test_a_stream_arriving_byte_by_byte(driver):
         driver.settle()
     assert driver.handler.seen == [b"12345678", b"a" * 20]
     assert connection.buffered_bytes == 0
-    assert driver.loop.bytes_in == driver.loop.bytes_out == len(stream)
+    assert driver.loop.receiver.bytes_in == driver.loop.sender.bytes_out == len(stream)
 
 
 def test_pipelined_frames_are_flushed_once_and_answered_in_order(driver):
@@ -59,7 +59,7 @@ def test_pipelined_frames_are_flushed_once_and_answered_in_order(driver):
     assert driver.settle() == 1
     assert driver.handler.flushes == 1
     assert client.recv(1 << 16) == stream
-    assert driver.loop.frames == 200
+    assert driver.loop.frames.count == 200
 
 
 @pytest.mark.parametrize("size", [8184, 8188, 8189, 20_000, 300_000, 1_000_000])
@@ -131,8 +131,8 @@ def test_a_frame_of_a_forbidden_size_closes_only_its_connection(size, caplog):
         driver.settle()
     assert client.recv(100) == framed(b"answered")
     assert client.recv(100) == b""
-    assert driver.loop.bad_frames == 1
-    assert driver.loop.closes["bad_frame"] == 1
+    assert driver.loop.frames.bad_frames == 1
+    assert driver.loop.connections.closes["bad_frame"] == 1
     assert driver.closed_ids == driver.handler.closed == [1]
     assert [r.getMessage() for r in caplog.records if r.name.startswith("odradek")] == [
         f"connection 1 from client-1 (no client id) closed: the client sent a frame of {size} bytes, allowed are 8 to 1000"
@@ -162,7 +162,7 @@ def test_another_protocol_is_named_and_closed(hello, word, limit, caplog):
         driver.settle()
     assert client.recv(100) == b""
     assert word in caplog.text
-    assert driver.loop.closes["other_protocol"] == 1
+    assert driver.loop.connections.closes["other_protocol"] == 1
     assert driver.handler.seen == []
     driver.close()
 
@@ -170,7 +170,7 @@ def test_another_protocol_is_named_and_closed(hello, word, limit, caplog):
 def test_other_protocols_on_a_plaintext_listener_are_one_line_a_minute_for_an_address(caplog):
     driver = Driver(max_request_bytes=1000)
     failures = FailureLog(lambda: 0.0)
-    driver.loop.protocol_log = lambda _, reason: failures.admit_reason("10.0.0.1:1", reason)
+    driver.loop.connections.protocol_log = lambda _, reason: failures.admit_reason("10.0.0.1:1", reason)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             client, _ = driver.connect()
@@ -180,7 +180,7 @@ def test_other_protocols_on_a_plaintext_listener_are_one_line_a_minute_for_an_ad
         client, _ = driver.connect()
         client.sendall(b"GET / HTTP/1.1\r\n\r\n")
         driver.settle()
-    assert driver.loop.closes["other_protocol"] == 4
+    assert driver.loop.connections.closes["other_protocol"] == 4
     assert caplog.text.count("expects plaintext") == 1 and caplog.text.count("speaks HTTP") == 1
     driver.close()
 
@@ -191,7 +191,7 @@ def test_only_the_first_bytes_of_a_connection_can_be_another_protocol():
     client.sendall(framed(b"greeting") + b"GET /")
     driver.settle()
     assert client.recv(100) == framed(b"greeting")
-    assert len(driver.loop.connections) == 1
+    assert len(driver.loop.connections.by_id) == 1
     driver.close()
 
 
@@ -209,7 +209,7 @@ def test_a_memory_shortage_closes_only_its_connection(caplog):
         resource.setrlimit(resource.RLIMIT_AS, limits)
     assert "no memory for a receive buffer" in caplog.text
     assert client.recv(1) == b""
-    assert driver.loop.closes["error"] == 1
+    assert driver.loop.connections.closes["error"] == 1
     other.sendall(framed(b"undisturbed"))
     driver.settle()
     assert other.recv(100) == framed(b"undisturbed")
@@ -319,7 +319,7 @@ def test_a_frame_deferred_after_joined_ones_is_offered_again_after_the_flush():
 
         def on_flush(self, connection):
             for frame in self.joined:
-                self.loop.write(framed(frame))
+                self.loop.responses.write(framed(frame))
             self.joined = ()
 
     driver = Driver(Joining())
@@ -347,7 +347,7 @@ def test_a_handlers_exception_closes_only_its_connection(caplog):
     assert client.recv(10) == b""
     assert other.recv(100) == framed(b"in order")
     assert "the handler's own trouble" in caplog.text
-    assert driver.loop.closes["error"] == 1
+    assert driver.loop.connections.closes["error"] == 1
     assert driver.closed_ids == [1]
     driver.close()
 
@@ -366,14 +366,14 @@ def test_a_handler_may_answer_and_close():
     assert client.recv(100) == framed(b"farewell")
     assert driver.handler.seen == [b"farewell"]
     assert connection.close_reason == "said goodbye"
-    assert driver.loop.closes["handler"] == 1
+    assert driver.loop.connections.closes["handler"] == 1
     driver.close()
 
 
 def test_a_handler_may_close_the_connection_at_hand_at_once():
     class Closing(EchoHandler):
         def answer(self, connection, frame):
-            self.loop.close(connection, "enough")
+            connection.close("enough")
             return FrameResult.FRAME_DONE
 
     driver = Driver(Closing())

@@ -63,9 +63,9 @@ def test_a_client_that_disconnects_is_not_logged(driver, tcp, caplog):
     assert driver.receive(client, 12) == framed(b"question")
     client.close()
     driver.until(lambda: driver.closed_ids)
-    assert driver.loop.closes["eof"] == 1
+    assert driver.loop.connections.closes["eof"] == 1
     assert connection.fd == -1
-    assert driver.loop.connections == {}
+    assert driver.loop.connections.by_id == {}
     assert not broker_records(caplog)
 
 
@@ -82,7 +82,7 @@ def test_requests_sent_before_a_half_close_are_answered(driver, tcp):
     expected = framed(b"one, two") + b"waited" + framed(b"and more") + framed(b"defer it")
     assert driver.receive_all(client) == expected
     assert driver.handler.half_closed == [1]
-    assert driver.loop.closes["eof"] == 1
+    assert driver.loop.connections.closes["eof"] == 1
 
 
 def test_a_paused_connection_notices_a_half_close_once_and_continues_reading_later(driver, tcp):
@@ -110,7 +110,7 @@ def test_a_reset_cancels_pending_responses(driver, muted, caplog):
     reset(client)
     driver.until(lambda: driver.closed_ids)
     assert driver.handler.pending[0].cancelled
-    assert driver.loop.closes["reset"] == 1
+    assert driver.loop.connections.closes["reset"] == 1
     assert not broker_records(caplog)
     assert driver.loop.pool.lent_bytes == 0
 
@@ -125,28 +125,28 @@ def test_answering_a_disconnected_client_does_nothing(driver):
     driver.loop.flush_dirty()
     driver.until(lambda: driver.closed_ids)
     assert driver.closed_ids == [1]
-    assert driver.loop.closes["reset"] == 1
+    assert driver.loop.connections.closes["reset"] == 1
 
 
 def test_idle_connections_are_swept(driver):
-    driver.loop.idle_ms = 1000
+    driver.loop.connections.idle_ms = 1000
     idle, first = driver.connect()
     _, waiting = driver.connect()
     driver.clients[1].sendall(framed(b"wait here"))
     driver.settle()
     now = int(time.monotonic() * 1000)
-    assert driver.loop.sweep_idle(first.last_activity_ms) == 0
-    assert driver.loop.sweep_idle(first.last_activity_ms + 1000) == 0
-    assert driver.loop.sweep_idle(now + 2000) == 1
+    assert driver.loop.connections.sweep_idle(first.last_activity_ms) == 0
+    assert driver.loop.connections.sweep_idle(first.last_activity_ms + 1000) == 0
+    assert driver.loop.connections.sweep_idle(now + 2000) == 1
     assert idle.recv(1) == b""
     assert waiting.fd >= 0
-    assert driver.loop.closes["idle"] == 1
+    assert driver.loop.connections.closes["idle"] == 1
     driver.handler.pending[0].complete()
     driver.loop.flush_dirty()
-    assert driver.loop.sweep_idle(now + 2000) == 1
-    driver.loop.idle_ms = -1
+    assert driver.loop.connections.sweep_idle(now + 2000) == 1
+    driver.loop.connections.idle_ms = -1
     driver.connect()
-    assert driver.loop.sweep_idle(now + 10**9) == 0
+    assert driver.loop.connections.sweep_idle(now + 10**9) == 0
 
 
 def test_a_throttled_connection_is_not_read_until_its_time(driver):
@@ -177,7 +177,7 @@ def test_an_ordered_stop_answers_requests_in_flight_and_reads_no_more(driver):
     client.sendall(framed(b"wait here"))
     driver.settle()
     driver.loop.stop_reading()
-    assert not driver.loop.drained
+    assert not driver.loop.connections.drained
     client.sendall(framed(b"too late"))
     late, _ = driver.connect()
     late.sendall(framed(b"too late"))
@@ -185,11 +185,11 @@ def test_an_ordered_stop_answers_requests_in_flight_and_reads_no_more(driver):
     driver.handler.pending[0].complete([b"answered"])
     driver.loop.flush_dirty()
     driver.settle()
-    assert driver.loop.drained
+    assert driver.loop.connections.drained
     assert client.recv(100) == b"answered"
     assert driver.handler.seen == [b"wait here"]
-    driver.loop.close_all()
-    assert driver.loop.closes["asked"] == 2
+    driver.loop.connections.close_all()
+    assert driver.loop.connections.closes["asked"] == 2
     assert sorted(driver.closed_ids) == [1, 2]
 
 
@@ -206,7 +206,7 @@ def test_a_closed_callback_that_fails_affects_no_connection(driver, caplog):
     def fail(connection_id):
         raise ValueError(f"no connection {connection_id}")
 
-    driver.loop.on_closed = fail
+    driver.loop.connections.on_closed = fail
     client, _ = driver.connect()
     other, _ = driver.connect()
     client.close()
@@ -280,8 +280,8 @@ class SlicingHandler(EchoHandler):
 
     def answer(self, connection, frame):
         if frame.startswith(b"slice"):
-            self.loop.write(b"head")
-            self.loop.write_file(self.part)
+            self.loop.responses.write(b"head")
+            self.loop.responses.write_file(self.part)
             return FrameResult.FRAME_DONE
         return super().answer(connection, frame)
 
@@ -347,7 +347,7 @@ def test_a_failed_cold_read_closes_the_connection(cold_file, caplog):
     reads[0][4](OSError(5, "Input/output error"))
     assert client.recv(4) == b"head"
     assert client.recv(4) == b""
-    assert driver.loop.closes["file"] == 1
+    assert driver.loop.connections.closes["file"] == 1
     assert "Input/output error" in caplog.text
     driver.close()
 
@@ -362,7 +362,7 @@ def test_a_connection_may_close_during_its_cold_read(cold_file):
     reset(client)
     driver.until(lambda: len(driver.closed_ids) > closed)
     reads[0][4](None)
-    assert driver.loop.closes["reset"] == len(driver.closed_ids)
+    assert driver.loop.connections.closes["reset"] == len(driver.closed_ids)
     driver.close()
 
 
@@ -403,8 +403,8 @@ def test_in_an_event_loop_with_a_cold_reader(cold_file):
     with listener:
         results, data_loop = uvloop.run(serve())
     assert results == [framed(b"question") + b"head" + content + framed(b"farewell")]
-    assert data_loop.closes["eof"] == 1
-    assert data_loop.sendfile_bytes == len(content)
+    assert data_loop.connections.closes["eof"] == 1
+    assert data_loop.sender.sendfile_bytes == len(content)
 
 
 def test_the_cold_reader_reports_disk_errors(tmp_path):

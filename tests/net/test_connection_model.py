@@ -41,7 +41,7 @@ class MixedHandler(EchoHandler):
         if kind == "slice":
             slices = FileSlice(self.file, number, 20_000), FileSlice(self.file, number, 50)
             for part in slices:
-                self.loop.write_file(part)
+                self.loop.responses.write_file(part)
             return FrameResult.FRAME_DONE
         return super().answer(connection, frame)
 
@@ -53,8 +53,8 @@ class MixedHandler(EchoHandler):
             if self.rng.random() < 0.5:
                 self.wait(connection, [frame[:3], frame[3:], FileSlice(self.file, 9, 17_000)])
             else:
-                self.loop.write(frame)
-                self.loop.write_file(FileSlice(self.file, 9, 17_000))
+                self.loop.responses.write(frame)
+                self.loop.responses.write_file(FileSlice(self.file, 9, 17_000))
         self.joined.clear()
 
     def complete_some(self):
@@ -116,7 +116,7 @@ def test_any_mixture_of_requests_is_answered_in_order(seed, tmp_path):
         assert handler.executed == list(range(300))
         assert received == expected
         driver.until(lambda: driver.closed_ids)
-        assert driver.loop.closes["eof"] == 1
+        assert driver.loop.connections.closes["eof"] == 1
         assert driver.loop.pool.lent_bytes == 0
         assert connection.queued_bytes == 0
         driver.close()

@@ -104,9 +104,9 @@ def test_a_response_is_completed_once(driver):
 def test_a_pending_response_may_be_completed_within_the_handler():
     class Handler(EchoHandler):
         def answer(self, connection, frame):
-            self.loop.write(b"<")
+            self.loop.responses.write(b"<")
             connection.reserve().complete([framed(frame)])
-            self.loop.write(b">")
+            self.loop.responses.write(b">")
             return PENDING
 
     driver = Driver(Handler())
@@ -140,7 +140,7 @@ def test_a_closed_connection_cancels_its_pending_responses(driver):
     client, connection = driver.connect()
     client.sendall(framed(b"wait one.") + framed(b"wait two."))
     driver.settle()
-    driver.loop.close(connection, "the test says so")
+    connection.close("the test says so")
     first, second = driver.handler.pending
     assert first.cancelled
     assert second.cancelled
@@ -203,7 +203,7 @@ def test_a_reader_that_never_reads_is_not_read_any_more():
 
 
 def test_a_limit_of_pending_responses_stops_the_reading(driver):
-    driver.loop.max_pending = 10
+    driver.loop.frames.max_pending = 10
     client, connection = driver.connect()
     frames = [b"wait %04d" % i for i in range(25)]
     client.sendall(b"".join(map(framed, frames)))
@@ -233,9 +233,9 @@ class FileHandler(EchoHandler):
     def answer(self, connection, frame):
         for part in self.plan:
             if isinstance(part, FileSlice):
-                self.loop.write_file(part)
+                self.loop.responses.write_file(part)
             else:
-                self.loop.write(part)
+                self.loop.responses.write(part)
         return FrameResult.FRAME_DONE
 
 
@@ -269,8 +269,8 @@ def test_slices_and_spans_interleave(segment, tcp, pending):
         handler.pending[0].complete(plan)
         driver.loop.flush_dirty()
     assert driver.receive(client, len(expected)) == expected
-    assert driver.loop.bytes_out == len(expected)
-    assert 0 < driver.loop.sendfile_bytes < len(expected)
+    assert driver.loop.sender.bytes_out == len(expected)
+    assert 0 < driver.loop.sender.sendfile_bytes < len(expected)
     driver.close()
 
 
@@ -282,11 +282,11 @@ def test_slices_after_a_pending_response_wait_for_it(segment):
         def answer(self, connection, frame):
             if frame.startswith(b"wait"):
                 return super().answer(connection, frame)
-            self.loop.write(b"small:")
-            self.loop.write_file(FileSlice(file, 5, 10))
-            self.loop.write(b"large:")
-            self.loop.write_file(FileSlice(file, 7, 100_000))
-            self.loop.write(b".")
+            self.loop.responses.write(b"small:")
+            self.loop.responses.write_file(FileSlice(file, 5, 10))
+            self.loop.responses.write(b"large:")
+            self.loop.responses.write_file(FileSlice(file, 7, 100_000))
+            self.loop.responses.write(b".")
             return FrameResult.FRAME_DONE
 
     handler = Both()
@@ -333,7 +333,7 @@ def test_a_small_cached_slice_leaves_with_its_neighbours(segment):
     client.sendall(framed(b"fetch it") * 3)
     driver.settle()
     assert client.recv(10_000) == (b"head" + content[10:1010] + b"tail") * 3
-    assert driver.loop.sendfile_bytes == 0
+    assert driver.loop.sender.sendfile_bytes == 0
     driver.close()
 
 
@@ -345,7 +345,7 @@ def test_a_file_that_ends_early_closes_the_connection(segment, caplog):
     client.sendall(framed(b"fetch it"))
     driver.until(lambda: driver.closed_ids)
     assert driver.receive_all(client) == b"head" + content[-100_000:]
-    assert driver.loop.closes["file"] == 1
+    assert driver.loop.connections.closes["file"] == 1
     assert "a file ended before the length announced" in caplog.text
     driver.close()
 
@@ -365,7 +365,7 @@ def test_a_file_shortened_while_it_is_sent_closes_the_connection(tmp_path):
             received += len(part)
             driver.settle()
     assert (1 << 20) <= received < (8 << 20)
-    assert driver.loop.closes["file"] == 1
+    assert driver.loop.connections.closes["file"] == 1
     driver.close()
 
 
@@ -376,7 +376,7 @@ def test_a_small_slice_past_the_end_closes_the_connection(segment):
     driver.handler.plan = [FileSlice(file, len(content) - 5, 10)]
     client.sendall(framed(b"fetch it"))
     driver.until(lambda: driver.closed_ids)
-    assert driver.loop.closes["file"] == 1
+    assert driver.loop.connections.closes["file"] == 1
     driver.close()
 
 

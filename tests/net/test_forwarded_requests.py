@@ -74,7 +74,7 @@ def test_a_request_arrives_unchanged_with_its_context(run):
 def test_a_changed_context_of_a_connection_is_sent_again(run):
     async def test(bench):
         sock = bench.connect()
-        connection = bench.loop.connections[1]
+        connection = bench.loop.connections.by_id[1]
         contexts = []
         for number, change in enumerate([lambda: None, lambda: setattr(connection, "principal", "User:a"),
                                          lambda: connection.runs("lib", "1.2"), lambda: None]):  # fmt: skip
@@ -168,7 +168,7 @@ def test_a_connection_that_closes_is_forgotten_and_its_answers_dropped(run):
         sock.close()
         await bench.send(other, frame(HEARTBEAT, 3))
         *_, last = await bench.until_arrived(3)
-        while 1 in bench.loop.connections:
+        while 1 in bench.loop.connections.by_id:
             await asyncio.sleep(0)
         assert bench.client.waiting == 1
         for request in (*requests, last):

@@ -207,7 +207,7 @@ def test_a_closed_connection_cancels_the_tasks_of_requests_that_are_awaited(tmp_
             api, body = (LEAVE, LEAVING) if unawaited else (COMMIT, b"")
             disconnected.send(frame(api, 2, body, client=b"disconnected"))
             bench._turn()  # it is forwarded, and the end of its connection is noticed in the same read of the stream
-            bench.loop.close(bench.loop.connections[1])
+            bench.loop.connections.by_id[1].close()
             await bench.send(connected, frame(HEARTBEAT, 3, client=b"connected"))
             await bench.receive(connected)
             assert done == (["connected", "disconnected", "connected"] if unawaited else ["connected", "connected"])
@@ -228,8 +228,8 @@ def test_unawaited_requests_are_sent_even_after_their_connection_closed(tmp_path
             await bench.send(other, frame(LEAVE, 2, LEAVING, client=b"leave"))
             while bench.client.queued < 2:
                 await asyncio.sleep(0)
-            for connection in list(bench.loop.connections.values()):
-                bench.loop.close(connection)
+            for connection in list(bench.loop.connections.by_id.values()):
+                connection.close()
             assert (bench.client.queued, bench.client.waiting) == (1, 0)
             await bench.serve()
             (request,) = await bench.until_arrived(1)

@@ -8,7 +8,8 @@ from tests.net.native_references import Sources
 NATIVE = Path(odradek.__file__).parent / "_ext"
 
 LASTING = {
-    "Connection.data_loop",  # set by DataLoop.add; the loop outlives its connections
+    "Connection.responses",  # these two are set once, by DataLoop.add
+    "Connection.pool",
     "Pending.connection",  # set once, by Connection.attach
     "DelayedProduce.delays",  # set once, by own_items
     "DelayedFetch.purgatory",  # these four are set once, by FetchHandler.new_fetch

@@ -27,6 +27,8 @@ class FakeBroker:
         self.requests: list[tuple[int, int, Any]] = []
         self.clients: list[str] = []
         self.connections = 0
+        self.newest_versions = api_versions.SCHEMA.max_version  # of ApiVersions
+        self.versions_requests: list[int] = []
         self.handle: Callable[[int, int, Any], Any] = lambda key, version, message: by_key(key).response()
         self.server: asyncio.Server | None = None
         self.port = 0
@@ -52,11 +54,14 @@ class FakeBroker:
                 key, version = header.request_api_key, header.request_api_version
                 message, _ = decode(by_key(key).request, version, frame, body)
                 if key == api_versions.API_KEY:
+                    self.versions_requests.append(version)
+                    unknown = version > self.newest_versions
                     rows = [
                         api_versions.Response.ApiVersion(api_key=k, min_version=low, max_version=high)
-                        for k, (low, high) in SERVED.items()
+                        for k, (low, high) in ({18: (0, self.newest_versions)} if unknown else SERVED).items()
                     ]
-                    answer: Any = api_versions.Response(api_keys=rows)
+                    answer: Any = api_versions.Response(error_code=35 if unknown else 0, api_keys=rows)
+                    version = 0 if unknown else version
                 else:
                     self.requests.append((key, version, message))
                     self.clients.append(header.client_id)
@@ -168,6 +173,21 @@ def test_a_request_without_a_version_uses_the_newest_that_both_know():
         response = await ask(peer, controlled_shutdown.SCHEMA, shutdown_request())
         assert response.error_code == 0
         assert broker.requests[-1][:2] == (7, 3)
+        peer.close()
+        await broker.stop()
+
+    run(test)
+
+
+def test_a_broker_that_does_not_know_the_version_of_api_versions_is_asked_in_one_that_it_knows():
+    async def test() -> None:
+        broker = FakeBroker()
+        broker.newest_versions = 2
+        await broker.start()
+        peer = peer_of(broker)
+        assert (await ask(peer, controlled_shutdown.SCHEMA, shutdown_request())).error_code == 0
+        assert broker.requests[-1][:2] == (7, 3)
+        assert (broker.versions_requests, broker.connections) == ([3, 2], 1)
         peer.close()
         await broker.stop()
 

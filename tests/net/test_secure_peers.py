@@ -10,7 +10,7 @@ import pytest
 from odradek._ext.protocol.messages import Message
 from odradek.net import peers
 from odradek.net.peers import Peer, PeerError
-from odradek.protocol import ProtocolError
+from odradek.protocol import ProtocolError, client_connection
 from odradek.protocol.schemas import controlled_shutdown, sasl_authenticate, sasl_handshake
 from odradek.replication.leader_connection import LeaderConnection, LeaderRefused
 from odradek.security.contexts import server_context
@@ -80,7 +80,7 @@ def test_requests_are_sent_over_tls_with_the_certificate_of_the_listener(version
 
 
 def test_a_session_is_replaced_between_two_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "RENEWED_AFTER", 0.0)
+    monkeypatch.setattr(client_connection, "RENEWED_AFTER", 0.0)
 
     async def test() -> None:
         broker = SecureBroker(lifetime_ms=60_000, ssl=server_context(material()))
@@ -141,7 +141,7 @@ def test_bytes_before_the_handshake_do_not_become_a_part_of_the_first_response()
         broker = SecureBroker(ssl=server_context(material()))
         await broker.start()
         loop = asyncio.get_running_loop()
-        _, stream = await loop.create_connection(lambda: peers._Stream("broker 1"), "127.0.0.1", broker.port)
+        _, stream = await loop.create_connection(lambda: peers._Stream("broker 1", "7"), "127.0.0.1", broker.port)
         stream.data_received(b"\0\0")  # as if somebody between the brokers had sent them
         context = security_of("SSL").context()
         assert context is not None

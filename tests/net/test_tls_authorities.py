@@ -32,7 +32,7 @@ def test_the_authorities_are_named_if_certificates_are_asked_for(version, client
             accepted, _ = server.accept()
             accepted.setblocking(False)
             driver.loop.add(accepted.detach(), 1, 0, "client")
-            driver.until(lambda: driver.loop.unauthenticated_count == 0)
+            driver.until(lambda: driver.loop.connections.unauthenticated_count == 0)
             reader = threading.Thread(target=lambda: output.extend(iter(client.stdout.readline, "")))
             reader.start()
             client.stdin.close()  # s_client ends

@@ -48,7 +48,7 @@ def test_frames_are_answered(driver, version):
         payload = random.Random(size).randbytes(size)
         client.send(framed(payload))
         assert client.receive(4 + size) == framed(payload)
-    assert driver.loop.unauthenticated_count == 0
+    assert driver.loop.connections.unauthenticated_count == 0
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -129,7 +129,7 @@ def test_frames_behind_a_hold_are_executed_after_it(driver):
             return FrameResult.FRAME_PENDING
         if held and not held[0].done:
             return FrameResult.FRAME_DEFER
-        driver.loop.write(framed(frame))
+        driver.loop.responses.write(framed(frame))
         return FrameResult.FRAME_DONE
 
     driver.handler.answer = answer
@@ -167,9 +167,9 @@ def test_slices_of_files_are_sent_whole(driver, tmp_path, size):
     with path.open("rb") as file:
 
         def answer(connection, frame):
-            driver.loop.write(b"head")
-            driver.loop.write_file(FileSlice(file, 50, size))
-            driver.loop.write(b"tail")
+            driver.loop.responses.write(b"head")
+            driver.loop.responses.write_file(FileSlice(file, 50, size))
+            driver.loop.responses.write(b"tail")
             return FrameResult.FRAME_DONE
 
         driver.handler.answer = answer
@@ -195,7 +195,7 @@ def test_pages_that_are_not_in_memory_are_read_by_the_cold_reader(new_driver, tm
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
         def answer(connection, frame):
-            driver.loop.write_file(FileSlice(file, 0, len(content)))
+            driver.loop.responses.write_file(FileSlice(file, 0, len(content)))
             return FrameResult.FRAME_DONE
 
         driver.handler.answer = answer
@@ -210,7 +210,7 @@ def test_a_file_that_is_too_short_closes_the_connection_without_close_notify(dri
     with path.open("rb") as file:
 
         def answer(connection, frame):
-            driver.loop.write_file(FileSlice(file, 0, 200_000))
+            driver.loop.responses.write_file(FileSlice(file, 0, 200_000))
             return FrameResult.FRAME_DONE
 
         driver.handler.answer = answer
@@ -218,7 +218,7 @@ def test_a_file_that_is_too_short_closes_the_connection_without_close_notify(dri
         client.send(framed(b"12345678"))
         with pytest.raises(ssl.SSLEOFError):
             client.receive(200_000)
-    assert driver.loop.closes["file"] == 1
+    assert driver.loop.connections.closes["file"] == 1
 
 
 # -- the end of a connection -------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_an_orderly_close_says_so(driver):
     client = driver.tls_client()
     client.send(framed(b"12345678"))
     assert client.receive(12)
-    driver.loop.close(client.connection, "test")
+    client.connection.close("test")
     assert client.receive(1) == b"", "without close_notify, this raises SSLEOFError"
 
 
@@ -241,7 +241,7 @@ def test_close_notify_of_the_client_ends_the_stream_and_later_bytes_are_ignored(
     client.send_raw(b"\x17\x03\x03\x00\x10" + b"after close_notify" * 100)
     driver.until(lambda: driver.closed_ids)
     assert driver.handler.seen == [b"12345678"]
-    assert driver.loop.closes["eof"] == 1
+    assert driver.loop.connections.closes["eof"] == 1
 
 
 def test_responses_are_still_sent_after_close_notify(driver):
@@ -261,7 +261,7 @@ def test_responses_are_still_sent_after_close_notify(driver):
     parked[0].complete([framed(b"late....")])
     driver.loop.flush_dirty()
     data = client.pull() and client.incoming.read()
-    assert data[:1] == b"\x17" and driver.loop.closes["eof"] == 1
+    assert data[:1] == b"\x17" and driver.loop.connections.closes["eof"] == 1
 
 
 def test_a_stream_that_is_cut_off_is_an_end(driver):
@@ -270,7 +270,7 @@ def test_a_stream_that_is_cut_off_is_an_end(driver):
     client.send_raw(records[:-10])
     client.socket.shutdown(socket.SHUT_WR)
     driver.until(lambda: driver.closed_ids)
-    assert driver.loop.closes["eof"] == 1 and driver.handler.seen in ([], [b"12345678"])
+    assert driver.loop.connections.closes["eof"] == 1 and driver.handler.seen in ([], [b"12345678"])
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 15), reason="OpenSSL itself is used with CPython 3.11 to 3.14")
@@ -306,7 +306,7 @@ def test_a_damaged_record_closes_the_connection(driver):
     records[-1] ^= 1
     client.send_raw(bytes(records))
     driver.until(lambda: driver.closed_ids)
-    assert driver.loop.closes["bad_frame"] == 1 and driver.handler.seen == []
+    assert driver.loop.connections.closes["bad_frame"] == 1 and driver.handler.seen == []
 
 
 # -- handshakes --------------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def test_other_protocols_are_refused_with_one_line(driver, sent, text):
     client = driver.tls_client(handshake=False)
     client.send_raw(sent)
     driver.until(lambda: driver.closed_ids)
-    assert driver.loop.closes["other_protocol"] == 1
+    assert driver.loop.connections.closes["other_protocol"] == 1
     assert len(driver.failures) == 1 and text in driver.failures[0]
 
 
@@ -336,7 +336,7 @@ def test_a_client_that_only_connects_is_no_failure(driver):
     client = driver.tls_client(handshake=False)
     client.socket.close()
     driver.until(lambda: driver.closed_ids)
-    assert driver.loop.closes["eof"] == 1 and driver.failures == []
+    assert driver.loop.connections.closes["eof"] == 1 and driver.failures == []
 
 
 def test_a_handshake_that_is_cut_off_is_a_failure(driver):
@@ -346,7 +346,7 @@ def test_a_handshake_that_is_cut_off_is_a_failure(driver):
     client.send_raw(client.outgoing.read()[:-5])
     client.socket.shutdown(socket.SHUT_WR)
     driver.until(lambda: driver.closed_ids)
-    assert driver.loop.closes["authentication"] == 1 and "during the TLS handshake" in driver.failures[0]
+    assert driver.loop.connections.closes["authentication"] == 1 and "during the TLS handshake" in driver.failures[0]
 
 
 @settings(deadline=None, max_examples=60)
@@ -449,7 +449,7 @@ def test_a_missing_or_foreign_certificate_is_refused(new_driver, version, certif
         client.handshake()
         client.send(framed(b"12345678"))
         client.receive(12)
-    assert driver.loop.closes["authentication"] == 1 and driver.handler.seen == []
+    assert driver.loop.connections.closes["authentication"] == 1 and driver.handler.seen == []
     assert reason in driver.failures[0]
 
 
@@ -478,16 +478,16 @@ def test_handshakes_that_take_too_long_are_closed(driver):
     half.flush()
     driver.settle()
     done = driver.tls_client()
-    began = driver.loop.now_ms
-    assert driver.loop.sweep_unauthenticated(began + 5_000) == 0
-    assert driver.loop.sweep_unauthenticated(began + 10_001) == 1
+    began = driver.loop.responses.now_ms
+    assert driver.loop.connections.sweep_unauthenticated(began + 5_000) == 0
+    assert driver.loop.connections.sweep_unauthenticated(began + 10_001) == 1
     assert driver.closed_ids == [half.connection.connection_id]
     done.send(framed(b"12345678"))
     assert done.receive(12)
 
 
 def test_one_address_cannot_have_too_many_open_handshakes(driver):
-    driver.loop.max_unauthenticated_of_address = 10
+    driver.loop.connections.max_unauthenticated_of_address = 10
     clients = [driver.tls_client(handshake=False) for _ in range(12)]
     assert driver.closed_ids == [11, 12] and "which is the limit" in driver.failures[0]
     clients[0].handshake()
@@ -497,13 +497,13 @@ def test_one_address_cannot_have_too_many_open_handshakes(driver):
 
 
 def test_all_addresses_together_cannot_have_too_many_open_handshakes(driver):
-    driver.loop.max_unauthenticated = 3
+    driver.loop.connections.max_unauthenticated = 3
     first = driver.tls_client(handshake=False)
     for _ in range(2):
         driver.tls_client(handshake=False)
     driver.tls_client(handshake=False)  # nobody has been silent for a second
     assert driver.closed_ids == [4]
-    while driver.loop.now_ms < first.connection.last_activity_ms + 1_000:
+    while driver.loop.responses.now_ms < first.connection.last_activity_ms + 1_000:
         driver.turn(0.05)
         driver.loop.on_events()
     client = driver.tls_client()
@@ -521,9 +521,9 @@ def test_a_handshake_that_does_not_fit_into_the_socket_continues_when_it_does(ne
     with pytest.raises(ssl.SSLWantReadError):
         client.tls.do_handshake()
     client.flush()
-    driver.until(lambda: driver.loop.bytes_out > 0)
+    driver.until(lambda: driver.loop.sender.bytes_out > 0)
     driver.settle()  # the client has not read yet
-    assert driver.loop.bytes_out < len(one.chain) * certificates // 4, "the flight did not fit"
+    assert driver.loop.sender.bytes_out < len(one.chain) * certificates // 4, "the flight did not fit"
     if certificates > 100:  # more than OpenSSL's clients accept
         with pytest.raises(ssl.SSLError):
             client.handshake()
@@ -575,9 +575,9 @@ def test_a_login_that_follows_the_handshake_is_awaited(new_driver):
     driver = new_driver(listener=listener)
     logged_in = driver.tls_client(client_context(certificate=of_client()))
     silent = driver.tls_client(client_context(certificate=of_client()))
-    assert driver.loop.unauthenticated_count == 2 and logged_in.connection.principal is None
-    driver.loop.note_authenticated(logged_in.connection)
-    assert driver.loop.sweep_unauthenticated(driver.loop.now_ms + 10_001) == 1
+    assert driver.loop.connections.unauthenticated_count == 2 and logged_in.connection.principal is None
+    driver.loop.connections.note_authenticated(logged_in.connection)
+    assert driver.loop.connections.sweep_unauthenticated(driver.loop.responses.now_ms + 10_001) == 1
     assert driver.closed_ids == [silent.connection.connection_id]
     assert "had not logged in" in driver.failures[0]
 
@@ -586,9 +586,9 @@ def test_a_login_on_a_plain_listener_is_awaited(new_driver):
     driver = new_driver()
     driver.loop.use_tls([None])
     client, connection = driver.connect()
-    driver.loop.await_authentication(connection)
-    driver.loop.max_unauthenticated = 1
-    driver.loop.await_authentication(driver.connect()[1])
+    driver.loop.connections.await_authentication(connection)
+    driver.loop.connections.max_unauthenticated = 1
+    driver.loop.connections.await_authentication(driver.connect()[1])
     assert driver.closed_ids == [2]
-    assert driver.loop.sweep_unauthenticated(driver.loop.now_ms + 10_001) == 1
-    assert client.recv(1) == b"" and driver.loop.closes["authentication"] == 2
+    assert driver.loop.connections.sweep_unauthenticated(driver.loop.responses.now_ms + 10_001) == 1
+    assert client.recv(1) == b"" and driver.loop.connections.closes["authentication"] == 2

@@ -95,7 +95,7 @@ def test_records_that_are_much_longer_than_their_content_wait_for_a_slow_client(
     stack.callback(driver.close)
 
     def answer(connection, frame):
-        driver.loop.write_file(FileSlice(file, 0, len(content)))
+        driver.loop.responses.write_file(FileSlice(file, 0, len(content)))
         return FrameResult.FRAME_DONE
 
     driver.handler.answer = answer

@@ -47,7 +47,7 @@ def test_handshakes_are_computed_by_a_thread(driver):
 
 def test_a_connection_may_be_closed_while_a_thread_computes_its_handshake(driver):
     client = driver.hello()
-    driver.loop.close(client.connection, "test")
+    client.connection.close("test")
     driver.work()
     driver.settle()
     assert driver.closed_ids == [1]
@@ -58,7 +58,7 @@ def test_an_exception_in_the_thread_closes_the_connection_and_is_logged(driver, 
     _, done = driver.jobs.pop()
     done(MemoryError("no memory for a test"))
     driver.settle()
-    assert driver.closed_ids == [1] and driver.loop.closes["error"] == 1
+    assert driver.closed_ids == [1] and driver.loop.connections.closes["error"] == 1
     assert "no memory for a test" in caplog.text
     assert client.socket.recv(1) == b""
 
@@ -75,15 +75,15 @@ def test_an_exception_after_the_thread_closes_the_connection_and_is_logged(caplo
         client = driver.tls_client(client_context(certificate=of_client()))
         driver.settle()
     assert "a bug in the rules" in caplog.text
-    assert driver.loop.closes["error"] == 1 and client.connection.principal is None
+    assert driver.loop.connections.closes["error"] == 1 and client.connection.principal is None
 
 
 def test_the_time_of_a_handshake_does_not_contain_its_time_in_the_queue(driver):
     driver.hello()
     before = meter_probe.word("tls_handshake_us")
     step, done = driver.jobs.pop()
-    began = driver.loop.now_ms
-    while driver.loop.now_ms < began + 100:  # in the queue
+    began = driver.loop.responses.now_ms
+    while driver.loop.responses.now_ms < began + 100:  # in the queue
         driver.turn(0.05)
         driver.loop.on_events()
     step()
@@ -94,7 +94,7 @@ def test_the_time_of_a_handshake_does_not_contain_its_time_in_the_queue(driver):
 def test_the_step_of_a_closed_connection_is_not_computed(driver):
     """After a storm whose clients have given up, the thread does not work for them."""
     client = driver.hello()
-    driver.loop.close(client.connection, "test")
+    client.connection.close("test")
     before = meter_probe.word("tls_handshake_us")
     driver.work()
     assert meter_probe.word("tls_handshake_us") == before and driver.worked == 1
@@ -123,7 +123,7 @@ def test_encrypted_records_before_a_hello_are_refused_in_the_loop(driver):
     client = driver.tls_client(handshake=False)
     client.send_raw(b"\x16\x03\x01\x00\x00" + b"\x17\x03\x03\x00\x20" + bytes(32))
     driver.settle()
-    assert driver.closed_ids == [1] and driver.loop.closes["authentication"] == 1
+    assert driver.closed_ids == [1] and driver.loop.connections.closes["authentication"] == 1
 
 
 def test_encrypted_records_that_cannot_be_decrypted_end_the_handshake(driver):
@@ -131,7 +131,7 @@ def test_encrypted_records_that_cannot_be_decrypted_end_the_handshake(driver):
     driver.work()
     client.send_raw(b"\x17\x03\x03\x00\x20" + bytes(32))
     driver.settle()
-    assert driver.closed_ids == [1] and driver.loop.closes["authentication"] == 1
+    assert driver.closed_ids == [1] and driver.loop.connections.closes["authentication"] == 1
     assert driver.worked == 1
 
 
@@ -140,13 +140,13 @@ def test_a_change_cipher_spec_without_an_end_is_no_progress(driver):
     client = driver.tls_client(handshake=False)
     client.send_raw(b"\x14\x03\x03\x00\x01\x01" * 1000)
     driver.until(lambda: driver.closed_ids)
-    assert driver.loop.closes["other_protocol"] == 1
+    assert driver.loop.connections.closes["other_protocol"] == 1
     client = driver.hello()
     driver.working = True
     driver.settle()
     client.send_raw(b"\x14\x03\x03\x00\x01\x01" * 1000)
     driver.settle()
-    assert driver.loop.closes["authentication"] == 1
+    assert driver.loop.connections.closes["authentication"] == 1
 
 
 def test_bytes_that_arrive_while_the_thread_computes_are_read_afterwards():
@@ -181,12 +181,12 @@ def finished(driver):
 def test_the_ticket_and_the_first_response_are_sent_together(driver):
     """A system call and a packet less, if the request has arrived with the client's Finished."""
     client, records = finished(driver)
-    sent = driver.loop.bytes_out
+    sent = driver.loop.sender.bytes_out
     client.send_raw(records + client.encrypt(framed(b"12345678")))
     driver.turn()
-    assert driver.handler.seen == [b"12345678"] and driver.loop.bytes_out > sent + 200
+    assert driver.handler.seen == [b"12345678"] and driver.loop.sender.bytes_out > sent + 200
     received = client.socket.recv(1 << 16)
-    assert len(received) == driver.loop.bytes_out - sent
+    assert len(received) == driver.loop.sender.bytes_out - sent
     client.incoming.write(received)
     assert client.tls.read(100) == framed(b"12345678")
 
@@ -202,4 +202,4 @@ def test_a_bad_frame_with_the_end_of_the_handshake_is_refused_with_an_end_that_t
         client.tls.do_handshake()
         if client.tls.read(1) == b"":
             raise ssl.SSLZeroReturnError
-    assert driver.loop.closes["bad_frame"] == 1
+    assert driver.loop.connections.closes["bad_frame"] == 1

@@ -32,7 +32,7 @@ def send_message(client, body):
 
 
 def closed_as(driver):
-    return {reason: number for reason, number in driver.loop.closes.items() if number}
+    return {reason: number for reason, number in driver.loop.connections.closes.items() if number}
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -83,7 +83,7 @@ def test_a_close_after_half_a_message_leaves_no_error_for_other_connections(driv
     hostile, connection = tlslite_client(driver)
     send_message(hostile, HALF_KEY_UPDATE)
     driver.settle()
-    driver.loop.close(connection, "the broker stops")
+    connection.close("the broker stops")
     with pytest.raises(ssl.SSLWantReadError):
         other.read(10)
 

@@ -33,7 +33,7 @@ def test_a_slice_is_not_sent_before_the_cold_reader_has_read_it(cold_file):
     driver = TlsDriver(cold_reader=lambda *job: reads.append(job))
 
     def answer(connection, frame):
-        driver.loop.write_file(FileSlice(cold_file, 0, len(CONTENT)))
+        driver.loop.responses.write_file(FileSlice(cold_file, 0, len(CONTENT)))
         return FrameResult.FRAME_DONE
 
     driver.handler.answer = answer
@@ -44,17 +44,17 @@ def test_a_slice_is_not_sent_before_the_cold_reader_has_read_it(cold_file):
         for _ in client.send_keyupdate_request(1):
             pass
     driver.settle()
-    assert not driver.loop.drained
+    assert not driver.loop.connections.drained
     _, fd, position, length, warmed = reads.pop()
     os.pread(fd, length, position)
-    sent = driver.loop.bytes_out
+    sent = driver.loop.sender.bytes_out
     raw = client.sock.socket
     waiting = raw.recv(1 << 20)  # room for the rest of the new keys
     driver.settle()
-    assert driver.loop.bytes_out - sent < 10_000, "new keys only"
+    assert driver.loop.sender.bytes_out - sent < 10_000, "new keys only"
     warmed(None)
     raw.setblocking(False)
-    while driver.loop.bytes_out < len(CONTENT):
+    while driver.loop.sender.bytes_out < len(CONTENT):
         driver.settle()
         waiting += raw.recv(1 << 20)
     assert driver.closed_ids == [] and reads == []
@@ -66,8 +66,8 @@ def test_a_request_in_unread_records_outlives_a_half_close_during_a_throttle():
 
     def answer(connection, frame):
         if frame == first:
-            connection.throttle(driver.loop.now_ms + 1_000)
-        driver.loop.write(framed(frame))
+            connection.throttle(driver.loop.responses.now_ms + 1_000)
+        driver.loop.responses.write(framed(frame))
         return FrameResult.FRAME_DONE
 
     driver.handler.answer = answer
@@ -78,7 +78,7 @@ def test_a_request_in_unread_records_outlives_a_half_close_during_a_throttle():
     driver.settle()
     assert driver.closed_ids == [], "a request is left in the records that were received and not decrypted"
     assert client.receive(8192) == framed(first)
-    driver.loop.release_throttled(driver.loop.now_ms + 1_000)
+    driver.loop.release_throttled(driver.loop.responses.now_ms + 1_000)
     assert client.receive(100_004) == framed(b"x" * 100_000)
     driver.until(lambda: driver.closed_ids)
 
@@ -86,13 +86,13 @@ def test_a_request_in_unread_records_outlives_a_half_close_during_a_throttle():
 def test_the_encrypted_bytes_that_a_close_drops_are_counted():
     driver = TlsDriver()
     driver.handler.answer = lambda connection, frame: (
-        driver.loop.write(framed(bytes(100_000))) or FrameResult.FRAME_DONE
+        driver.loop.responses.write(framed(bytes(100_000))) or FrameResult.FRAME_DONE
     )
     client = driver.tls_client(send_buffer=4608)
     client.send(framed(b"12345678"))
     driver.settle()
     before = meter_probe.word("unsent_bytes")
-    driver.loop.close(client.connection, "test")
+    client.connection.close("test")
     assert meter_probe.word("unsent_bytes") - before > 50_000
 
 
@@ -101,5 +101,5 @@ def test_http_in_an_encrypted_connection_is_no_failed_authentication():
     client = driver.tls_client()
     client.send(b"GET / HTTP/1.1\r\n\r\n")
     driver.until(lambda: driver.closed_ids)
-    assert driver.loop.closes["other_protocol"] == 1
+    assert driver.loop.connections.closes["other_protocol"] == 1
     assert driver.failures == [], "the client has authenticated"

@@ -15,7 +15,7 @@ def waiting():
     """A function that opens a connection from a peer, which must log in; returns whether the broker kept it."""
     driver = Driver()
     driver.loop.use_tls([None])
-    driver.loop.max_unauthenticated = MOST
+    driver.loop.connections.max_unauthenticated = MOST
     ends = []
 
     def connect(peer):
@@ -23,7 +23,7 @@ def waiting():
         ends.append(ours)
         connect.newest = ours
         connection = driver.loop.add(theirs.detach(), len(ends), 0, peer)
-        driver.loop.await_authentication(connection)
+        driver.loop.connections.await_authentication(connection)
         return connection.fd >= 0
 
     def kept_at_last(peer):
@@ -33,7 +33,7 @@ def waiting():
 
     connect.driver, connect.kept_at_last, connect.ends = driver, kept_at_last, ends
     yield connect
-    driver.loop.close_all()
+    driver.loop.connections.close_all()
     for end in ends:
         end.close()
 
@@ -48,7 +48,7 @@ def test_addresses_with_many_connections_make_room_although_their_clients_speak(
     assert waiting("192.0.2.7:1") and waiting("192.0.2.8:1")
     first, second = waiting.driver.closed_ids
     assert first == count + 1 and second in (count + 2, count + 3)
-    assert waiting.driver.loop.unauthenticated_count == MOST
+    assert waiting.driver.loop.connections.unauthenticated_count == MOST
 
 
 def test_an_address_with_as_many_connections_as_others_takes_no_place(waiting):
@@ -63,21 +63,21 @@ def test_an_address_with_as_many_connections_as_others_takes_no_place(waiting):
 def test_at_the_limit_of_an_address_its_oldest_silent_connection_makes_room(waiting):
     """Clients behind one gateway share an address: silent connections of it must not keep the others from logging in."""
     loop = waiting.driver.loop
-    loop.max_unauthenticated_of_address = 5
+    loop.connections.max_unauthenticated_of_address = 5
     for port in range(5):
         assert waiting(f"192.0.2.1:{port}")
     assert not waiting("192.0.2.1:5"), "nobody has been silent for a second"
-    for connection in loop.connections.values():
-        set_last_activity(connection, loop.now_ms - 2_000)
+    for connection in loop.connections.by_id.values():
+        set_last_activity(connection, loop.responses.now_ms - 2_000)
     speaking = waiting.ends[0]
     speaking.sendall(b"\0")  # it waits in the socket
     assert waiting("192.0.2.1:6") and waiting("192.0.2.1:7")
     assert waiting.driver.closed_ids == [6, 2, 3], "the first one has said something"
-    assert loop.unauthenticated_count == 5
+    assert loop.connections.unauthenticated_count == 5
 
 
 def test_the_addresses_of_an_ipv6_network_count_together(waiting):
-    waiting.driver.loop.max_unauthenticated_of_address = 3
+    waiting.driver.loop.connections.max_unauthenticated_of_address = 3
     for last in range(3):
         assert waiting(f"[2001:db8:1:2::{last}]:1")
     assert not waiting("[2001:db8:1:2:ffff::1]:1")
@@ -86,7 +86,7 @@ def test_the_addresses_of_an_ipv6_network_count_together(waiting):
 
 
 def test_an_ipv4_address_in_an_ipv6_address_counts_for_itself(waiting):
-    waiting.driver.loop.max_unauthenticated_of_address = 1
+    waiting.driver.loop.connections.max_unauthenticated_of_address = 1
     assert waiting("[::ffff:192.0.2.1]:1") and waiting("[::ffff:192.0.2.2]:1")
     assert not waiting("[::ffff:192.0.2.1]:2")
     assert not waiting("192.0.2.1:2")
@@ -99,25 +99,26 @@ def test_the_next_crowd_is_found_when_the_first_one_has_gone(waiting):
         assert waiting(f"192.0.2.2:{port}")
     assert waiting("192.0.2.3:1")  # 192.0.2.1 makes room
     loop = waiting.driver.loop
-    for connection in list(loop.connections.values()):
+    for connection in list(loop.connections.by_id.values()):
         if connection.peer.startswith("192.0.2.1:"):
-            loop.note_authenticated(connection)
-    for port in range(MOST - loop.unauthenticated_count):
+            loop.connections.note_authenticated(connection)
+    for port in range(MOST - loop.connections.unauthenticated_count):
         assert waiting(f"192.0.2.4:{port}")
     waiting.kept_at_last("192.0.2.5:1")
-    assert loop.unauthenticated_count == MOST
-    loop.sweep_unauthenticated(loop.now_ms + 20_000)
-    assert loop.unauthenticated_count == 0
+    assert loop.connections.unauthenticated_count == MOST
+    loop.connections.sweep_unauthenticated(loop.responses.now_ms + 20_000)
+    assert loop.connections.unauthenticated_count == 0
 
 
 def test_malformed_frames_of_strangers_do_not_fill_the_log(waiting, caplog):
     driver, refused = waiting.driver, []
-    driver.loop.failure_log = lambda peer, text: refused.append((peer, text))  # returns None: nothing is logged
+    # returns None: nothing is logged
+    driver.loop.connections.failure_log = lambda peer, text: refused.append((peer, text))
 
     def send_nonsense(peer, authenticated):
         assert waiting(peer)
         if authenticated:
-            driver.loop.note_authenticated(driver.loop.connections[len(waiting.ends)])
+            driver.loop.connections.note_authenticated(driver.loop.connections.by_id[len(waiting.ends)])
         waiting.newest.sendall(b"\x7f\xff\xff\xff")
         driver.turn()
 

@@ -34,12 +34,12 @@ class TlsDriver(Driver):
     def __init__(self, handler=None, listener=None, **settings):
         super().__init__(handler, **settings)
         self.failures = []
-        self.loop.failure_log = self._note
+        self.loop.connections.failure_log = self._note
         self.loop.use_tls([listener or tls_listener()])
         self.jobs = []
         self.worked = 0
         self.working = True
-        self.loop.handshake_thread = lambda step, done, slow: self.jobs.append((step, done))
+        self.loop.receiver.handshake_thread = lambda step, done, slow: self.jobs.append((step, done))
 
     def _note(self, peer, text):
         self.failures.append(text)
@@ -166,6 +166,6 @@ def tlslite_client(driver, **how):
     wanted.minVersion = wanted.maxVersion = (3, 4)
     thread = threading.Thread(target=client.handshakeClientCert, kwargs={"settings": wanted})
     thread.start()
-    driver.until(lambda: not thread.is_alive() or driver.loop.unauthenticated_count == 0)
+    driver.until(lambda: not thread.is_alive() or driver.loop.connections.unauthenticated_count == 0)
     thread.join()
     return client, connection

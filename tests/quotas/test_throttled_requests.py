@@ -36,7 +36,7 @@ def worker(tmp_path: Path) -> Iterator[HandWorker]:
 def limit(worker: HandWorker, **quotas: float) -> None:
     """Every client id has these quotas."""
     worker.handler.charges = Charges(Quotas([((None, DEFAULT, None), quotas)]).resolve)
-    worker.loop.forget_quotas()
+    worker.loop.connections.forget_quotas()
 
 
 def topic_of(worker: HandWorker, version: int, first_by_id: int) -> str | bytes:
@@ -66,7 +66,7 @@ def fetch(worker: HandWorker, wire: Wire, version: int = 12, **options: Any) -> 
 
 def only(worker: HandWorker) -> Any:
     """The only connection."""
-    (connection,) = worker.loop.connections.values()
+    (connection,) = worker.loop.connections.by_id.values()
     return connection
 
 
@@ -304,7 +304,7 @@ def test_a_changed_limit_applies_to_what_was_counted_before(worker: HandWorker) 
     limit(worker, **{PRODUCE: 1e6})
     assert produce(worker, wire, 10).throttle_time_ms == 0
     worker.handler.charges = None
-    worker.loop.forget_quotas()
+    worker.loop.connections.forget_quotas()
     assert produce(worker, wire, 60_000).throttle_time_ms == 0
 
 
@@ -312,12 +312,12 @@ def test_a_muted_connection_is_not_idle(worker: HandWorker) -> None:
     limit(worker, **{PRODUCE: 1.0})
     wire = worker.connect()
     produce(worker, wire, 30_000)
-    worker.loop.idle_ms = 10
-    assert worker.loop.sweep_idle(now() + 1_000_000) == 0
+    worker.loop.connections.idle_ms = 10
+    assert worker.loop.connections.sweep_idle(now() + 1_000_000) == 0
     later = only(worker).throttled_until_ms
     worker.loop.release_throttled(later)
-    assert worker.loop.sweep_idle(later + 10) == 0, "it is idle from its release on"
-    assert worker.loop.sweep_idle(later + 11) == 1
+    assert worker.loop.connections.sweep_idle(later + 10) == 0, "it is idle from its release on"
+    assert worker.loop.connections.sweep_idle(later + 11) == 1
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -329,7 +329,7 @@ def test_a_muted_connection_notices_that_its_client_hangs_up(worker: HandWorker,
         wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     wire.socket.close()
     worker.turn()
-    assert not worker.loop.connections
+    assert not worker.loop.connections.by_id
     assert worker.loop.release_throttled(now() + HOUR_MS) == -1
 
 
@@ -343,7 +343,7 @@ def test_what_a_client_sent_before_it_hung_up_is_executed_when_its_time_is_over(
     connection = only(worker)
     worker.loop.release_throttled(connection.throttled_until_ms)
     worker.turn()
-    assert not worker.loop.connections, "it is throttled again, but nothing is left to do"
+    assert not worker.loop.connections.by_id, "it is throttled again, but nothing is left to do"
     assert worker.handler.produce_requests == 2
 
 
@@ -355,10 +355,10 @@ def test_closed_connections_leave_nothing_behind(worker: HandWorker) -> None:
         worker.turn()
         wire.socket.close()
         worker.turn()
-    assert len(worker.loop.connections) <= 299, "only those whose request is not read wait"
+    assert len(worker.loop.connections.by_id) <= 299, "only those whose request is not read wait"
     worker.loop.release_throttled(now() + HOUR_MS)
     worker.turn()
-    assert not worker.loop.connections
+    assert not worker.loop.connections.by_id
     assert worker.loop.release_throttled(now()) == -1
 
 
@@ -367,7 +367,7 @@ def test_a_worker_that_stops_does_not_wait_for_muted_connections(worker: HandWor
     wire = worker.connect()
     produce(worker, wire, 2000)
     worker.loop.stop_reading()
-    assert worker.loop.drained
+    assert worker.loop.connections.drained
 
 
 def test_a_delayed_produce_is_charged_when_it_is_answered(worker: HandWorker) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.testing import replica_probe
-from odradek.replication import leader_connection
+from odradek.protocol import client_connection
 from odradek.replication.leader_connection import LeaderConnection, LeaderError, LeaderRefused, LeaderTimeout
 from odradek.security.contexts import server_context
 from odradek.security.peers import PeerSecurity
@@ -77,7 +77,7 @@ def test_large_responses_arrive_through_tls_byte_for_byte(version: str, tmp_path
 def test_a_session_is_replaced_before_it_ends_also_under_load(
     protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leader_connection, "RENEWED_AFTER", 0.02)  # long before the end, however slow this machine is
+    monkeypatch.setattr(client_connection, "RENEWED_AFTER", 0.02)  # long before the end, however slow this machine is
     context = server_context(material()) if protocol == "SASL_SSL" else None
     leader = FakeLeader(context=context, lifetime_ms=60_000)
     with following(tmp_path, leader, security_of(protocol)) as made:

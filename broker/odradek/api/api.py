@@ -4,7 +4,6 @@
 process imports an API that it never executes. Beside `API`, the file of an API contains:
 
 * `handle(request, call)`: executes the request and returns the response; see the call of its place, e.g. `CoordinatorCall`.
-  With another place in a cluster, `handle_in_cluster` does so there.
 * `guard(asked)`: decides what the client may do (`guarding.py`), unless the declaration says who else does.
 * `refuse(request, version, code, message)`: the response that refuses the whole request, if `API.refused` cannot express it.
 * `awaited(request, response)`: the topics that this broker must show before it sends the response; see `topics.topic_changes`.
@@ -51,7 +50,7 @@ class Api(NamedTuple):
     """See the module.
 
     :ivar versions: the first and the last served one, not those that the schema knows.
-    :ivar place: where it is executed; ``place_in_cluster``: where in a cluster, if not there.
+    :ivar place: where it is executed.
     :ivar elements: the largest number of elements in all arrays of a request together; above it, the connection is closed.
     :ivar per_partition: this many more elements for each partition that the broker may have (odradek.max.partitions): 1 if a
         request names topics, 2 if it names topics and partitions; more if it names replicas.
@@ -84,7 +83,6 @@ class Api(NamedTuple):
     pipelined_from: int | None = None
     long_response: bool = False
     needs_published: bool = False
-    place_in_cluster: Place | None = None
     only_in_cluster: bool = False
     private: bool = False
 

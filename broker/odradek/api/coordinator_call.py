@@ -1,6 +1,6 @@
 """The context of a request that the coordinator executes: the client, and the objects that the coordinator owns."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from odradek.api.permits import UNRESTRICTED, Permits
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller.acls import Acls
 from odradek.controller.broker_settings import BrokerSettings
-from odradek.controller.controller import Controller
+from odradek.controller.client_changes import ClientChanges
 from odradek.controller.delegation_tokens import DelegationTokens
 from odradek.controller.enforced_quotas import EnforcedQuotas
 from odradek.controller.producer_ids import ProducerIds
@@ -23,14 +23,6 @@ if TYPE_CHECKING:  # a single broker does without the controller of a cluster
     from odradek.controller.cluster.admin import ClusterAdmin, OngoingReassignment
 
 
-def _always() -> bool:
-    return True
-
-
-def _no_reassignments() -> "Iterable[OngoingReassignment]":
-    return ()
-
-
 def _nothing() -> None:
     pass
 
@@ -39,8 +31,6 @@ def _nothing() -> None:
 class CoordinatorView:
     """The objects that a coordinator owns; used only in its store thread.
 
-    :param is_controller: whether this broker is the controller of its cluster now. With the embedded store it always is.
-    :param reassignments: the reassignments under way, as the controller knows them.
     :param cluster: the controller of a cluster; None with the embedded store.
     :param quotas: the quotas that are enforced; None in tests without them.
     :param credentials_changed: lets all workers drop the SCRAM credentials that they keep, and waits until they have done so.
@@ -49,17 +39,23 @@ class CoordinatorView:
 
     config: BrokerConfig
     store: Store
-    controller: Controller
+    controller: ClientChanges
     producer_ids: ProducerIds
     table: PartitionTable
     settings: BrokerSettings
-    is_controller: Callable[[], bool] = _always
-    reassignments: "Callable[[], Iterable[OngoingReassignment]]" = _no_reassignments
     cluster: "ClusterAdmin | None" = None
     quotas: EnforcedQuotas | None = None
     credentials_changed: Callable[[], None] = _nothing
     acls: Acls | None = None
     tokens: DelegationTokens | None = None
+
+    def is_controller(self) -> bool:
+        """Whether this broker is the controller of its cluster now. With the embedded store it always is."""
+        return self.cluster is None or self.cluster.active
+
+    def reassignments(self) -> "Sequence[OngoingReassignment]":
+        """The reassignments under way, as the controller knows them. Raises NotController."""
+        return () if self.cluster is None else self.cluster.reassignments()
 
 
 @dataclass

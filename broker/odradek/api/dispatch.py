@@ -22,7 +22,7 @@ from odradek.api.cluster.api_versions import supported
 from odradek.api.permits import Permits, PermitsOf, unrestricted
 from odradek.api.pipeline import Host, NotServed, Outcome, Pipeline, executed
 from odradek.api.row import ApiRow
-from odradek.api.table import API_VERSIONS, in_cluster, served_rows
+from odradek.api.table import API_VERSIONS, served_rows
 from odradek.protocol import encode
 from odradek.protocol.errors import ErrorCode
 from odradek.stepwise import OFF_LOOP, Steps, Stepwise
@@ -113,7 +113,7 @@ class Dispatcher:
         self._off_loop = off_loop
         self._slices = slices
         self._settle = settle
-        self._clustered = in_cluster(view.config)
+        self._clustered = view.config.clustered
         self._rows = served_rows(self._clustered)
         self._pipeline = Pipeline(_WorkerHost(view, auto_create, permits_of))
         self.unknown_requests = 0
@@ -202,14 +202,14 @@ class Dispatcher:
         if isinstance(outcome, NotServed):
             reason = _unreadable(row, pending.version, outcome)
             log.warning("closing %s: %s", connection.name, reason, extra=connection.log_fields)
-            connection.data_loop.close(connection, reason)
+            connection.close(reason)
             return
         if isinstance(outcome, BaseException):
             log.error(
                 "a %s request of %s failed; closing its connection",
                 row.name, connection.name, exc_info=outcome, extra=connection.log_fields,
             )  # fmt: skip
-            connection.data_loop.close(connection, f"a {row.name} request failed")
+            connection.close(f"a {row.name} request failed")
             return
         data, wait_ms = outcome.data, pending.charge()
         if wait_ms:

@@ -18,7 +18,7 @@ from odradek.api.call import EncodedResponse
 from odradek.api.guarding import Asked, Refused, judge, merged
 from odradek.api.permits import Permits, PermitsOf
 from odradek.api.row import ApiRow
-from odradek.api.table import handlers_of, in_cluster, limits_of, served_rows
+from odradek.api.table import handlers_of, limits_of, served_rows
 from odradek.config.broker_config import BrokerConfig
 from odradek.protocol import LARGE_BYTES, ProtocolError, decode, decode_in_steps, encode, encode_in_steps
 from odradek.protocol.registry import by_key
@@ -85,7 +85,7 @@ class Host:
     short_responses = False
 
     def __init__(self, config: BrokerConfig, permits_of: PermitsOf, *places: Place) -> None:
-        clustered = in_cluster(config)
+        clustered = config.clustered
         self.rows = {key: row for key, row in served_rows(clustered).items() if row.place in places}
         self.handlers = handlers_of(*places, clustered=clustered)
         self.limits = limits_of(config)

@@ -95,8 +95,8 @@ def _head_bytes(api: Api, version: int) -> int:
     return CORRELATION_BYTES + (TAGS_BYTES if response_header_version(api.key, version) else 0)
 
 
-def rows(module: ModuleType) -> Iterator[str]:
-    """The rows of an API, as Python text."""
+def row(module: ModuleType) -> str:
+    """The row of an API, as Python text."""
     api: Api = module.API
     if api.guarded is Guarded.BY_GUARD and not hasattr(module, "guard"):
         raise ValueError(f"{module.__name__} has no function `guard`, and does not declare who decides instead")
@@ -112,26 +112,21 @@ def rows(module: ModuleType) -> Iterator[str]:
         **{f"has_{name}": hasattr(module, name) for name in ("at_once", "refuse", "awaited")},
     }
 
-    def row(place: Place, function: str, **more: bool) -> str:
-        other = {name: value for name, value in (facts | more).items() if name in DEFAULTS and value != DEFAULTS[name]}
-        return (
-            f"    ApiRow({api.key}, {api.schema.name!r}, {first}, {last}, {place},\n"
-            f"        {module.__name__!r}, {function!r},\n"
-            f"        ways_of({ways!r}),\n"
-            f"        {tuple(throttle_position(api, version) for version in versions)},\n"
-            f"        {errors if min(errors) >= 0 else (-1,) * len(errors)}"
-            + "".join(f",\n        {name}={value}" for name, value in other.items())
-            + "),\n"
-        )
-
-    yield row(api.place, "handle")
-    if api.place_in_cluster is not None:
-        yield row(api.place_in_cluster, "handle_in_cluster", replaces=True, only_in_cluster=True)
+    other = {name: value for name, value in facts.items() if name in DEFAULTS and value != DEFAULTS[name]}
+    return (
+        f"    ApiRow({api.key}, {api.schema.name!r}, {first}, {last}, {api.place},\n"
+        f"        {module.__name__!r},\n"
+        f"        ways_of({ways!r}),\n"
+        f"        {tuple(throttle_position(api, version) for version in versions)},\n"
+        f"        {errors if min(errors) >= 0 else (-1,) * len(errors)}"
+        + "".join(f",\n        {name}={value}" for name, value in other.items())
+        + "),\n"
+    )
 
 
 def served() -> str:
     """The text of `served.py`."""
-    return ROWS_HEAD + "".join(row for module in modules() for row in rows(module)).replace("'", '"') + ")\n# fmt: on\n"
+    return ROWS_HEAD + "".join(map(row, modules())).replace("'", '"') + ")\n# fmt: on\n"
 
 
 def table() -> str:

@@ -9,9 +9,8 @@ from odradek.security.needs import Ways
 class ApiRow(NamedTuple):
     """A served API, from its declaration (`odradek.api.api.Api`) and its schema.
 
-    :ivar module: the file of the API. :ivar function: its handler in this place. :ivar has_at_once: whether it has `at_once`,
+    :ivar module: the file of the API. :ivar has_at_once: whether it has `at_once`,
         and so on.
-    :ivar replaces: whether this row replaces another one in a cluster.
     :ivar throttle: by version from `min_version` on, the position of the throttle time in a response: bytes from the beginning
         of its header; negative: from the end; 0: none, or native code finds it.
     :ivar error: by version, the position of the error code that a response begins with, counted from its header; -1 if not all
@@ -24,7 +23,6 @@ class ApiRow(NamedTuple):
     max_version: int
     place: Place
     module: str
-    function: str
     ways: Ways
     throttle: tuple[int, ...]
     error: tuple[int, ...]
@@ -43,12 +41,11 @@ class ApiRow(NamedTuple):
     needs_published: bool = False
     only_in_cluster: bool = False
     private: bool = False
-    replaces: bool = False
 
     @property
     def handler(self) -> str:
         """ "module:function" of the handler."""
-        return f"{self.module}:{self.function}"
+        return f"{self.module}:handle"
 
     @property
     def at_once(self) -> str:

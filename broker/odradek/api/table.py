@@ -17,22 +17,14 @@ from odradek.config.broker_config import BrokerConfig
 MAX_REQUEST_BYTES = 16 << 20
 MESSAGE_OVERHEAD_BYTES = 1 << 20
 API_VERSIONS = 18
-CLUSTER_APIS = tuple(row for row in ROWS if row.replaces)
-"""The rows that replace those of APIS in a cluster."""
 PRIVATE_APIS = tuple(row for row in ROWS if row.private)
-APIS = tuple(row for row in ROWS if not row.private and not row.replaces)
-BY_KEY = {row.key: row for row in APIS + PRIVATE_APIS}
-
-
-def in_cluster(config: BrokerConfig) -> bool:
-    """Whether the broker's metadata store is that of a cluster."""
-    return config["metadata.store"] == "zookeeper"
+APIS = tuple(row for row in ROWS if not row.private)
+BY_KEY = {row.key: row for row in ROWS}
 
 
 def served_rows(clustered: bool) -> dict[int, ApiRow]:
     """The rows of the APIs that are served, by key; also of the private ones."""
-    rows = {key: row for key, row in BY_KEY.items() if row.served(clustered)}
-    return rows | {row.key: row for row in CLUSTER_APIS} if clustered else rows
+    return {key: row for key, row in BY_KEY.items() if row.served(clustered)}
 
 
 def limits_of(config: BrokerConfig) -> dict[int, int]:

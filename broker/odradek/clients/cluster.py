@@ -23,7 +23,8 @@ from odradek.clients.errors import (
     only,
 )
 from odradek.clients.security import PLAIN, ClientSecurity
-from odradek.clients.wire import SOFTWARE, Connection
+from odradek.clients.wire import Connection
+from odradek.protocol.client_connection import SOFTWARE
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ApiSchema
 from odradek.protocol.schemas import find_coordinator, metadata

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.clients.errors import ClientError
+from odradek.protocol.client_connection import converse
 from odradek.security.sasl.client import PLAIN, Credentials, LoginError, RefusedLoginError, TokenCredentials, login
 
 if TYPE_CHECKING:
@@ -26,14 +27,7 @@ def log_in(connection: Connection, credentials: Credentials | TokenCredentials) 
     Raises ClientError if the broker refuses the login, UnsupportedError, UnreachableError.
     """
     try:
-        steps = login(credentials)
-        ask = next(steps)
-        while True:
-            response = connection.ask(ask.api, ask.request, oldest=ask.oldest)
-            try:
-                ask = steps.send(response)
-            except StopIteration as end:
-                return int(end.value)
+        return converse(login(credentials), lambda ask: connection.ask(ask.api, ask.request, oldest=ask.oldest))
     except LoginError as error:
         hint = (
             f"; {remedy_of(credentials)}; the broker's log names the reason"

@@ -7,13 +7,10 @@ import math
 import select
 import socket
 import ssl
-import struct
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from odradek import __version__
 from odradek.clients.errors import (
     ClientError,
     HandshakeError,
@@ -24,19 +21,20 @@ from odradek.clients.errors import (
 )
 from odradek.clients.login import log_in
 from odradek.clients.security import PLAIN, ClientSecurity, lost, refuses_certificate
-from odradek.protocol import ProtocolError, decode, encode_frame
-from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schema import ApiSchema
-from odradek.protocol.schemas import api_versions
-from odradek.protocol.schemas.header import RequestHeader, request_header_version, response_header_version
+from odradek.protocol import ProtocolError
+from odradek.protocol.client_connection import (
+    SOFTWARE,
+    ClientConnection,
+    CorrelationError,
+    FrameSizeError,
+    UnservedError,
+    VersionsRefused,
+    converse,
+    negotiation,
+)
+from odradek.protocol.schema import ApiSchema, Ask
 
-SOFTWARE = "odradek"
-"""The software name that this client sends; Odradek lists its private APIs only to clients with this name."""
 MAX_RESPONSE_BYTES = 256 << 20
-_SIZE = struct.Struct(">i")
-_ERROR = struct.Struct(">h")
-_HEAD = struct.Struct(">ihhih")
-"""Size, API key, version, correlation id, length of the client id: a request header before the flexible versions."""
 _AHEAD_BYTES = 1 << 16
 """How much a connection that streams reads at once."""
 _PARTS_AT_ONCE = 1024
@@ -71,15 +69,6 @@ def which_readable(candidates: Iterable[AnyReadable], timeout_s: float | None) -
     return [by_number[number] for number, _ in ready]
 
 
-class _PendingRequest(NamedTuple):
-    """A request that waits for its response. :param changes: False if it only asks to validate."""
-
-    correlation_id: int
-    api: ApiSchema
-    version: int
-    changes: bool
-
-
 class Connection:
     """A connection to a broker; connects and requests the served API versions at once. Raises UnreachableError.
 
@@ -111,20 +100,13 @@ class Connection:
         )  # fmt: skip
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._timeout_s = timeout_s
-        self._client_id = client_id
-        self._correlation_id = 0
-        self._ranges: Mapping[int, tuple[int, int]] = {}
+        self._protocol = ClientConnection(client_id, MAX_RESPONSE_BYTES)
+        self._frames = self._protocol.frames
         self.features: Mapping[str, tuple[int, int]] = {}
         self.feature_levels: Mapping[str, int] = {}
         self.features_epoch = -1
-        self._pending: deque[_PendingRequest] = deque()
         self.streams = False
         self.most_response_bytes = MAX_RESPONSE_BYTES
-        self._ahead = memoryview(b"")  # bytes that were read and not taken into a response yet
-        self._head = bytearray(_SIZE.size)
-        self._body: bytearray | memoryview | None = None  # None: the head of a response has not arrived
-        self._left = memoryview(self._head)  # of the head or the body: what has not arrived
-        self._memory = bytearray()
         self._login_hint = ""  # for a connection that ends before the first response after ApiVersions
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
@@ -139,7 +121,7 @@ class Connection:
         except UnreachableError as error:
             raise type(error)(f"cannot connect to {self.address}: {error}") from None
         try:
-            self._ranges = self._request_versions(on_silence)
+            self._request_versions(on_silence)
             if security.credentials is not None:
                 log_in(self, security.credentials)
             else:
@@ -163,25 +145,24 @@ class Connection:
     @property
     def apis(self) -> Mapping[int, tuple[int, int]]:
         """The oldest and newest version that the broker serves, by API key."""
-        return self._ranges
+        return self._protocol.ranges or {}
 
     def serves(self, api_key: int) -> tuple[int, int] | None:
         """The oldest and newest served version of an API; None if the broker does not serve the API."""
-        return self._ranges.get(api_key)
+        return self.apis.get(api_key)
 
     def version_of(self, api: ApiSchema, oldest: int = 0, newest: int | None = None) -> int:
         """The version to use. :param oldest: and `newest`: the versions that the caller supports. Raises UnsupportedError."""
-        served = self._ranges.get(api.key)
+        try:
+            return self._protocol.version_of(api, oldest, newest)
+        except UnservedError:
+            served = self.serves(api.key)
         if served is None:
             raise UnsupportedError(f"{self.address} does not serve {api.name}")
-        first = max(served[0], api.min_version, oldest)
-        last = min(served[1], api.max_version, api.max_version if newest is None else newest)
-        if first > last:
-            supported = f"{oldest} to {api.max_version if newest is None else newest}"
-            raise UnsupportedError(
-                f"{self.address} serves {api.name} versions {served[0]} to {served[1]}; this client needs one of {supported}"
-            )
-        return last
+        supported = f"{oldest} to {api.max_version if newest is None else newest}"
+        raise UnsupportedError(
+            f"{self.address} serves {api.name} versions {served[0]} to {served[1]}; this client needs one of {supported}"
+        )
 
     def ask(
         self,
@@ -196,9 +177,9 @@ class Connection:
 
         RuntimeError if a request is in flight: `receive` would return its response instead, and its owner would miss it.
         """
-        if self._pending and not self.closed:
+        if (pending := self._protocol.pending) and not self.closed:
             raise RuntimeError(
-                f"{api.name} cannot wait for its response from {self.address}: {self._pending[0].api.name} is in flight"
+                f"{api.name} cannot wait for its response from {self.address}: {pending[0].api.name} is in flight"
             )
         self.send(api, request, version=self.version_of(api, oldest, newest))
         try:
@@ -212,31 +193,11 @@ class Connection:
 
         :param answered: False for a request that gets no response (Produce with acks=0).
         """
-        self._correlation_id += 1
-        header = RequestHeader(
-            request_api_key=api.key,
-            request_api_version=version,
-            correlation_id=self._correlation_id,
-            client_id=self._client_id,
-        )
         try:
-            frame = encode_frame(header, request_header_version(api.key, version), request, version)
+            frame = self._protocol.request(api, request, version, answered)
         except ProtocolError as error:
             raise ClientError(f"cannot encode a {api.name} request of version {version}: {error}") from None
-        if answered:
-            changes = not getattr(request, "validate_only", False)
-            self._pending.append(_PendingRequest(self._correlation_id, api, version, changes))
-        try:
-            self._socket.settimeout(self._timeout_s)
-            self._socket.sendall(frame)
-        except TimeoutError:
-            self.close()
-            raise UnreachableError(
-                f"cannot send a {api.name} request to {self.address}: timed out; {_ALLOW_MORE}"
-            ) from None
-        except OSError as error:
-            self.close()
-            raise UnreachableError(f"lost the connection to {self.address}: {lost(error)}") from None
+        self._write([frame], f"a {api.name} request")
 
     def send_parts(self, api: ApiSchema, version: int, bodies: Iterable[Sequence[Buffer]]) -> None:
         """Send requests whose bodies are encoded already, without copying them. Raises UnreachableError.
@@ -244,24 +205,20 @@ class Connection:
         :param version: not a flexible one. :param bodies: each is one request, in parts that follow each other.
         """
         parts: list[Buffer] = []
-        client_id = self._client_id.encode()
         for body in bodies:
-            self._correlation_id += 1
-            self._pending.append(_PendingRequest(self._correlation_id, api, version, True))
-            size = _HEAD.size - _SIZE.size + len(client_id) + sum(map(len, body))
-            head = _HEAD.pack(size, api.key, version, self._correlation_id, len(client_id))
-            parts += (head + client_id, *body)
+            parts += (self._protocol.head(api, version, sum(map(len, body))), *body)
+        self._write(parts, f"{api.name} requests")
+
+    def _write(self, parts: Sequence[Buffer], what: str) -> None:
         try:
             self._socket.settimeout(self._timeout_s)
-            if isinstance(self._socket, ssl.SSLSocket):
+            if len(parts) == 1 or isinstance(self._socket, ssl.SSLSocket):
                 self._socket.sendall(b"".join(parts))
             else:
                 _send_all(self._socket, parts)
         except TimeoutError:
             self.close()
-            raise UnreachableError(
-                f"cannot send {api.name} requests to {self.address}: timed out; {_ALLOW_MORE}"
-            ) from None
+            raise UnreachableError(f"cannot send {what} to {self.address}: timed out; {_ALLOW_MORE}") from None
         except OSError as error:
             self.close()
             raise UnreachableError(f"lost the connection to {self.address}: {lost(error)}") from None
@@ -272,20 +229,26 @@ class Connection:
         :param on_silence: called with a line of text if nothing has arrived after `SILENCE_S`; the wait continues.
         Fields of type `records` are memoryviews of a buffer that the caller owns.
         """
-        request = self._pending[0]
+        name = self._protocol.pending[0].api.name
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + limit_s
         if on_silence is not None and limit_s > SILENCE_S and not self._has_data(SILENCE_S):
             on_silence(
-                f"{self.address} accepted the connection and has not responded to {request.api.name} for {SILENCE_S:g} s;"
+                f"{self.address} accepted the connection and has not responded to {name} for {SILENCE_S:g} s;"
                 f" waiting up to {limit_s:g} s; {self._hint}"
             )
         self._take(deadline, MAX_RESPONSE_BYTES, limit_s)
-        assert self._body is not None
-        response, self._body, self._left = self._body, None, memoryview(self._head)
         self._login_hint = ""
-        self._pending.popleft()
-        return self._parse(request, response)
+        try:
+            return self._protocol.response()
+        except CorrelationError as error:
+            self.close()
+            raise UnreachableError(
+                f"{self.address} sent the response to request {error.received} instead of {error.expected}"
+            ) from None
+        except ProtocolError as error:
+            self.close()
+            raise UnreachableError(f"{self.address} sent a malformed {name} response: {error}") from None
 
     def advance(self, most_bytes: int = MAX_RESPONSE_BYTES) -> bool:
         """Take what has arrived of the oldest response, without waiting. Returns whether it is complete.
@@ -299,17 +262,17 @@ class Connection:
     @property
     def held_bytes(self) -> int:
         """The size of a response that `advance` does not take, because it is too large; 0: there is none."""
-        return 0 if self._body is not None or self._left else _SIZE.unpack(self._head)[0]
+        return self._frames.held_bytes
 
     @property
     def begun_bytes(self) -> int:
         """The size of the response that is being taken; 0: none is."""
-        return 0 if self._body is None else len(self._body)
+        return self._frames.begun_bytes
 
     @property
     def arrived_bytes(self) -> int:
         """How much of the oldest response was taken."""
-        return self.begun_bytes - len(self._left) if self._body is not None else 0
+        return self._frames.arrived_bytes
 
     def fileno(self) -> int:
         """The descriptor, readable when a response or the end of the connection arrived; -1 after `close`."""
@@ -318,7 +281,7 @@ class Connection:
     @property
     def buffered(self) -> bool:
         """Whether bytes wait here already, read or decrypted: then `which_readable` does not report them."""
-        if self._ahead:
+        if self._frames.ahead:
             return not self.closed
         return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
 
@@ -333,40 +296,11 @@ class Connection:
     @property
     def unanswered(self) -> list[str]:
         """API names of requests that have no response yet and do more than validate."""
-        return [request.api.name for request in self._pending if request.changes]
+        return [request.api.name for request in self._protocol.pending if request.changes]
 
     def release(self, most_bytes: int) -> None:
         """Free the memory of a connection that streams if it has more than this."""
-        if len(self._memory) > most_bytes:
-            self._memory = bytearray()
-
-    def _room(self, size: int) -> bytearray | memoryview:
-        """Memory for a response."""
-        if not self.streams:
-            return bytearray(size)
-        if size > len(self._memory):
-            self._memory = bytearray(size)
-        return memoryview(self._memory)[:size]
-
-    def _parse(self, request: "_PendingRequest", frame: bytearray | memoryview) -> Any:
-        api, version = request.api, request.version
-        (correlation_id,) = _SIZE.unpack_from(frame)
-        try:
-            if correlation_id != request.correlation_id:
-                self.close()
-                raise UnreachableError(
-                    f"{self.address} sent the response to request {correlation_id} instead of {request.correlation_id}"
-                )
-            start = 4
-            if api.key == api_versions.API_KEY and _ERROR.unpack_from(frame, start)[0] == ErrorCode.UNSUPPORTED_VERSION:
-                version = 0  # a broker that does not know the requested version answers in version 0
-            if response_header_version(api.key, version) == 1:
-                start = _after_tags(frame, start)
-            response, _ = decode(api.response, version, frame, start)
-        except (ProtocolError, IndexError, struct.error) as error:
-            self.close()
-            raise UnreachableError(f"{self.address} sent a malformed {api.name} response: {error}") from None
-        return response
+        self._frames.release(most_bytes)
 
     def _has_data(self, wait_s: float) -> bool:
         """Whether data, or the end of the connection, arrives within this time."""
@@ -376,17 +310,29 @@ class Connection:
 
     def _take(self, deadline: float | None, most_bytes: int, limit_s: float) -> bool:
         """Take a response until it is complete; False: the rest must be waited for. :param limit_s: for the error."""
-        request = self._pending[0]
+        name = self._protocol.pending[0].api.name
+        self._frames.most_bytes, self._frames.shares_memory = self.most_response_bytes, self.streams
         try:
-            while self._left or self._body is None:
-                if not self._take_some(deadline, most_bytes):
+            while not self._frames.complete(most_bytes):
+                if self._frames.held_bytes:
                     return False
+                self._receive_some(deadline)
+        except FrameSizeError as error:
+            self.close()
+            if not 4 <= error.size <= MAX_RESPONSE_BYTES:
+                raise UnreachableError(
+                    f"{self.address} is not a Kafka broker: it responded to {name} with {error.head!r}..."
+                ) from None
+            raise ResponseTooLargeError(
+                f"{self.address} responded to {name} with {error.size} bytes; this client takes at most "
+                f"{self.most_response_bytes}"
+            ) from None
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         except TimeoutError:
             self.close()
             raise UnreachableError(
-                f"{self.address} did not respond to {request.api.name} within {limit_s:g} s; {_ALLOW_MORE}"
+                f"{self.address} did not respond to {name} within {limit_s:g} s; {_ALLOW_MORE}"
             ) from None
         except OSError as error:
             self.close()
@@ -396,76 +342,49 @@ class Connection:
             raise UnreachableError(f"{text}{self._login_hint}") from None
         return True
 
-    def _take_some(self, deadline: float | None, most_bytes: int) -> bool:
-        """Take bytes into the head or the body of a response; after the head begin the body.
-
-        False: the body has more than `most_bytes`. :param deadline: None: do not wait.
-        """
-        if not self._left:
-            return self._begin_body(most_bytes)
-        if self._ahead:
-            taken = min(len(self._ahead), len(self._left))
-            self._left[:taken] = self._ahead[:taken]
-            self._ahead, self._left = self._ahead[taken:], self._left[taken:]
-            return True
+    def _receive_some(self, deadline: float | None) -> None:
+        """Receive bytes of a response. :param deadline: None: do not wait."""
         wait = 0.0 if deadline is None else deadline - time.monotonic()
         if deadline is not None and wait <= 0:
             raise TimeoutError
         self._socket.settimeout(wait)
-        if self.streams and len(self._left) < _AHEAD_BYTES:
-            self._ahead = memoryview(self._socket.recv(_AHEAD_BYTES))
-            received = len(self._ahead)
+        if self.streams and len(self._frames.room) < _AHEAD_BYTES:
+            data = self._socket.recv(_AHEAD_BYTES)
+            received = len(data)
+            self._frames.feed(data)
         else:
-            received = self._socket.recv_into(self._left)
-            self._left = self._left[received:]
+            received = self._socket.recv_into(self._frames.room)
+            self._frames.filled(received)
         if not received:
             raise ConnectionResetError(0, "the broker closed it")
-        return True
 
-    def _begin_body(self, most_bytes: int) -> bool:
-        (size,) = _SIZE.unpack(self._head)
-        name = self._pending[0].api.name
-        if not 4 <= size <= MAX_RESPONSE_BYTES:
-            self.close()
-            raise UnreachableError(
-                f"{self.address} is not a Kafka broker: it responded to {name} with {bytes(self._head)!r}..."
-            )
-        if size > self.most_response_bytes:
-            self.close()
-            raise ResponseTooLargeError(
-                f"{self.address} responded to {name} with {size} bytes; this client takes at most {self.most_response_bytes}"
-            )
-        if size > most_bytes:
-            return False
-        self._body = self._room(size)
-        self._left = memoryview(self._body)
-        return True
+    def _request_versions(self, on_silence: Callable[[str], None] | None) -> None:
+        """Ask which versions the broker serves. Raises UnreachableError."""
 
-    def _request_versions(self, on_silence: Callable[[str], None] | None) -> dict[int, tuple[int, int]]:
-        """Send ApiVersions. A broker that does not know its version answers in version 0, which names the versions that it
-        knows; then it receives the newest of these, or version 0 if it names none (before Kafka 2.4)."""
-        schema = api_versions.SCHEMA
-        request = api_versions.Request(client_software_name=SOFTWARE, client_software_version=__version__)
+        asked = 0
+
+        def answer(ask: Ask) -> Any:
+            nonlocal asked
+            asked += 1
+            self.send(ask.api, ask.request, version=self.version_of(ask.api, newest=ask.newest))
+            return self.receive(on_silence=on_silence if asked == 1 else None)
+
         try:
-            self.send(schema, request, version=_API_VERSIONS_VERSION)
-            response = self.receive(on_silence=on_silence)
+            response = converse(negotiation(_API_VERSIONS_VERSION), answer)
+        except VersionsRefused as error:
+            raise UnreachableError(f"{self.address} refused ApiVersions with error code {error.code}") from None
         except HandshakeError:
             raise
         except UnreachableError as error:
+            if asked > 1:  # the first response was that of a Kafka broker
+                raise
             raise UnreachableError(f"connected, but {error}; {self._hint}") from None
-        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            known = (row.max_version for row in response.api_keys if row.api_key == api_versions.API_KEY)
-            self.send(schema, request, version=min(next(known, 0), _API_VERSIONS_VERSION))
-            response = self.receive()
-        if response.error_code:
-            raise UnreachableError(f"{self.address} refused ApiVersions with error code {response.error_code}")
         self.features = {
             feature.name: (feature.min_version, feature.max_version) for feature in response.supported_features
         }
         in_force = {feature.name: feature.max_version_level for feature in response.finalized_features}
         self.feature_levels = dict.fromkeys(self.features, 0) | in_force
         self.features_epoch = response.finalized_features_epoch
-        return {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
 
 
 def _send_all(connected: socket.socket, parts: Sequence[Buffer]) -> None:
@@ -481,28 +400,3 @@ def _send_all(connected: socket.socket, parts: Sequence[Buffer]) -> None:
             left = left[done:]
             if sent:
                 left = [memoryview(left[0])[sent:], *left[1:]]
-
-
-def _after_tags(data: bytearray | memoryview, at: int) -> int:
-    """The position after the tagged fields of a response header."""
-    count, at = _varint(data, at)
-    for _ in range(count):
-        _, at = _varint(data, at)
-        size, at = _varint(data, at)
-        at += size
-    if at > len(data):
-        raise IndexError("the tagged fields of the response header are longer than the response")
-    return at
-
-
-def _varint(data: bytearray | memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 28:
-            raise IndexError("a varint in a response header is longer than 5 bytes")

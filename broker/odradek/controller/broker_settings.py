@@ -23,7 +23,7 @@ from odradek.config.errors import ConfigError
 from odradek.config.key import Value
 from odradek.config.loggers import effective
 from odradek.config.table import LISTENER_PREFIX
-from odradek.controller.controller import Controller
+from odradek.controller.client_changes import TopicSettings
 from odradek.controller.topics import Refusal
 from odradek.metadata import znodes
 from odradek.metadata.corrupt_nodes import usable, usable_settings
@@ -106,7 +106,7 @@ class BrokerSettings:
     def __init__(
         self,
         store: Store,
-        controller: Controller,
+        controller: TopicSettings,
         config: BrokerConfig,
         running: RunningConfig,
         shm: SharedMemory,

@@ -9,7 +9,6 @@ or fails, the controller discards the image in memory and loads it again before 
 import logging
 import random
 import uuid
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
@@ -23,12 +22,15 @@ from odradek.controller.outcomes import (
     Outcome,
     OutcomesInSteps,
     Request,
-    charge_deletions,
+    busy,
     free_of_charge,
+    named,
+    plan_deletions,
     plan_each,
 )
 from odradek.controller.partitions import LocalPartitions
 from odradek.controller.policies import Policies
+from odradek.controller.store_errors import NotController, code_of
 from odradek.controller.topic_names import INTERNAL
 from odradek.controller.topics import (
     Admit,
@@ -48,7 +50,7 @@ from odradek.controller.topics import (
 from odradek.metadata import znodes
 from odradek.metadata.cluster import was_adopted
 from odradek.metadata.election import run_for_controller
-from odradek.metadata.store import NodeError, Store, StoreError, delete_tree, ensure_path, parent_of
+from odradek.metadata.store import Store, StoreError, delete_tree, ensure_path, parent_of
 from odradek.protocol.errors import ErrorCode
 from odradek.stepwise import MUST_GO_ON, Pace, Steps, Stepwise
 from odradek.topic_partition import TopicPartition
@@ -59,10 +61,6 @@ log = logging.getLogger("odradek.controller")
 PLANNED_A_STEP = 1000
 OPENED_A_STEP = 5
 """The number of partitions that one step creates and opens; each takes a millisecond or two."""
-
-
-class NotController(Exception):
-    """Another broker is the controller."""
 
 
 class Controller:
@@ -272,7 +270,7 @@ class Controller:
 
         def make_plan(request: NewPartitions, image: ClusterImage, brokers: list[Broker], admit: Admit) -> Plan:
             if request.name in self._under_way:
-                raise Refusal(ErrorCode.REQUEST_TIMED_OUT, _changes(request.name))
+                raise Refusal(ErrorCode.REQUEST_TIMED_OUT, busy(request.name))
             return plan_partitions(request, image, self._config, brokers, self._rng, admit)
 
         return self._change(requests, make_plan, validate_only, charge)
@@ -294,7 +292,7 @@ class Controller:
         for outcome in outcomes:
             topic = self.image.topics.get(outcome.name)
             if outcome.name in self._under_way and topic is None:
-                outcome.code, outcome.message = ErrorCode.LEADER_NOT_AVAILABLE, _changes(outcome.name)
+                outcome.code, outcome.message = ErrorCode.LEADER_NOT_AVAILABLE, busy(outcome.name)
             elif outcome.code == ErrorCode.TOPIC_ALREADY_EXISTS and topic is not None:
                 outcome.code, outcome.message, outcome.topic = ErrorCode.NONE, None, topic
                 outcome.topic_id = topic.topic_id
@@ -435,7 +433,7 @@ class Controller:
             self._refresh()
             topic = self.image.topics.get(name)
             if name in self._under_way:
-                return Outcome(name, ErrorCode.REQUEST_TIMED_OUT, _changes(name))
+                return Outcome(name, ErrorCode.REQUEST_TIMED_OUT, busy(name))
             if topic is None or name in self.image.deleting:
                 return Outcome(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
             changed = Topic(name, topic.assignment, checked_config(change(topic.config), self._config), topic.version)
@@ -494,15 +492,15 @@ class Controller:
         try:
             self._refresh()
         except (StoreError, NotController) as error:
-            return [_named(_failed("", error), request) for request in requests]
-        outcomes = [self._deletable(request) for request in requests]
-        counts = Counter(outcome.name for outcome in outcomes)
-        for outcome in outcomes:
-            if outcome.name and counts[outcome.name] > 1:
-                outcome.code = ErrorCode.INVALID_REQUEST
-                outcome.message = f"The request contains the topic '{outcome.name}' more than once."
-        charge_deletions(outcomes, lambda name: len(self.image.topics[name].assignment.partitions), charge)
-        deletable = [outcome for outcome in outcomes if outcome.code == ErrorCode.NONE]
+            return [named(_failed("", error), request) for request in requests]
+        outcomes, deletable = plan_deletions(
+            requests,
+            self.image,
+            bool(self._config["delete.topic.enable"]),
+            lambda name: len(self.image.topics[name].assignment.partitions),
+            charge,
+            self._under_way,
+        )
         if not deletable:
             return outcomes
         self._stale = True  # until the deletion is complete
@@ -525,21 +523,6 @@ class Controller:
         if slots:
             self.metadata_version = self._partitions.announce(slots)
         return outcomes
-
-    def _deletable(self, request: str | uuid.UUID) -> Outcome:
-        if isinstance(request, str):
-            topic, unknown = self.image.topics.get(request), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        else:
-            topic, unknown = self.image.by_id.get(request), ErrorCode.UNKNOWN_TOPIC_ID
-        name = request if isinstance(request, str) else "" if topic is None else topic.name
-        if name in self._under_way:
-            return _named(Outcome(name, ErrorCode.REQUEST_TIMED_OUT, _changes(name)), request)
-        if topic is None or topic.name in self.image.deleting:
-            return _named(Outcome("", unknown, f"The topic '{request}' does not exist."), request)
-        if not self._config["delete.topic.enable"]:
-            code, message = ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this broker."
-            return Outcome(topic.name, code, message, topic, topic.topic_id)
-        return Outcome(topic.name, ErrorCode.NONE, None, topic, topic.topic_id)
 
     def _mark_deleted(self, names: Sequence[str]) -> None:
         """Store the mark of the deletion. After this, the deletion takes effect: a successor completes it."""
@@ -572,24 +555,11 @@ def _at_once(steps: OutcomesInSteps) -> list[Outcome]:
     return outcomes
 
 
-def _changes(name: str) -> str:
-    return f"Topic '{name}' is being created or gets partitions now; repeat the request when that has finished."
-
-
 def _partitions_of(image: ClusterImage, names: Sequence[str]) -> dict[str, list[int]]:
     """The partitions of topics, by name; an empty list if the topic is not in the image."""
     return {
         name: list(image.topics[name].assignment.partitions) if name in image.topics else [] for name in names
     }  # fmt: skip
-
-
-def _named(outcome: Outcome, request: str | uuid.UUID) -> Outcome:
-    """Set the name or the id in the outcome as in the request."""
-    if isinstance(request, str):
-        outcome.name = request
-    else:
-        outcome.topic_id = request
-    return outcome
 
 
 def _warn_about_settings(topic: Topic, before: Mapping[str, str]) -> None:
@@ -608,7 +578,5 @@ def _warn_about_settings(topic: Topic, before: Mapping[str, str]) -> None:
         )  # fmt: skip
 
 
-def _failed(name: str, error: Exception) -> Outcome:
-    """A retriable outcome: another broker is the controller, the store has changed, or it is unavailable."""
-    retriable = isinstance(error, NotController | NodeError)
-    return Outcome(name, ErrorCode.NOT_CONTROLLER if retriable else ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+def _failed(name: str, error: StoreError | NotController | OSError) -> Outcome:
+    return Outcome(name, code_of(error), str(error))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from odradek.config.key import show
 from odradek.controller.broker_settings import read_settings
-from odradek.controller.controller import Controller
+from odradek.controller.client_changes import SettingsWriter
 from odradek.controller.topics import Refusal
 from odradek.metadata import znodes
 from odradek.metadata.store import Store, each_child
@@ -58,7 +58,7 @@ class Filter(NamedTuple):
 class Quotas:
     """The quotas in the store. :param controller: writes them in its controller epoch."""
 
-    def __init__(self, store: Store, controller: Controller) -> None:
+    def __init__(self, store: Store, controller: SettingsWriter) -> None:
         self._store = store
         self._controller = controller
 

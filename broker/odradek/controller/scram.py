@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from odradek.controller.controller import NotController
+from odradek.controller.store_errors import NotController
 from odradek.metadata import znodes
 from odradek.metadata.store import NodeExists, NoNode, Store, StoreError, each_child, parent_of
 from odradek.protocol.errors import ErrorCode
@@ -36,7 +36,7 @@ SECRET_BYTES = 32
 
 
 class WriteSettings(Protocol):
-    """See `Controller.write_settings`."""
+    """See `SettingsWriter.write_settings`."""
 
     def __call__(self, path: str, settings: Mapping[str, str], keep_empty: bool = True) -> None: ...
 

@@ -1,11 +1,14 @@
 """Kafka's error codes for failures of the metadata store. Pure."""
 
-from odradek.controller.controller import NotController
 from odradek.metadata.store import NodeError, NodeExists, StoreError, StoreTimeout, TooLarge, WrongTree
 from odradek.protocol.errors import ErrorCode
 
 
-def code_of(error: StoreError | NotController) -> ErrorCode:
+class NotController(Exception):
+    """Another broker is the controller."""
+
+
+def code_of(error: StoreError | NotController | OSError) -> ErrorCode:
     """The code of a request that failed because of the store.
 
     REQUEST_TIMED_OUT: a store over a network did not respond, or does not contain the tree of the cluster. NOT_CONTROLLER:

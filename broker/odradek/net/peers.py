@@ -7,21 +7,25 @@ the first request; before the session of its login ends, it is replaced between 
 
 import asyncio
 import logging
-import struct
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from odradek import __version__
 from odradek.backoff import RecentFailures, SetupTimeout
 from odradek.config.broker_config import BrokerConfig
-from odradek.protocol import ProtocolError, decode, encode_frame
+from odradek.protocol import ProtocolError
+from odradek.protocol.client_connection import (
+    ClientConnection,
+    Frame,
+    UnservedError,
+    VersionsRefused,
+    negotiation,
+    renewal_s,
+)
 from odradek.protocol.errors import ErrorCode, peer_error_text
-from odradek.protocol.schema import ApiSchema
-from odradek.protocol.schemas import api_versions
-from odradek.protocol.schemas.header import RequestHeader, request_header_version, response_header_version
-from odradek.security.opening import RETRY_MS, Opened, Opening, PeerRefused, opening
+from odradek.protocol.schema import ApiSchema, Ask
+from odradek.security.opening import MAX_OPENING_BYTES, RETRY_MS, VERSIONS_VERSION, Opening, PeerRefused, opening
 from odradek.security.sasl.client import LoginError, NoTokenError
 
 if TYPE_CHECKING:
@@ -36,18 +40,11 @@ RETRY_S = 0.1
 DENIED_RETRY_S = 1.0
 """The time in seconds before a request is repeated that the other broker denied."""
 MAX_RESPONSE_BYTES = 64 << 20
-MAX_OPENING_BYTES = 1 << 20
-"""The largest response of a broker that has not been authenticated yet."""
-RENEWED_AFTER = 0.8
-"""A connection is replaced after this part of the lifetime of its session."""
 FIRST_RETRY_MS, LONGEST_RETRY_MS = 20, 4 * RETRY_MS
 SETUP_TIMEOUT_MS = 10_000, 30_000
-API_VERSIONS_VERSION = 3
-SOFTWARE = "odradek"
-_INT32 = struct.Struct(">i")
-_INT16 = struct.Struct(">h")
 
 Address = tuple[str, int]
+Result = TypeVar("Result")
 
 
 def setup_ms(config: BrokerConfig) -> tuple[int, int]:
@@ -88,7 +85,6 @@ class _Request:
     then: Callback
     version: int | None
     repeat: bool
-    sent_version: int = 0
 
 
 class Peer:
@@ -131,10 +127,8 @@ class Peer:
         self._stream: _Stream | None = None
         self._connected_to: Address | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._ranges: Mapping[int, tuple[int, int]] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._correlation_id = 0
-        self._asking_versions = False
+        self._negotiation: Generator[Ask, Any, Any] | None = None  # while the other broker is asked for its versions
         self._unreachable = False  # whether a failure to connect was logged since the last success
         self._unsendable = ""  # the error of the last request that could not be made
         self._denied = False  # whether the other broker denied the last request that is repeated
@@ -189,7 +183,7 @@ class Peer:
 
     def _proceed(self) -> None:
         """Send the next request, or connect, if nothing is under way."""
-        if self._closed or self._current is not None or self._asking_versions or not self._queue or self._timer:
+        if self._closed or self._current is not None or self._negotiation or not self._queue or self._timer:
             return
         if self._connecting is not None:
             return
@@ -204,12 +198,13 @@ class Peer:
                 self._connecting = self._loop.create_task(self._connect(address))
             return
         request = self._queue[0]
-        if request.version is None and self._ranges is None:
-            self._ask_versions()
+        if request.version is None and self._stream.protocol.ranges is None:
+            self._negotiation = negotiation(VERSIONS_VERSION)
+            self._write(self._stream, self._stream.protocol.ask(next(self._negotiation)))
             return
         self._queue.popleft()
         self._used = True
-        self._write_request(request)
+        self._write_request(self._stream, request)
 
     def _fail_waiting(self, error: PeerError) -> None:
         """Fail the waiting requests that are not to be repeated."""
@@ -239,11 +234,11 @@ class Peer:
         self._phase = ""
         try:
             async with asyncio.timeout(limit_s):
-                stream, opened = await self._open(address)
+                stream, lifetime_ms = await self._open(address)
         except NoTokenError as error:  # it is logged and counted where the token is to be got
             self._refused(address, str(error), reported=True)
             return
-        except (LoginError, PeerRefused) as error:
+        except (LoginError, PeerRefused, UnservedError) as error:
             self._refused(address, str(error))
             return
         except ProtocolError as error:
@@ -275,40 +270,36 @@ class Peer:
         if self._unreachable:
             log.info("connected to %s at %s:%d", self.name, host, port)
             self._unreachable = False
-        self._stream, self._connected_to, self._ranges, self._renew_at = stream, address, None, None
+        self._stream, self._connected_to, self._renew_at = stream, address, renewal_s(began, lifetime_ms)
         self._used = False
         stream.serve(self)
-        if opened is not None:
-            self._ranges, self._correlation_id = opened.ranges, opened.correlation_id
-            if opened.lifetime_ms > 0:
-                self._renew_at = began + opened.lifetime_ms / 1000 * RENEWED_AFTER
         self._proceed()
 
-    async def _open(self, address: Address) -> "tuple[_Stream, Opened | None]":
-        """Connect, and log in if the listener requires it. Raises OSError, UnicodeError, LoginError, PeerRefused,
-        ProtocolError."""
+    async def _open(self, address: Address) -> "tuple[_Stream, int]":
+        """Connect, and log in if the listener requires it. Returns also the lifetime of the session in ms; 0: unlimited.
+
+        Raises OSError, UnicodeError, LoginError, PeerRefused, UnservedError, ProtocolError.
+        """
         host, port = address
         if self._security is None:
-            _, stream = await self._loop.create_connection(lambda: _Stream(self.name), host, port)
-            return stream, None
+            _, stream = await self._loop.create_connection(lambda: _Stream(self.name, self._client_id), host, port)
+            return stream, 0
         context = self._security.context()
         credentials = await self._security.credentials_in_loop(self._setup.seconds / 2)
-        _, stream = await self._loop.create_connection(lambda: _Stream(self.name), host, port)
+        _, stream = await self._loop.create_connection(lambda: _Stream(self.name, self._client_id), host, port)
         try:
             self._phase = "the TLS handshake"
             if context is not None:
                 await stream.encrypt(context, host, 2 * self._setup.seconds)
             self._phase = "the first response" if credentials is None else "the login"
-            steps = opening(self._client_id, credentials)
-            frame = next(steps)
-            while True:
-                stream.write(frame)
+            steps = opening(credentials)
+            step: bytes | int = stream.protocol.ask(next(steps))
+            while isinstance(step, bytes):
+                stream.write(step)
                 response = await stream.next_frame()
                 # In a thread, because a login may compute for long: the other broker chooses how long.
-                step = await self._loop.run_in_executor(None, _step, steps, response)
-                if isinstance(step, Opened):
-                    return stream, step
-                frame = step
+                step = await self._loop.run_in_executor(None, _step, stream.protocol, steps, response)
+            return stream, step
         except BaseException:
             stream.abort("the connection was not opened")
             raise
@@ -332,35 +323,24 @@ class Peer:
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
-    def _ask_versions(self) -> None:
-        self._asking_versions = True
-        message = api_versions.Request(client_software_name=SOFTWARE, client_software_version=__version__)
-        self._write(self._frame(api_versions.SCHEMA, message, API_VERSIONS_VERSION))
-
-    def _write_request(self, request: _Request) -> None:
-        version = request.version
-        if version is None:
-            assert self._ranges is not None
-            served = self._ranges.get(request.api.key)
-            version = -1 if served is None else min(served[1], request.api.max_version)
-            if served is None or version < max(served[0], request.api.min_version):
-                error = UnsupportedRequest(
-                    f"{self.name} serves no version of {request.api.name} that this broker knows"
-                )
-                self._loop.call_soon(request.then, error)
-                self._loop.call_soon(self._proceed)
-                return
+    def _write_request(self, stream: "_Stream", request: _Request) -> None:
+        name = request.api.name
         try:
+            version = stream.protocol.version_of(request.api) if request.version is None else request.version
             message = request.message(version) if callable(request.message) else request.message
-            frame = self._frame(request.api, message, version)
+            frame = stream.protocol.request(request.api, message, version)
+        except UnservedError:
+            self._unsent(request, UnsupportedRequest(f"{self.name} serves no version of {name} that this broker knows"))
         except Exception as error:  # it must not stop the requests behind it
             self._report_unsendable(request, error)
-            self._loop.call_soon(request.then, UnsendableRequest(f"{request.api.name} for {self.name}: {error!r}"))
-            self._loop.call_soon(self._proceed)
-            return
-        request.sent_version = version
-        self._current = request
-        self._write(frame)
+            self._unsent(request, UnsendableRequest(f"{name} for {self.name}: {error!r}"))
+        else:
+            self._current = request
+            self._write(stream, frame)
+
+    def _unsent(self, request: _Request, error: PeerError) -> None:
+        self._loop.call_soon(request.then, error)
+        self._loop.call_soon(self._proceed)
 
     def _report_unsendable(self, request: _Request, error: Exception) -> None:
         """Log an error of this broker, with its place only if it is another one than the last."""
@@ -371,23 +351,8 @@ class Peer:
         )  # fmt: skip
         self._unsendable = text
 
-    def _frame(self, api: ApiSchema, message: Any, version: int) -> bytes:
-        """The frame of a request, with the next correlation id."""
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        header = RequestHeader(
-            request_api_key=api.key,
-            request_api_version=version,
-            correlation_id=self._correlation_id,
-            client_id=self._client_id,
-        )
-        return encode_frame(header, request_header_version(api.key, version), message, version)
-
-    def _write(self, frame: bytes) -> None:
-        assert self._stream is not None
-        self._stream.write(frame)
-        self._set_deadline()
-
-    def _set_deadline(self) -> None:
+    def _write(self, stream: "_Stream", frame: bytes) -> None:
+        stream.write(frame)
         self._timer = self._loop.call_later(self._timeout_s, self._timed_out)
 
     def _clear_deadline(self) -> None:
@@ -402,26 +367,27 @@ class Peer:
 
     # -- responses --------------------------------------------------------------------------------------------------
 
-    def received(self, stream: "_Stream", frame: bytes) -> None:
+    def received(self, stream: "_Stream", frame: Frame) -> None:
         """A response arrived. Raises ProtocolError."""
         if stream is not self._stream:
             return
-        if len(frame) < 4 or _INT32.unpack_from(frame)[0] != self._correlation_id:
-            raise ProtocolError("a response has the correlation id of another request")
-        if self._asking_versions:
-            self._receive_versions(frame)
-        elif self._current is not None:
-            request = self._current
-            response = _decode(request.api, request.sent_version, frame)
+        response = stream.protocol.decode(frame)
+        if self._negotiation is not None:
+            step = _advanced(stream.protocol, self._negotiation, response)
             self._clear_deadline()
-            self._current = None
+            if isinstance(step, bytes):
+                self._write(stream, step)
+                return
+            self._negotiation = None
+        else:
+            request, self._current = self._current, None
+            assert request is not None
+            self._clear_deadline()
             if request.repeat and self._is_denied(request, response):
                 self._queue.appendleft(request)
                 self._retry(DENIED_RETRY_S)
                 return
             request.then(response)
-        else:
-            raise ProtocolError("a response arrived without a request")
         self._proceed()
 
     def _is_denied(self, request: _Request, response: Any) -> bool:
@@ -437,25 +403,14 @@ class Peer:
         self._denied = denied
         return denied
 
-    def _receive_versions(self, frame: bytes) -> None:
-        version = API_VERSIONS_VERSION
-        if len(frame) >= 6 and _INT16.unpack_from(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION:
-            version = 0
-        response, _ = decode(api_versions.SCHEMA.response, version, frame, 4)
-        if response.error_code not in (0, ErrorCode.UNSUPPORTED_VERSION):
-            raise ProtocolError(f"ApiVersions was refused with error code {response.error_code}")
-        self._clear_deadline()
-        self._asking_versions = False
-        self._ranges = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
-
     def lost(self, stream: "_Stream", reason: str) -> None:
         """The connection ended."""
         if stream is not self._stream:
             return
         self._clear_deadline()
         self._stream = None
-        if self._asking_versions:
-            self._asking_versions = False
+        if self._negotiation is not None:
+            self._negotiation = None
             self._fail_waiting(PeerError(f"{self.name} did not respond to ApiVersions: {reason}"))
         request, self._current = self._current, None
         if request is None:
@@ -474,7 +429,7 @@ class Peer:
         """Close the connection; its loss is not reported."""
         self._clear_deadline()
         stream, self._stream = self._stream, None
-        self._asking_versions = False
+        self._negotiation = None
         if stream is not None:
             stream.abort("closed")
 
@@ -483,61 +438,35 @@ def _text(address: Address) -> str:
     return f"{address[0]}:{address[1]}"
 
 
-def _step(steps: Opening, response: bytes) -> bytes | Opened:
+def _step(protocol: ClientConnection, steps: Opening, response: Frame) -> bytes | int:
     """The next request of the opening, or its result. Executed in a thread."""
+    return _advanced(protocol, steps, protocol.decode(response))
+
+
+def _advanced(protocol: ClientConnection, steps: Generator[Ask, Any, Result], response: Any) -> bytes | Result:
+    """The frame of the next request of a conversation, or its result."""
     try:
-        return steps.send(response)
+        return protocol.ask(steps.send(response))
     except StopIteration as end:
-        opened: Opened = end.value
-        return opened
-
-
-def _decode(api: ApiSchema, version: int, frame: bytes) -> Any:
-    """The response in a frame. Raises ProtocolError."""
-    start = 4
-    if response_header_version(api.key, version) == 1:
-        start = _after_tags(frame, start)
-    response, _ = decode(api.response, version, frame, start)
-    return response
-
-
-def _after_tags(frame: bytes, at: int) -> int:
-    """The position after the tagged fields of a response header. Raises ProtocolError."""
-
-    def varint(at: int) -> tuple[int, int]:
-        value = shift = 0
-        while at < len(frame) and shift <= 28:
-            byte = frame[at]
-            value |= (byte & 0x7F) << shift
-            at += 1
-            if byte < 0x80:
-                return value, at
-            shift += 7
-        raise ProtocolError("the header of a response is malformed")
-
-    count, at = varint(at)
-    for _ in range(count):
-        _, at = varint(at)
-        size, at = varint(at)
-        at += size
-    return at
+        result: Result = end.value
+        return result
 
 
 class _Stream(asyncio.Protocol):
-    """The bytes of one connection: cuts the received data into frames. While the connection is opened, `next_frame` returns
-    them; then they are passed to the peer.
+    """The bytes of one connection. While the connection is opened, `next_frame` returns the responses; then they are passed to
+    the peer.
 
     :param name: of the other broker, for log messages.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, client_id: str) -> None:
+        self.protocol = ClientConnection(client_id, MAX_OPENING_BYTES)
         self._name = name
         self._peer: Peer | None = None
         self._transport: asyncio.Transport | None = None
-        self._data = bytearray()
         self._reason = ""
         self._ended: Exception | None = None
-        self._frame: asyncio.Future[bytes] | None = None
+        self._frame: asyncio.Future[Frame] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from it
@@ -545,6 +474,7 @@ class _Stream(asyncio.Protocol):
     def serve(self, peer: Peer) -> None:
         """The connection is open: pass frames, and its end, to the peer."""
         self._peer = peer
+        self.protocol.frames.most_bytes = MAX_RESPONSE_BYTES
         if self._ended is not None:
             asyncio.get_running_loop().call_soon(peer.lost, self, self._why_ended())
 
@@ -556,11 +486,11 @@ class _Stream(asyncio.Protocol):
         )
         if encrypted is None:
             raise ConnectionError("the other broker closed the connection")
-        if self._data:  # perhaps of somebody on the way: they would begin the first encrypted response
+        if self.protocol.frames.begun:  # perhaps of somebody on the way: they would begin the first encrypted response
             raise ProtocolError("bytes that were sent before it", message="TLS handshake")
         self._transport = encrypted
 
-    async def next_frame(self) -> bytes:
+    async def next_frame(self) -> Frame:
         """The next response, while the connection is opened. Raises OSError, ProtocolError."""
         if self._ended is not None:
             raise self._ended
@@ -583,26 +513,19 @@ class _Stream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass on each complete frame. A malformed one closes the connection."""
-        self._data += data
         try:
-            while len(self._data) >= 4:
-                (size,) = _INT32.unpack_from(self._data)
-                if not 4 <= size <= (MAX_RESPONSE_BYTES if self._peer is not None else MAX_OPENING_BYTES):
-                    raise ProtocolError(f"its size is {size} bytes", message="response")
-                if len(self._data) < 4 + size:
-                    return
-                frame = bytes(self._data[4 : 4 + size])
-                del self._data[: 4 + size]
+            self.protocol.frames.feed(data)
+            while (frame := self.protocol.frames.take()) is not None:
                 self._take(frame)
         except ProtocolError as error:
-            self._data.clear()
+            what = "an error" if isinstance(error, VersionsRefused) else "a malformed response"
             if self._peer is None:
                 self._end(error)
             else:
-                log.error("%s sent a malformed response: %s; closing the connection", self._name, error)
-            self.abort(f"malformed response: {error}")
+                log.error("%s sent %s: %s; closing the connection", self._name, what, error)
+            self.abort(f"{what.partition(' ')[2]}: {error}")
 
-    def _take(self, frame: bytes) -> None:
+    def _take(self, frame: Frame) -> None:
         if self._peer is not None:
             self._peer.received(self, frame)
         elif self._frame is not None and not self._frame.done():

@@ -52,6 +52,15 @@ class ApiSchema(NamedTuple):
     response: Any
 
 
+class Ask(NamedTuple):
+    """A request that a client sends: in the newest version that both sides know, from `oldest` to `newest` (None: any)."""
+
+    api: ApiSchema
+    request: Any
+    oldest: int = 0
+    newest: int | None = None
+
+
 def parse(name: str, text: str) -> tuple[Structure, dict[str, Structure]]:
     """Parse a schema: the message `name`, and its structures by name. Raises SchemaError."""
     message = Structure(name, Versions(0, NEWEST))

@@ -4,21 +4,21 @@ Owned by one thread of the replicator. With `PeerSecurity`, the connection is en
 """
 
 import socket
-import struct
 import time
 from typing import TYPE_CHECKING, Any
 
 from odradek._ext.protocol.messages import ProtocolError
-from odradek.protocol import decode, encode_frame
-from odradek.protocol.schema import ApiSchema
-from odradek.protocol.schemas import fetch, list_offsets
-from odradek.protocol.schemas.header import (
-    RequestHeader,
-    ResponseHeader,
-    request_header_version,
-    response_header_version,
+from odradek.protocol.client_connection import (
+    ClientConnection,
+    CorrelationError,
+    UnservedError,
+    VersionsRefused,
+    converse,
+    renewal_s,
 )
-from odradek.security.opening import Opened, PeerRefused, opening
+from odradek.protocol.schema import ApiSchema, Ask
+from odradek.protocol.schemas import fetch, list_offsets
+from odradek.security.opening import MAX_OPENING_BYTES, PeerRefused, opening
 from odradek.security.sasl.client import Credentials, LoginError, NoTokenError, TokenCredentials
 
 if TYPE_CHECKING:
@@ -31,11 +31,7 @@ LATEST, EARLIEST_LOCAL, EARLIEST = -1, -4, -2
 FIRST_WITH_EPOCH = 4
 FIRST_WITH_LOCAL_START = 8
 NEWEST_LIST_OFFSETS = 9
-RENEWED_AFTER = 0.8
-"""A connection is replaced after this part of the lifetime of its session."""
 HINT = "; its log says why, if it refused the certificate of this broker"
-_MAX_RESPONSE_BYTES = 1 << 20
-_SIZE = struct.Struct(">i")
 
 
 class LeaderError(Exception):
@@ -70,7 +66,7 @@ class LeaderConnection:
         setup_s: float | None = None,
         security: "PeerSecurity | None" = None,
     ) -> None:
-        self._client_id = client_id
+        self._protocol = ClientConnection(client_id, MAX_OPENING_BYTES)
         self._timeout_s = timeout_s
         self.tls: TlsSocket | None = None
         self.renew_at: float | None = None
@@ -111,7 +107,7 @@ class LeaderConnection:
 
     def newest(self, api: ApiSchema) -> int:
         """The newest version of an API that the leader serves; -1 if it does not serve the API."""
-        return self._ranges.get(api.key, (0, -1))[1]
+        return (self._protocol.ranges or {}).get(api.key, (0, -1))[1]
 
     @property
     def fetch_version(self) -> int:
@@ -135,7 +131,7 @@ class LeaderConnection:
         request = list_offsets.Request(
             replica_id=replica_id, topics=[list_offsets.Request.ListOffsetsTopic(name=topic, partitions=[wanted])]
         )
-        response = self._ask(list_offsets.SCHEMA, request, version)
+        response = self._ask(Ask(list_offsets.SCHEMA, request, newest=version))
         for row in response.topics:
             for found in row.partitions:
                 if (row.name, found.partition_index) == (topic, partition):
@@ -164,9 +160,11 @@ class LeaderConnection:
                 self._socket = wrapped = context.wrap_socket(self._socket, server_hostname=host)
                 self.tls = TlsSocket(wrapped)
             phase = "the first response" if credentials is None else "the login"
-            opened = self._open(credentials)
-        except (LoginError, PeerRefused) as error:
+            lifetime_ms = converse(opening(credentials), self._exchange)
+        except (LoginError, PeerRefused, UnservedError) as error:
             raise LeaderRefused(str(error)) from error
+        except VersionsRefused as error:
+            raise (LeaderError if security is None else LeaderRefused)(str(error)) from error
         except ProtocolError as error:
             if security is None:
                 raise LeaderError(f"it sent a malformed response to ApiVersions: {error}") from error
@@ -181,46 +179,41 @@ class LeaderConnection:
             raise LeaderError(f"it closed the connection in {phase}{HINT if self.tls else ''}") from error
         except UnicodeError as error:  # the host name cannot be sent as a server name
             raise LeaderRefused(f"the host {host} is not a valid name: {error}") from error
-        self._ranges, self._correlation_id = opened.ranges, opened.correlation_id
-        if opened.lifetime_ms > 0:
-            self.renew_at = self._began + opened.lifetime_ms / 1000 * RENEWED_AFTER
-
-    def _open(self, credentials: Credentials | TokenCredentials | None) -> Opened:
-        steps = opening(self._client_id, credentials)
-        frame = next(steps)
-        while True:
-            self._send(frame)
-            try:
-                frame = steps.send(self._receive_frame("response to ApiVersions or a login"))
-            except StopIteration as end:
-                opened: Opened = end.value
-                return opened
+        self.renew_at = renewal_s(self._began, lifetime_ms)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def _ask(self, api: ApiSchema, message: Any, version: int) -> Any:
-        """Send a request and wait for the response."""
-        self._correlation_id += 1
-        header = RequestHeader(
-            request_api_key=api.key,
-            request_api_version=version,
-            correlation_id=self._correlation_id,
-            client_id=self._client_id,
-        )
+    def _ask(self, ask: Ask) -> Any:
+        """Send a request and wait for the response. Raises LeaderError; then the connection is closed, because a late response
+        would be taken for that of the next request."""
+        name = ask.api.name
         self._deadline = time.monotonic() + self._timeout_s
         try:
-            self._send(encode_frame(header, request_header_version(api.key, version), message, version))
-            return self._decode(api, version, self._receive_frame(f"response to {api.name}"))
-        except OSError as error:
-            raise LeaderError(f"no response to {api.name}: {error.strerror or error}") from error
-        except ProtocolError as error:
-            raise LeaderError(f"it sent a malformed response to {api.name}: {error}") from error
+            return self._exchange(ask)
+        except UnservedError as error:
+            raise LeaderError(str(error)) from error
+        except (OSError, ProtocolError) as error:
+            self.close()
+            if isinstance(error, CorrelationError):
+                reason = f"it sent a response with another correlation id to {name}"
+            elif isinstance(error, ProtocolError):
+                reason = f"it sent a malformed response to {name}: {error}"
+            else:
+                reason = f"no response to {name}: {error.strerror or error}"
+            raise LeaderError(reason) from error
 
-    def _decode(self, api: ApiSchema, version: int, frame: bytes) -> Any:
-        header, start = decode(ResponseHeader, response_header_version(api.key, version), frame)
-        if header.correlation_id != self._correlation_id:
-            raise LeaderError(f"it sent a response with another correlation id to {api.name}")
-        return decode(api.response, version, frame, start)[0]
+    def _exchange(self, ask: Ask) -> Any:
+        """Send a request and wait for the response until the deadline. Raises OSError, ProtocolError, UnservedError."""
+        frame = self._protocol.ask(ask)
+        self._socket.settimeout(self._time_left())
+        self._socket.sendall(frame)
+        while (response := self._protocol.response()) is None:
+            self._socket.settimeout(self._time_left())
+            received = self._socket.recv_into(self._protocol.frames.room)
+            if not received:
+                raise ConnectionError("it closed the connection")
+            self._protocol.frames.filled(received)
+        return response
 
     def _time_left(self) -> float:
         """Raises TimeoutError."""
@@ -228,23 +221,3 @@ class LeaderConnection:
         if left <= 0:
             raise TimeoutError("timed out")
         return left
-
-    def _send(self, frame: bytes) -> None:
-        self._socket.settimeout(self._time_left())
-        self._socket.sendall(frame)
-
-    def _receive_frame(self, what: str) -> bytes:
-        (size,) = _SIZE.unpack(self._receive(_SIZE.size))
-        if not _SIZE.size <= size <= _MAX_RESPONSE_BYTES:
-            raise ProtocolError(f"its size is {size} bytes", message=what)
-        return self._receive(size)
-
-    def _receive(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            self._socket.settimeout(self._time_left())
-            part = self._socket.recv(size - len(data))
-            if not part:
-                raise ConnectionError("it closed the connection")
-            data += part
-        return bytes(data)

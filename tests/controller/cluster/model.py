@@ -15,7 +15,7 @@ from odradek.controller.cluster.executor import Executor
 from odradek.controller.cluster.leadership import PREFERRED, elect
 from odradek.controller.cluster.requests import LEADER_AND_ISR, STOP_REPLICA
 from odradek.controller.cluster.shutdown import controlled_shutdown
-from odradek.controller.controller import NotController
+from odradek.controller.store_errors import NotController
 from odradek.metadata import znodes
 from odradek.metadata.store import NotPermitted, OverLimit, StoreError, TooLarge, ensure_path
 from odradek.protocol.errors import ErrorCode as E

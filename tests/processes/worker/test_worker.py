@@ -106,7 +106,7 @@ def test_a_connection_that_cannot_be_served_is_closed_and_reported_and_later_one
         clients.append(held.connect(3, "c:3"))
         before = sockets()
         held.take_over()
-        assert sorted(held.worker.data_loop.connections) == [1, 3]
+        assert sorted(held.worker.data_loop.connections.by_id) == [1, 3]
         assert held.acceptor.read_closed() == [2]
         assert sockets() == before + 2  # those that are served
         for near in clients:
@@ -131,7 +131,7 @@ def test_a_connection_whose_login_cannot_begin_is_closed(run, caplog, monkeypatc
         monkeypatch.setattr(held.worker.logins, "begin", fail)
         near = held.connect(5, "a:1")
         held.take_over()
-        assert not held.worker.data_loop.connections
+        assert not held.worker.data_loop.connections.by_id
         assert held.acceptor.read_closed() == [5]
         assert near.recv(1) == b""
         near.close()
@@ -144,7 +144,7 @@ def test_an_id_that_is_in_use_is_not_reported_as_closed(run, caplog):
     async def test(held):
         first, second = held.connect(7, "a:1"), held.connect(7, "a:1")
         held.take_over()
-        assert list(held.worker.data_loop.connections) == [7]
+        assert list(held.worker.data_loop.connections.by_id) == [7]
         assert held.acceptor.read_closed() == []
         assert second.recv(1) == b""
         for near in (first, second):
@@ -244,7 +244,7 @@ def test_a_stop_waits_neither_for_the_coordinator_nor_for_other_clients(run, mon
         held.worker.stop()
         idle.setblocking(False)
         assert idle.recv(1) == b""
-        assert list(held.worker.data_loop.connections) == [1]
+        assert list(held.worker.data_loop.connections.by_id) == [1]
         await held.worker.done
         assert waiting.recv(1) == b""
 
@@ -258,7 +258,7 @@ def test_a_stop_does_not_wait_long_for_a_client_that_does_not_read(run, monkeypa
         reckless = held.connect(1, "a:1")
         reckless.setblocking(False)
         held.take_over()
-        while held.worker.data_loop.drained:
+        while held.worker.data_loop.connections.drained:
             frame = Wire.over(reckless).frame(api_versions.Request(), api_versions.API_KEY, 0)
             reckless.send(frame)
             held.worker._on_data()

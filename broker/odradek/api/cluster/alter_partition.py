@@ -15,8 +15,7 @@ from odradek.api.guarding import (
 from odradek.controller.cluster.admin import ClusterAdmin
 from odradek.controller.cluster.in_sync import UNKNOWN_EPOCH, Proposal
 from odradek.controller.cluster.in_sync import Verdict as Judgement
-from odradek.controller.controller import NotController
-from odradek.controller.store_errors import code_of
+from odradek.controller.store_errors import NotController, code_of
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_partition

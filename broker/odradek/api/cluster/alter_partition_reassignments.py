@@ -14,8 +14,8 @@ from odradek.api.elements import Elements
 from odradek.api.guarding import (
     of_whole,
 )
-from odradek.controller.controller import NotController
 from odradek.controller.image import Topic
+from odradek.controller.store_errors import NotController
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import alter_partition_reassignments
 from odradek.security.needs import (

@@ -6,7 +6,7 @@ from typing import Any
 from odradek._ext.protocol.encoder import encode
 from odradek.api.api import Api, Guarded, Place
 from odradek.api.call import Call, EncodedResponse
-from odradek.api.table import APIS, PRIVATE_APIS, in_cluster
+from odradek.api.table import APIS, PRIVATE_APIS
 from odradek.config import features
 from odradek.config.broker_config import BrokerConfig
 from odradek.protocol.errors import ErrorCode
@@ -90,7 +90,7 @@ def _answer(version: int, own: bool, clustered: bool, config: BrokerConfig | Non
 
 def handle(request: api_versions.Request, call: Call) -> Any:
     """Store the client's software name and version with its connection, and return the supported versions."""
-    clustered = in_cluster(call.view.config)
+    clustered = call.view.config.clustered
     if call.version < WITH_FEATURES:
         return _answer(call.version, False, clustered, None)
     for text in (request.client_software_name, request.client_software_version):

@@ -16,8 +16,7 @@ from odradek.api.elements import Elements
 from odradek.api.guarding import (
     of_whole,
 )
-from odradek.controller.controller import NotController
-from odradek.controller.store_errors import code_of
+from odradek.controller.store_errors import NotController, code_of
 from odradek.metadata.store import StoreError
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import elect_leaders

@@ -1,13 +1,11 @@
 """ListPartitionReassignments (46): lists reassignments under way.
 
-Without a cluster, workers execute it: there are none. In a cluster the controller executes it, because only the controller
-knows which replicas a reassignment adds and removes.
+The controller executes it, because only the controller knows which replicas a reassignment adds and removes.
 """
 
 from typing import Any
 
 from odradek.api.api import Api, Place
-from odradek.api.call import Call
 from odradek.api.coordinator_call import CoordinatorCall
 from odradek.api.elements import Elements
 from odradek.api.guarding import (
@@ -22,27 +20,22 @@ Response = list_partition_reassignments.Response
 API = Api(
     list_partition_reassignments.SCHEMA,
     versions=(0, 0),
-    place=Place.WORKER,
+    place=Place.CONTROLLER,
     rights=DESCRIBES,
     per_partition=2,
-    place_in_cluster=Place.CONTROLLER,
     refused=Elements(list_partition_reassignments.SCHEMA, "topics.partition_indexes", "topics.partitions"),
 )
 guard = of_whole(API)
 
 
-def handle(request: list_partition_reassignments.Request, call: Call) -> Any:
-    """Return an empty list."""
-    return Response(error_message=None)
-
-
-def handle_in_cluster(request: list_partition_reassignments.Request, call: CoordinatorCall) -> Any:
+def handle(request: list_partition_reassignments.Request, call: CoordinatorCall) -> Any:
     """Return the requested reassignments, or all of them."""
+    ongoing = call.view.reassignments()
     wanted = None
-    if request.topics is not None:
+    if request.topics is not None and ongoing:
         wanted = {topic.name: set(topic.partition_indexes) for topic in request.topics}
     topics: dict[str, Any] = {}
-    for reassignment in call.view.reassignments():
+    for reassignment in ongoing:
         if wanted is not None and reassignment.partition not in wanted.get(reassignment.topic, ()):
             continue
         topic = topics.setdefault(

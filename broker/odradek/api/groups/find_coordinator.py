@@ -108,7 +108,7 @@ def _with_creation(request: find_coordinator.Request, call: Call, key_type: int,
 
 def _coordinator(key: str, key_type: int, call: Call) -> Answer:
     topic = cluster_view.find(TOPIC_OF[key_type], call)
-    if topic is not None and (count := topic.count if call.view.brokers is None else topic.published_count()):
+    if topic is not None and (count := topic.published_count()):
         partition = partition_for(key, count)
         for state in cluster_view.partitions(topic, call, partition, partition + 1):
             address = None if state.error else cluster_view.broker(call, state.leader_id)

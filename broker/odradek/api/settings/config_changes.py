@@ -12,8 +12,7 @@ from odradek.config.dynamic import GROUP_KEYS
 from odradek.config.key import LIST, ConfigKey, Value, show
 from odradek.config.loggers import LEVELS, LOGGERS, ROOT
 from odradek.config.table import TOPIC_KEYS, broker_key
-from odradek.controller.controller import NotController
-from odradek.controller.store_errors import code_of
+from odradek.controller.store_errors import NotController, code_of
 from odradek.controller.topic_names import why_illegal
 from odradek.controller.topics import Refusal
 from odradek.metadata.store import StoreError

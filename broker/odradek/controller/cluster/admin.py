@@ -1,12 +1,11 @@
 """Requests that only the controller of a cluster serves: topics, reassignments, elections, and the requests of brokers.
 
-Runs in the coordinator's store thread. Where a method returns `Outcome`, its signature is that of the embedded controller.
-Every method reports NOT_CONTROLLER if this broker is not the controller or loses the role meanwhile.
+Runs in the coordinator's store thread. Every method reports NOT_CONTROLLER if this broker is not the controller or loses the
+role meanwhile.
 """
 
 import random
 import uuid
-from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -25,11 +24,10 @@ from odradek.controller.cluster import (
 from odradek.controller.cluster.cluster_controller import ClusterController
 from odradek.controller.cluster.context import ControllerContext, Partition
 from odradek.controller.cluster.effects import Create, Group, Read, Set, Steps, Write
-from odradek.controller.controller import NotController
 from odradek.controller.image import ClusterImage, Topic
-from odradek.controller.outcomes import Charge, Outcome, Request, charge_deletions, free_of_charge, plan_each
+from odradek.controller.outcomes import Charge, Outcome, Request, free_of_charge, named, plan_deletions, plan_each
 from odradek.controller.policies import Policies
-from odradek.controller.store_errors import code_of_topic
+from odradek.controller.store_errors import NotController, code_of_topic
 from odradek.controller.topic_names import folded
 from odradek.controller.topics import NewPartitions, NewTopic, Plan, Refusal
 from odradek.metadata import znodes
@@ -163,15 +161,11 @@ class ClusterAdmin:
         try:
             context = self._context()
         except NotController as error:
-            return [_named(Outcome("", *code_of_topic(error)), request) for request in requests]
-        outcomes = [self._deletable(context, request) for request in requests]
-        counts = Counter(outcome.name for outcome in outcomes)
-        for outcome in outcomes:
-            if outcome.name and counts[outcome.name] > 1:
-                outcome.code = ErrorCode.INVALID_REQUEST
-                outcome.message = f"The request contains the topic '{outcome.name}' more than once."
-        charge_deletions(outcomes, lambda name: len(context.topics[name].partitions), charge)
-        deletable = [outcome for outcome in outcomes if outcome.code == ErrorCode.NONE]
+            return [named(Outcome("", *code_of_topic(error)), request) for request in requests]
+        enabled = bool(self._config["delete.topic.enable"])
+        outcomes, deletable = plan_deletions(
+            requests, context, enabled, lambda name: len(context.topics[name].partitions), charge
+        )
         if deletable:
             try:
                 self._controller.run(mark_and_delete(context, [outcome.name for outcome in deletable]))
@@ -179,18 +173,6 @@ class ClusterAdmin:
                 for outcome in deletable:
                     outcome.code, outcome.message = code_of_topic(error)
         return outcomes
-
-    def _deletable(self, context: ControllerContext, request: str | uuid.UUID) -> Outcome:
-        if isinstance(request, str):
-            topic, unknown = context.topics.get(request), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        else:
-            topic, unknown = context.by_id.get(request), ErrorCode.UNKNOWN_TOPIC_ID
-        if topic is None or topic.name in context.deleting:
-            return _named(Outcome("", unknown, f"The topic '{request}' does not exist."), request)
-        if not self._config["delete.topic.enable"]:
-            code, message = ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this broker."
-            return Outcome(topic.name, code, message, None, topic.topic_id)
-        return Outcome(topic.name, ErrorCode.NONE, None, None, topic.topic_id)
 
     # -- leaders and replicas -------------------------------------------------------------------------------------
 
@@ -370,11 +352,3 @@ def mark_and_delete(context: ControllerContext, names: Sequence[str]) -> Steps[N
     """Write the marks of deletions, which makes them certain, and begin them."""
     yield Write([(Create(znodes.delete_topic_path(name)),) for name in names])
     yield from deletion.deletions_requested(context, enabled=True)
-
-
-def _named(outcome: Outcome, request: str | uuid.UUID) -> Outcome:
-    if isinstance(request, str):
-        outcome.name = request
-    else:
-        outcome.topic_id = request
-    return outcome

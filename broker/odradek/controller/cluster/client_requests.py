@@ -17,7 +17,7 @@ from odradek.controller.topics import NewPartitions, NewTopic
 
 
 class ClientRequests:
-    """See the module. The methods are those of the embedded store's `Controller` that the handlers use."""
+    """See the module. It implements `ClientChanges`."""
 
     def __init__(self, member: ClusterMember, admin: ClusterAdmin) -> None:
         self._member = member

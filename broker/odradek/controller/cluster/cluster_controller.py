@@ -32,7 +32,7 @@ from odradek.controller.cluster.effects import Outgoing, Steps
 from odradek.controller.cluster.executor import Channels, ControllerMoved, Executor
 from odradek.controller.cluster.partition_states import UncleanElections
 from odradek.controller.cluster.requests import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from odradek.controller.controller import NotController
+from odradek.controller.store_errors import NotController
 from odradek.metadata import znodes
 from odradek.metadata.election import Reign, begin_epoch, is_own, run_for_controller, still_reigns
 from odradek.metadata.store import CHILDREN, Event, Store, StoreError

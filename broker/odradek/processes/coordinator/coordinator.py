@@ -37,7 +37,7 @@ from odradek._ext.shm.metering import count_loop_delay
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.groups.group_call import OffsetTree
 from odradek.api.topics.topic_changes import TopicChange
-from odradek.controller.controller import NotController
+from odradek.controller.store_errors import NotController
 from odradek.metadata.cluster import BrokerIdTaken, WrongCluster
 from odradek.metadata.store import StoreError
 from odradek.metrics.coordinator_report import Parts, encode_parts

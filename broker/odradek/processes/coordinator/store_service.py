@@ -23,7 +23,6 @@ from odradek.api.pipeline import Outcome as Executed
 from odradek.api.records.delete_records import Deleted
 from odradek.api.refusing import can_be_refused, refusal
 from odradek.api.row import ApiRow
-from odradek.api.table import in_cluster
 from odradek.api.topics.topic_changes import TopicChange, awaited_change
 from odradek.config.broker_config import BrokerConfig
 from odradek.controller import scram
@@ -115,7 +114,7 @@ class _StoreHost(ForwardedHost):
     def __init__(self, service: "StoreService", config: BrokerConfig, permits_of: PermitsOf) -> None:
         super().__init__(config, permits_of, Place.COORDINATOR, Place.CONTROLLER)
         self._service = service
-        self._clustered = in_cluster(config)
+        self._clustered = config.clustered
         self._mutations = MutationRates(
             config.integer("controller.quota.window.num"), config.integer("controller.quota.window.size.seconds")
         )

@@ -143,7 +143,7 @@ class Logins:
             return
         connection.gate = Gate(self, self._exchange(connection, settings, None))
         connection.limit_frames(self._max_receive_bytes)
-        self.data_loop.await_authentication(connection)  # may close it
+        self.data_loop.connections.await_authentication(connection)  # may close it
 
     def closed(self, connection_id: int) -> None:
         """A connection was closed."""
@@ -187,7 +187,7 @@ class Logins:
             reason = f"the client did not renew its login within {self._timeout_s:g} s"
             if not connection.gate.noted:  # else it did not confirm a refusal, or the response to it is delayed
                 self._note_failure(connection, "", reason, True, _former_user(connection.gate))
-            self.data_loop.close(connection, reason)
+            connection.close(reason)
         self._settle()
 
     # -- frames -----------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class Logins:
                 log.exception(
                     "a login of %s failed; closing its connection", connection.name, extra=connection.log_fields
                 )
-                self.data_loop.close(connection, "internal error during the login")
+                connection.close("internal error during the login")
 
         return then
 
@@ -320,7 +320,7 @@ class Logins:
         connection.gate = None
         connection.limit_frames(-1)
         if gate.former is None:
-            self.data_loop.note_authenticated(connection)
+            self.data_loop.connections.note_authenticated(connection)
         if gate.former is None or connection.by_token != done.by_token:
             connection.by_token = done.by_token
             # A new object, so that the coordinator receives the connection's properties again.
@@ -347,11 +347,11 @@ class Logins:
                 return
             reason = f"the login failed: {failed.reason}"
             if failed.data is None:
-                self.data_loop.close(connection, reason)
+                connection.close(reason)
             else:
                 pending.failed(failed.code)
                 pending.complete((len(failed.data).to_bytes(4, "big"), failed.data))
-                self.data_loop.close_after_responses(connection, reason)
+                connection.close_after_responses(reason)
             self._settle()
 
         self._loop.call_later(self._delay_s, end)
@@ -386,7 +386,7 @@ class Logins:
             return gate.frame(connection, frame)
         count_expired(connection.listener_index)
         reason = "the client sent a request after the end of its session, without having renewed its login"
-        self.data_loop.close_after_responses(connection, reason)
+        connection.close_after_responses(reason)
         connection.close_reason = reason
         return False
 
@@ -401,7 +401,7 @@ class Logins:
             reason = "the client tried to renew its login with a mechanism that is not enabled"
             gate.noted = True
             self._note_failure(connection, "", reason, True, _former_user(gate))
-            self.data_loop.close_after_responses(connection, reason)
+            connection.close_after_responses(reason)
         return code, mechanisms
 
     def _renewal(self, session: Session, connection: Any) -> Gate | None:

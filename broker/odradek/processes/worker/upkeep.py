@@ -57,9 +57,9 @@ class WorkerUpkeep:
         self._forward = forward
         self._take_over_settings = take_over_settings
         self._report_closed = report_closed
-        self._kept_memory = KeptMemory(data_loop, kept_bytes)
+        self._kept_memory = KeptMemory(data_loop.connections, kept_bytes)
         self._removed_files = RemovedFiles(fetch_handler.sweep, sweep_append_files)
-        self._late_senders = LateSenders(data_loop)
+        self._late_senders = LateSenders(data_loop.connections)
         self._late = 0
         self._busy = BusyTime()
         self._ticks = self._next_refusal_tick = 0
@@ -86,8 +86,8 @@ class WorkerUpkeep:
             sweep_append_files()
         self.release_removed_files()
         now_ms = int(self._loop.time() * 1000)
-        self._data_loop.sweep_idle(now_ms)
-        self._data_loop.sweep_unauthenticated(now_ms)
+        self._data_loop.connections.sweep_idle(now_ms)
+        self._data_loop.connections.sweep_unauthenticated(now_ms)
         self._shm.set_kept_bytes(self._kept_memory.look(now_ms))
         self._report_closed()
         logs.report_failures()
@@ -112,7 +112,7 @@ class WorkerUpkeep:
             return
         self._next_refusal_tick = self._ticks + REFUSALS_EVERY_TICKS
         count, reason, connection_id, client_id = refusals
-        connection = self._data_loop.connections.get(connection_id)
+        connection = self._data_loop.connections.by_id.get(connection_id)
         log.warning(
             "refused %d batches of new idempotent producers, the last one from %s (client id %r): %s",
             count, "a closed connection" if connection is None else connection.peer, client_id, reason,
@@ -132,4 +132,4 @@ class WorkerUpkeep:
             count_loop_delay(max(0, int((self._loop.time() - self._tick_due) * 1e6)))
         self._busy.tick()
         gauge("parked_forwards", self._forward.waiting)
-        self._data_loop.count_connections()
+        self._data_loop.connections.count_connections()

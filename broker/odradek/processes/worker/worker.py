@@ -46,7 +46,7 @@ from odradek.api.cluster_brokers import ClusterBrokers
 from odradek.api.dispatch import Dispatcher
 from odradek.api.replicas import ReplicaView
 from odradek.api.routes import routes_of
-from odradek.api.table import handlers_of, in_cluster, max_request_bytes, throttle_positions
+from odradek.api.table import handlers_of, max_request_bytes, throttle_positions
 from odradek.net.failure_log import FailureLog
 from odradek.net.forward import DEFAULT_TIMEOUT_S, ForwardClient, ForwardError, context_of
 from odradek.net.forward_frames import ForwardReply, Kind, Status, decode_auto_created, encode_names
@@ -124,9 +124,7 @@ class Worker:
             TokenKeys(loop, self.forward, context.jwks, self._settle),
             self._settle,
         )
-        self.brokers = (
-            ClusterBrokers([listener.name for listener in context.advertised]) if in_cluster(config) else None
-        )
+        self.brokers = ClusterBrokers([listener.name for listener in context.advertised]) if config.clustered else None
         self.replicas = self._replica_view()
         self.fetch_handler = self._make_fetch_handler()
         self.handler = self._make_handler()
@@ -138,8 +136,8 @@ class Worker:
             cold_reader=self.cold_reader,
             on_closed=self._connection_closed,
         )
-        self.data_loop.on_file_error = self._file_failed
-        self.data_loop.on_throttle = ExpiryTimer(loop, self._release_throttled).set
+        self.data_loop.sender.on_file_error = self._file_failed
+        self.data_loop.responses.on_throttle = ExpiryTimer(loop, self._release_throttled).set
         set_throttle_positions(throttle_positions())
         self.handshakes = JobThread(loop, "handshakes", niceness=HANDSHAKE_NICENESS)
         self.slow_handshakes = JobThread(loop, "slow-handshakes", niceness=HANDSHAKE_NICENESS)
@@ -160,12 +158,12 @@ class Worker:
 
     def _begin_tls(self) -> None:
         loop, config, workers = self.data_loop, self._config, self.context.count
-        loop.failure_log = FailureLog().admit
-        loop.protocol_log = FailureLog().admit_reason
-        loop.handshake_thread = self._compute_handshake
-        loop.authentication_timeout_ms = config.integer("odradek.authentication.timeout.ms")
-        loop.max_unauthenticated = -(-config.integer("odradek.unauthenticated.max.connections") // workers)
-        loop.max_unauthenticated_of_address = -(
+        loop.connections.failure_log = FailureLog().admit
+        loop.connections.protocol_log = FailureLog().admit_reason
+        loop.receiver.handshake_thread = self._compute_handshake
+        loop.connections.authentication_timeout_ms = config.integer("odradek.authentication.timeout.ms")
+        loop.connections.max_unauthenticated = -(-config.integer("odradek.unauthenticated.max.connections") // workers)
+        loop.connections.max_unauthenticated_of_address = -(
             -config.integer("odradek.unauthenticated.max.connections.per.ip") // workers
         )
         self._take_over_tls(first=True)
@@ -255,14 +253,14 @@ class Worker:
             self.purgatory,
             dispatcher,
             self.forward,
-            routes_of(in_cluster(config)),
+            routes_of(config.clustered),
             max_bytes=max_request_bytes(config),
             brokers_listener=self._brokers_listener(),
         )
 
     def _brokers_listener(self) -> int:
         """The index of the only listener for requests of brokers; -1 if they may come to any listener."""
-        if not in_cluster(self._config) or not self._config["odradek.inter.broker.listener.only"]:
+        if not self._config.clustered or not self._config["odradek.inter.broker.listener.only"]:
             return -1
         return [listener.name for listener in self.context.advertised].index(self._config.inter_broker_listener.name)
 
@@ -321,7 +319,7 @@ class Worker:
         quotas = self.context.quotas.current
         charges: Any = Charges(quotas.resolve) if quotas.of_requests else None
         self.handler.charges = charges
-        self.data_loop.forget_quotas()
+        self.data_loop.connections.forget_quotas()
 
     def _release_throttled(self) -> int:
         next_end_ms: int = self.data_loop.release_throttled(time.monotonic_ns() // 1_000_000)
@@ -357,7 +355,7 @@ class Worker:
             version = self.authorization.control.refresh()
             revoked = self.authorization.revoked()
             if revoked:
-                for connection in list(self.data_loop.connections.values()):
+                for connection in list(self.data_loop.connections.by_id.values()):
                     if ANYBODY in revoked or (connection.principal or ANONYMOUS) in revoked:
                         self.fetch_handler.rights_changed(connection)
                 self._settle()
@@ -381,8 +379,8 @@ class Worker:
         for item in handed_over:
             self._add(item)
         while self.receiver.to_close:
-            self.data_loop.close_least_used(self.receiver.to_close.pop())
-        self.shm.set_connections(len(self.data_loop.connections))
+            self.data_loop.connections.close_least_used(self.receiver.to_close.pop())
+        self.shm.set_connections(len(self.data_loop.connections.by_id))
         if handed_over:
             self._on_data()  # the first requests of new connections have arrived most often
         else:
@@ -403,7 +401,7 @@ class Worker:
                 "cannot serve connection %d from %s: internal error",
                 item.connection_id, item.peer, extra=item.log_fields,
             )  # fmt: skip
-            if item.connection_id not in self.data_loop.connections:
+            if item.connection_id not in self.data_loop.connections.by_id:
                 self._closed.append(item.connection_id)
         else:
             self._begin_login(connection)
@@ -417,7 +415,7 @@ class Worker:
             log.exception(
                 "closing %s: internal error when it was accepted", connection.name, extra=connection.log_fields
             )
-            self.data_loop.close(connection, "internal error when it was accepted")
+            connection.close("internal error when it was accepted")
 
     def _file_failed(self, fd: int, number: int) -> None:
         """A response's file could not be read or sent: report the error to the log directory that contains the file."""
@@ -440,12 +438,12 @@ class Worker:
         if self._closed:
             closed, self._closed = self._closed, []
             self.receiver.report_closed(closed)
-            self.shm.set_connections(len(self.data_loop.connections))
+            self.shm.set_connections(len(self.data_loop.connections.by_id))
         if self.stopping:
             self._check_drained()
 
     def _close_ended(self, connections: list[Any]) -> None:
-        self.data_loop.close_ended(connections)
+        self.data_loop.connections.close_ended(connections)
 
     def _connection_closed(self, connection_id: int) -> None:
         self._closed.append(connection_id)
@@ -453,7 +451,7 @@ class Worker:
         self.logins.closed(connection_id)
 
     def _close_connection(self, connection: Any, reason: str) -> None:
-        self.data_loop.close(connection, reason)
+        connection.close(reason)
 
     def _expire(self) -> int:
         next_deadline_ms: int = self.purgatory.expire()
@@ -521,8 +519,8 @@ class Worker:
 
     def _check_drained(self) -> None:
         """Close the connections that wait for nothing more; their clients need not wait for other clients."""
-        self.data_loop.close_drained()
-        if not self.data_loop.connections and not self.done.done():
+        self.data_loop.connections.close_drained()
+        if not self.data_loop.connections.by_id and not self.done.done():
             self.done.set_result(None)
 
     def _end_forwarded(self) -> None:
@@ -533,7 +531,7 @@ class Worker:
 
     def _end_unread(self) -> None:
         """Close the connections whose clients do not read their responses."""
-        self.data_loop.close_answered("the broker stops, and the client did not read its last response")
+        self.data_loop.connections.close_answered("the broker stops, and the client did not read its last response")
         self._settle()
 
     def _give_up(self) -> None:
@@ -542,7 +540,7 @@ class Worker:
             self.done.set_result(None)
 
     def close(self) -> None:
-        self.data_loop.close_all()
+        self.data_loop.connections.close_all()
         self.forward.close()
         self.logins.close()
         self.delayed_appends.close()

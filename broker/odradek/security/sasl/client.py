@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from odradek.printable import printable
 from odradek.protocol.errors import ErrorCode, known_error
-from odradek.protocol.schema import ApiSchema
+from odradek.protocol.schema import Ask
 from odradek.protocol.schemas import sasl_authenticate, sasl_handshake
 from odradek.security.sasl.mechanism import OAUTHBEARER
 from odradek.security.sasl.scram import TOKEN_AUTH, new_nonce
@@ -36,14 +36,6 @@ class RefusedLoginError(LoginError):
 
 class NoTokenError(LoginError):
     """There is no token to log in with, so nothing was sent to the broker."""
-
-
-class Ask(NamedTuple):
-    """Send this request, and send its response to the generator."""
-
-    api: ApiSchema
-    request: Any
-    oldest: int
 
 
 class Credentials(NamedTuple):

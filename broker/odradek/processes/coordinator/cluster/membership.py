@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import odradek._ext.shm.brokers as brokers
 from odradek._ext.shm import pauses
@@ -21,7 +20,6 @@ from odradek.controller.acls import Acls
 from odradek.controller.broker_settings import BrokerSettings, TlsChanges
 from odradek.controller.cluster.client_requests import ClientRequests
 from odradek.controller.cluster_member import ApplySettings, ClusterMember
-from odradek.controller.controller import Controller
 from odradek.controller.delegation_tokens import DelegationTokens, opened_tokens, secret_key_of
 from odradek.controller.enforced_quotas import EnforcedQuotas
 from odradek.controller.producer_ids import ProducerIds, ProducerIdsExhausted
@@ -157,11 +155,7 @@ class ClusterMembership:
         if self.controller is None:
             self.controller = self._make_controller(store)
         admin = self.controller.admin
-        # ClientRequests has what the handlers of APIs use of the embedded store's Controller.
-        controller = cast(Controller, ClientRequests(member, admin))
-        settings = self._settings = BrokerSettings(
-            store, cast(Controller, member), config, self._context.running, shm, self._tls
-        )
+        settings = self._settings = BrokerSettings(store, member, config, self._context.running, shm, self._tls)
         changes = self._changes = SettingsChanges(store, self._on_settings)
         changes.begin()
         settings.load(self._note_groups)
@@ -192,12 +186,10 @@ class ClusterMembership:
         return CoordinatorView(
             config,
             store,
-            controller,
+            ClientRequests(member, admin),
             self._producer_ids,
             table,
             settings,
-            lambda: admin.active,
-            admin.reassignments,
             admin,
             quotas,
             acls=acls,

@@ -349,7 +349,7 @@ class GroupService:
         self.refresh()
         topic = self.topics.get(CONSUMER_OFFSETS)
         if self.groups is None and topic is not None and self._offsets.led(self.topics):
-            self._create_groups(topic.published_count() if self._config.clustered else topic.count)
+            self._create_groups(topic.published_count())
         self._offsets.follow(self.topics)
 
     @property

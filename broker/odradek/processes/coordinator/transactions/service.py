@@ -293,7 +293,7 @@ class TransactionService:
         topic = self._topics.get(CONSUMER_OFFSETS)
         if topic is None:  # the producer's FindCoordinator request for the group creates the topic later
             return self._config.integer("offsets.topic.num.partitions")
-        return int(topic.published_count() if self._config.clustered else topic.count)
+        return topic.published_count()
 
     def _make_log(self, place: tuple[int, int, int]) -> CoordinatorLog:
         return CoordinatorLog(
@@ -397,7 +397,7 @@ class TransactionService:
         updated the directory of the topics before."""
         topic = self._topics.get(TRANSACTION_STATE)
         if not self._state.started and topic is not None and self._state.led(self._topics):
-            count = topic.published_count() if self._config.clustered else topic.count
+            count = topic.published_count()
             if count:  # its number of partitions must not change, because it determines the partition of each id
                 self.coordinator = self._make(count)
                 self._meter = TransactionMeter(self.coordinator.counts)
