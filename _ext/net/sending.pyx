@@ -118,11 +118,11 @@ cdef class ResponseSender:
 
     cdef int begin_tls(self) except -1:
         """Allocate the buffers that connections with TLS share."""
-        if self.plain_out != NULL:
-            return 0
-        self.gathered.room = SEALED_MOST + 2 * RECORD_BYTES
-        self.gathered.data = <uint8_t*>malloc(self.gathered.room)
-        self.plain_out = <uint8_t*>malloc(PLAIN_MOST)
+        if self.gathered.data == NULL:
+            self.gathered.room = SEALED_MOST + 2 * RECORD_BYTES
+            self.gathered.data = <uint8_t*>malloc(self.gathered.room)
+        if self.plain_out == NULL:
+            self.plain_out = <uint8_t*>malloc(PLAIN_MOST)
         if self.gathered.data == NULL or self.plain_out == NULL:
             raise MemoryError("no memory for the shared buffers of TLS")
         return 0

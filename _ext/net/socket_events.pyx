@@ -58,13 +58,19 @@ cdef class SocketEvents:
     cdef int begin_tls(self) except -1:
         """Open the eventfd of `unread`."""
         cdef epoll_event event
+        cdef int error
         if self.again_fd >= 0:
             return 0
         self.again_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
         event.events = EPOLLIN
         event.data.ptr = NULL
-        if self.again_fd < 0 or epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, self.again_fd, &event) < 0:
+        if self.again_fd < 0:
             raise OSError(errno, "eventfd failed")
+        if epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, self.again_fd, &event) < 0:
+            error = errno
+            close(self.again_fd)
+            self.again_fd = -1     # the next call tries both again
+            raise OSError(error, "epoll_ctl failed for the eventfd")
         return 0
 
     cdef int register(self, Connection c, uint32_t interest, bint prepared) noexcept:

@@ -194,6 +194,23 @@ def test_a_broker_that_does_not_know_the_version_of_api_versions_is_asked_in_one
     run(test)
 
 
+def test_both_questions_for_versions_have_one_deadline(monkeypatch: pytest.MonkeyPatch):
+    async def test() -> None:
+        broker = FakeBroker()
+        broker.newest_versions = 2
+        await broker.start()
+        peer = peer_of(broker)
+        started = []
+        begin = peer._begin_deadline
+        monkeypatch.setattr(peer, "_begin_deadline", lambda: (started.append(list(broker.versions_requests)), begin()))
+        await ask(peer, controlled_shutdown.SCHEMA, shutdown_request())
+        assert started == [[], [3, 2]]  # one before the versions, one before the request
+        peer.close()
+        await broker.stop()
+
+    run(test)
+
+
 def test_a_request_is_repeated_after_a_lost_connection_only_if_asked(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(peers, "RETRY_S", 0.001)
 

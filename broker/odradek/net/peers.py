@@ -353,6 +353,9 @@ class Peer:
 
     def _write(self, stream: "_Stream", frame: bytes) -> None:
         stream.write(frame)
+        self._begin_deadline()
+
+    def _begin_deadline(self) -> None:
         self._timer = self._loop.call_later(self._timeout_s, self._timed_out)
 
     def _clear_deadline(self) -> None:
@@ -374,10 +377,10 @@ class Peer:
         response = stream.protocol.decode(frame)
         if self._negotiation is not None:
             step = _advanced(stream.protocol, self._negotiation, response)
-            self._clear_deadline()
             if isinstance(step, bytes):
-                self._write(stream, step)
+                stream.write(step)  # before the deadline of the first request
                 return
+            self._clear_deadline()
             self._negotiation = None
         else:
             request, self._current = self._current, None
