@@ -26,8 +26,10 @@ from odradek.protocol.schemas import (
 )
 from odradek.protocol.schemas.header import RequestHeader, request_header_version
 from tests.api.group_talk import GroupTalk
+from tests.clients.killed_programs import address
 from tests.clients.transactions import BY_NAME, LIBRARIES, ClientError, Library, Producer, Program
 from tests.frame_relay import FORWARD, HELD, Fate, Frame, forward_all
+from tests.markers import open_in, wait_for_markers
 from tests.transactions.broker_under_test import STARTERS, UnderTest
 from tests.waiting import until
 from tests.wire import batch
@@ -92,7 +94,7 @@ class Room:
     def program(self, library: Library) -> Program:
         """The program of a library, which is started once."""
         if library.name not in self._programs:
-            servers = f"{self.broker.server[0]}:{self.broker.server[1]}"
+            servers = address(self.broker)
             self._programs[library.name] = self.stack.enter_context(Program(library, servers))
         return self._programs[library.name]
 
@@ -109,17 +111,11 @@ class Room:
 
     def finish(self, topic: str, *values: list[str]) -> None:
         """Wait until no transaction is open, write the last value to each partition, and note what readers must find."""
-        until(lambda: not self.open_transactions(topic), f"no transaction is open in {topic}")
+        wait_for_markers(address(self.broker), topic)
         with self.wire() as wire:
             for partition in range(PARTITIONS):
                 assert wire.produce(topic, batch(LAST.encode(), key=None), partition).error_code == 0
         self.written[topic] = list(values)
-
-    def open_transactions(self, topic: str) -> bool:
-        """Whether the last stable offset of a partition is not its end."""
-        with self.wire() as wire:
-            stable = [wire.offset_at(topic, -1, partition, isolation_level=1).offset for partition in range(PARTITIONS)]
-            return stable != [wire.latest(topic, partition) for partition in range(PARTITIONS)]
 
     def state(self, transactional_id: str) -> str:
         """The state of a transaction."""
@@ -169,7 +165,7 @@ def test_committed_transactions_are_read_and_aborted_ones_are_not(
     topic = room.topic(f"ends-{library.name}")
     producer = program.open("a", topic)
     transaction(producer, topic, ["first", "second"], ["third"])
-    assert room.open_transactions(topic)
+    assert open_in(address(room.broker), topic)
     producer.commit()
     transaction(producer, topic, ["aborted", "aborted, too"], ["aborted as well"])
     producer.abort()
@@ -206,7 +202,7 @@ def test_the_broker_aborts_a_transaction_that_takes_too_long(room: Room, library
     producer.commit()
     transaction(producer, topic, ["too late"], ["too late, too"])
     until(lambda: room.state(topic) == "CompleteAbort", "the transaction is aborted")
-    assert not room.open_transactions(topic)
+    assert open_in(address(room.broker), topic) == 0
     print(f"{library.name}: {refused(producer.commit)}")
     producer.close()
     again = program.open("again", topic)
