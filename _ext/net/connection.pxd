@@ -9,6 +9,7 @@ from odradek._ext.net.buffers cimport Buffer, BufferPool
 from odradek._ext.net.output cimport OutQueue
 from odradek._ext.shm.client_quotas cimport QuotaUse
 from odradek._ext.net.tls cimport Tls
+from odradek._ext.shm.meter_layout cimport METER_KEYS
 from odradek._ext.shm.metering cimport Client
 
 
@@ -258,8 +259,8 @@ cdef class ResponseOutput:
     cdef int64_t clock                         # the last reading, us
     cdef int64_t began_us                      # when the execution of the current read's requests began
     cdef int64_t executed_us                   # when it ended
-    cdef uint32_t[97] turn_counts              # executed requests of the current read, by API
-    cdef int[97] turn_apis                     # the APIs with a count in turn_counts
+    cdef uint32_t[METER_KEYS] turn_counts              # executed requests of the current read, by API
+    cdef int[METER_KEYS] turn_apis                     # the APIs with a count in turn_counts
     cdef int turn_kinds                        # how many entries of turn_apis are used
     cdef void executed(self, int api) noexcept
     cdef void not_executed(self, int api) noexcept

@@ -17,7 +17,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from odradek._ext.net.output cimport COPIED_SLICE, OutQueue, add_copy, add_file, add_framed, add_part, drop_queue
-from odradek._ext.protocol.api_versions cimport API_VERSIONS
+from odradek._ext.protocol.api_versions cimport API_VERSIONS, API_VERSIONS_NEWEST
 from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.protocol.byte_view cimport ByteView
 from odradek._ext.shm.client_quotas cimport QUOTA_REQUEST, quota_add, quota_charge
@@ -55,7 +55,6 @@ cdef enum:
     SPARE_THROTTLE_ENDS = 64
     APIS_WITH_POSITION = 128
     VERSIONS_WITH_POSITION = 32
-    API_VERSIONS_NEWEST = 4
     MOST_UNUSED_PARTS = 4              # a buffer is moved only to a request that needs at least one in so many parts of it
 
 cdef bytes ANONYMOUS = b"User:ANONYMOUS"

@@ -66,7 +66,7 @@ cdef enum:                        # outcome of an authentication
 
 
 cdef struct MeterTimes:
-    uint64_t[32] buckets
+    uint64_t[METER_BUCKETS] buckets
     uint64_t sum_us
 
 
@@ -74,7 +74,7 @@ cdef struct MeterListener:
     uint64_t open
     uint64_t accepted
     uint64_t other_software       # open connections whose software has no place in the table
-    uint64_t[32] logins           # ended authentications: mechanism * LOGIN_OUTCOMES + outcome
+    uint64_t[METER_MECHANISMS * LOGIN_OUTCOMES] logins           # ended authentications: mechanism * LOGIN_OUTCOMES + outcome
     uint64_t expired_killed       # connections that were closed because they sent a request after the end of their session
 
 
@@ -112,7 +112,7 @@ cdef struct MeterUsage:
     uint64_t key                  # client << 32 | topic << 8 | API
     uint64_t last_ms
     uint64_t retired_by           # `retired_sequence` of the retirement that added up its values; 0: the entry is live
-    uint64_t[8] values
+    uint64_t[USAGE_VALUES] values
 
 
 cdef struct MeterPosition:
@@ -127,26 +127,26 @@ cdef struct MeterPosition:
 
 
 cdef struct MeterPage:
-    uint64_t[256] words
+    uint64_t[METER_WORDS] words
     uint64_t began_ms             # 0: nothing was counted here yet
     uint64_t last_since
     uint64_t changes              # changes before and after entries are withdrawn; a reader that sees it change reads again
     uint64_t retired_sequence     # the low bit selects the valid block below; one store publishes the sums of a retirement
-    uint64_t[16] retired_even     # sums of entries without a topic, then of entries with one
-    uint64_t[16] retired_odd
+    uint64_t[2 * USAGE_VALUES] retired_even     # sums of entries without a topic, then of entries with one
+    uint64_t[2 * USAGE_VALUES] retired_odd
     uint64_t clients_used         # high-water marks of the tables
     uint64_t topics_used
     uint64_t usage_used
     uint64_t positions_used
     uint64_t software_used
-    MeterListener[16] listeners
+    MeterListener[METER_LISTENERS] listeners
     MeterTimes loop_delay
-    uint64_t[32] batch_sizes      # of batches from producers; bucket i: up to 2 ** i bytes, the last one: everything larger
-    MeterTimes[485] times         # API * METER_PHASES + phase
-    uint64_t[3104] requests       # API * METER_VERSIONS + version
-    uint64_t[15520] errors        # API * METER_ERRORS + code + 1
-    MeterSoftware[256] software
-    MeterUsage[16384] usage
-    MeterPosition[16384] positions
-    MeterClient[4096] clients
-    MeterTopic[8192] topics
+    uint64_t[METER_BUCKETS] batch_sizes      # of batches from producers; bucket i: up to 2 ** i bytes, the last one: everything larger
+    MeterTimes[METER_KEYS * METER_PHASES] times         # API * METER_PHASES + phase
+    uint64_t[METER_KEYS * METER_VERSIONS] requests       # API * METER_VERSIONS + version
+    uint64_t[METER_KEYS * METER_ERRORS] errors        # API * METER_ERRORS + code + 1
+    MeterSoftware[METER_SOFTWARE] software
+    MeterUsage[METER_USAGE] usage
+    MeterPosition[METER_POSITIONS] positions
+    MeterClient[METER_CLIENTS] clients
+    MeterTopic[METER_TOPICS] topics

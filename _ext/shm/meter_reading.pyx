@@ -79,7 +79,7 @@ cdef class Copy:
     cdef uint64_t client_count
     cdef uint64_t topic_count
     cdef uint64_t sequence
-    cdef uint64_t[16] retired
+    cdef uint64_t[2 * USAGE_VALUES] retired
 
     def __dealloc__(self):
         self.drop()

@@ -74,26 +74,6 @@ def test_the_values_of_usage_are_in_the_order_of_their_fields() -> None:
     )
 
 
-def test_the_arrays_of_a_page_are_as_long_as_their_constants_say() -> None:
-    text = (NATIVE / LAYOUT).read_text()
-    found = {name: int(length) for length, name in re.findall(r"^    \w+\[(\d+)\] (\w+)", text, re.M)}
-    of = numbers_of(LAYOUT, "METER_")
-    values, outcomes = numbers_of(LAYOUT, "USAGE_")["VALUES"], numbers_of(LAYOUT, "LOGIN_")["OUTCOMES"]
-    expected = {
-        "values": values,
-        "retired_even": 2 * values,
-        "retired_odd": 2 * values,
-        "words": of["WORDS"],
-        "buckets": of["BUCKETS"],
-        "logins": of["MECHANISMS"] * outcomes,
-        "listeners": of["LISTENERS"],
-        "times": of["KEYS"] * of["PHASES"],
-        "requests": of["KEYS"] * of["VERSIONS"],
-        "errors": of["KEYS"] * of["ERRORS"],
-    }
-    assert {name: found[name] for name in expected} == expected
-
-
 def test_every_served_api_has_a_place_in_the_page() -> None:
     of = numbers_of(LAYOUT, "METER_")
     first = numbers_of(LAYOUT, "FIRST_")["PRIVATE_KEY"]

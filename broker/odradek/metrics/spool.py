@@ -74,7 +74,7 @@ from odradek.metrics.pages import OTHER, RETIRED
 from odradek.metrics.spool_files import COMPRESSED, HOUR_MS, SpoolCalls, SpoolFile, file_name, list_files
 from odradek.metrics.spool_reader import Damage, Interval, read_file
 from odradek.metrics.spool_rows import Row, RowKey, key_of
-from odradek.metrics.usage_totals import VALUES
+from odradek.metrics.usage_totals import VALUES, Counts
 from odradek.storage.atomic_file import TEMPORARY
 
 log = logging.getLogger("odradek.reporter.spool")
@@ -267,7 +267,7 @@ class Spool:
         deleted: dict[int, list[int]] = {}  # by page, the sums of the last rows of deleted entries
         for key, line in self._written.items():
             if key.kind == "retired":
-                deleted[key.values[_PAGE]] = _values(json.loads(line))
+                deleted[key.values[_PAGE]] = Counts.values_of(json.loads(line))
         kept = []  # rows of pages that were left out
         for key, line in self._written.items():
             if key.kind not in ("usage", "retired") or key in now:
@@ -276,14 +276,14 @@ class Spool:
                 kept.append((key, line))
             elif key.kind == "usage" and not _is_retired(row := json.loads(line)):
                 before = deleted.get(row["page"], [0] * len(VALUES))
-                deleted[row["page"]] = [a + b for a, b in zip(before, _values(row), strict=True)]
+                deleted[row["page"]] = [a + b for a, b in zip(before, Counts.values_of(row), strict=True)]
         for page, values in deleted.items():
             if page in pages:
                 row = {"kind": "retired", "page": page} | dict(zip(VALUES, values, strict=True))
                 now[key_of(row)] = row
         for row in filter(_is_retired, rows):
             rest = self._rest(row, deleted.get(row["page"], [0] * len(VALUES)))
-            if any(_values(rest)):
+            if any(Counts.values_of(rest)):
                 now[key_of(rest)] = rest
         written.update(kept)
         lines = [line for _, line in kept] if full else []
@@ -297,8 +297,10 @@ class Spool:
     def _rest(self, row: Row, deleted: list[int]) -> Row:
         """Return the row of the page's retired entry, minus the last rows of deleted entries; its values never decrease."""
         line = self._written.get(key_of(row))
-        before = _values(json.loads(line)) if line is not None else [0] * len(VALUES)
-        rest = [max(old, value - named) for old, value, named in zip(before, _values(row), deleted, strict=True)]
+        before = Counts.values_of(json.loads(line)) if line is not None else [0] * len(VALUES)
+        rest = [
+            max(old, value - named) for old, value, named in zip(before, Counts.values_of(row), deleted, strict=True)
+        ]
         return row | dict(zip(VALUES, rest, strict=True))
 
     # Room
@@ -370,10 +372,6 @@ def _end_of(path: Path, up_to: int | None = None) -> tuple[int, int] | None:
 
 def _line(row: Mapping[str, object]) -> bytes:
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
-
-
-def _values(row: Mapping[str, int]) -> list[int]:
-    return [row[name] for name in VALUES]
 
 
 def _is_retired(row: Row) -> bool:

@@ -366,9 +366,12 @@ def explain(
     from odradek.security.authorizer import Authorizer
     from odradek.security.explaining import ANY_ADDRESS, Question, explained, shown
     from odradek.security.hosts import normal_host
+    from odradek.security.resource_types import RESOURCE_TYPES
 
     if len(named) != 1:
-        raise click.UsageError("give one resource: --topic, --group, --transactional-id, --user or --cluster")
+        raise click.UsageError(
+            f"give one resource, by one of {', '.join(row.option for row in RESOURCE_TYPES.values())}"
+        )
     ((kind, name),) = named
     entries = configs.describe(cluster, configs.Resource("broker", str(next(iter(cluster.view().brokers)))))
     super_users, default = entries["super.users"].value or "", entries[DEFAULT].value == "true"
