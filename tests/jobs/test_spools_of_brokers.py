@@ -38,7 +38,7 @@ class Listener:
         self.url = "http://{}:{}".format(*self._socket.getsockname())
 
     def stop(self) -> None:
-        self._server.shutdown()
+        self._server.stop()
         self._socket.close()
 
 

@@ -65,7 +65,7 @@ def serving(most):
         server.start()
         broker.address, broker.server = listening.getsockname(), server
         yield broker
-        server.shutdown()
+        server.stop()
 
 
 @pytest.fixture

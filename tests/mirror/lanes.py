@@ -43,6 +43,7 @@ class Watcher:
         self.resumes: list[TopicPartition] = []
         self.failures: list[str] = []
         self.at: dict[TopicPartition, tuple[int, int, int]] = {}
+        self.raised: list[BaseException] = []  # by lanes, whose threads have ended with it
 
     def _note(self, change: Any) -> None:
         with self.changed:
@@ -64,9 +65,19 @@ class Watcher:
     def failed(self, lane: int, reason: str, retry_s: float) -> None:
         self._note(lambda: self.failures.append(reason))
 
+    def ended_with(self, error: BaseException) -> None:
+        self._note(lambda: self.raised.append(error))  # raised in the test's thread
+
     def wait(self, condition: Any, what: str) -> None:
         with self.changed:
-            assert self.changed.wait_for(condition, SECONDS), f"waited for: {what}; failures: {self.failures[-3:]}"
+            reached = self.changed.wait_for(lambda: self.raised or condition(), SECONDS)
+            self.check()
+            assert reached, f"waited for: {what}; failures: {self.failures[-3:]}"
+
+    def check(self) -> None:
+        """Raise what a lane has raised."""
+        if self.raised:
+            raise self.raised.pop()
 
 
 def routes_of(source: str, topics: Sequence[str], prefix: str = "a.", convert: bool = False) -> list[Route]:
@@ -105,13 +116,12 @@ def running(
         options or LaneOptions(fetch_wait_ms=100),
         watcher,
     )
-    raised: list[BaseException] = []
 
     def run() -> None:
         try:
             lane.run()
         except BaseException as error:
-            raised.append(error)  # raised in the test's thread
+            watcher.ended_with(error)
 
     lane.route(routes)
     thread = threading.Thread(target=run)
@@ -127,8 +137,7 @@ def running(
         thread.join(SECONDS)
         assert not thread.is_alive()
     assert ended, f"the lane has not ended by itself; failures: {watcher.failures[-3:]}"
-    if raised:
-        raise raised[0]
+    watcher.check()
 
 
 def committed_end(servers: str, place: TopicPartition) -> int:
@@ -242,6 +251,7 @@ def wait_until_moved(watcher: Watcher, source: str, target: str, routes: Sequenc
     ends = {route.target: committed_end(source, route.source) for route in routes}
 
     def moved() -> bool:
+        watcher.check()
         with Cluster(target) as cluster:
             found = fetch_offsets(cluster, GROUP)
         return all(place in found and found[place].offset >= end for place, end in ends.items())

@@ -10,6 +10,7 @@ import pytest
 from odradek.clients.cluster import Cluster
 from odradek.mirror import source
 from odradek.mirror.routes import LaneOptions
+from odradek.protocol.client_connection import Frames
 from odradek.testing import Broker
 from odradek.topic_partition import TopicPartition
 from tests.mirror.lanes import Watcher, records_of, routes_of, running, wait_until_moved
@@ -30,13 +31,13 @@ def pair() -> Iterator[Pair]:
 def memories(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The memory of a connection after each answer."""
     seen: list[int] = []
-    release = source.Connection.release
+    release = Frames.release
 
-    def watched(self: source.Connection, most_bytes: int) -> None:
+    def watched(self: Frames, most_bytes: int) -> None:
         release(self, most_bytes)
         seen.append(len(self._memory))
 
-    monkeypatch.setattr(source.Connection, "release", watched)
+    monkeypatch.setattr(Frames, "release", watched)
     return seen
 
 

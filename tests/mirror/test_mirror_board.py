@@ -38,7 +38,7 @@ def worker():
     server = HttpServer(listening, Pages(Exposition(MIRROR_METRICS.values(), metrics.families).render, lambda: None))
     server.start()
     yield f"127.0.0.1:{listening.getsockname()[1]}"
-    server.shutdown()
+    server.stop()
     listening.close()
 
 

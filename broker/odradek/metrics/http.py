@@ -346,7 +346,7 @@ class _Page:
 
 
 class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Serves in a separate thread until the process ends.
+    """Serves in a separate thread until `stop`, or until the process ends.
 
     :param listening: the listening socket; the caller keeps owning it. :param tls: for each new connection; None: plain HTTP.
     """
@@ -373,6 +373,11 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def start(self) -> None:
         """Start to accept connections."""
         self._thread.start()
+
+    def stop(self) -> None:
+        """Stop accepting connections, and wait until the thread that accepts them has ended."""
+        self.shutdown()
+        self._thread.join()
 
     def get_request(self) -> tuple[Any, Any]:
         """Accept a connection. Its thread does the TLS handshake, so that no client delays the accepting of others."""

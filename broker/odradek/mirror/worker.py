@@ -75,10 +75,11 @@ class Worker:
 
     def run(self) -> None:
         """Mirror until `stop`. Raises WorkerError."""
-        listening = self._listen()
+        listening, server = self._listen(), None
         if listening is not None:
             exposition = Exposition(MIRROR_METRICS.values(), self.metrics.families)
-            HttpServer(listening, Pages(exposition.render, self._not_ready)).start()
+            server = HttpServer(listening, Pages(exposition.render, self._not_ready))
+            server.start()
             log.info("metrics: http://%s:%d/metrics", *listening.getsockname()[:2])
         for flow in self.flows:
             flow.start()
@@ -90,7 +91,8 @@ class Worker:
         for flow in self.flows:
             flow.stop()
         late = [flow.flow.name for flow in self.flows if not flow.join(STOP_S)]
-        if listening is not None:
+        if listening is not None and server is not None:
+            server.stop()
             listening.close()
         if late:
             log.warning(
