@@ -29,7 +29,7 @@ cpdef enum CloseReason:
     CLOSE_HANDLER = 5             # FRAME_CLOSE
     CLOSE_FILE = 6                # a file slice could not be sent whole
     CLOSE_ERROR = 7               # an exception, logged with its traceback
-    CLOSE_ASKED = 8               # DataLoop.close, or the stop of the broker
+    CLOSE_ASKED = 8               # Connection.close, a limit of connections, or the stop of the broker
     CLOSE_AUTHENTICATION = 9      # the TLS handshake or the login failed, or took too long
 
 cdef enum Hold:                   # reasons (bits) why no frame of a connection is offered to the handler
@@ -233,8 +233,9 @@ cdef class ResponseOutput:
     """The responses of the present turn, and what is noted for its end: the buffer in which responses are gathered, the clocks, the
     counts, the dirty and the throttled connections. A loop has one; its parts and its connections share it.
     """
-    # The hooks: the only calls from a part of the loop to those above it. `Connection.close_now` and `Connection.flush_dirty` make them,
-    # for ResponseSender and for handlers. DataLoop sets them; `loop` is the connection's `data_loop`.
+    # The hooks: the only calls from a part of the loop to a later one (data_loop.pxd). `Connection.close_now` and
+    # `Connection.flush_dirty` make them, for ResponseSender and for handlers. DataLoop sets them; `loop` is the `data_loop` of the
+    # connection.
     cdef int (*close_hook)(object loop, Connection c, int reason, object text) except -1
     cdef int (*flush_hook)(object loop) except -1
     cdef readonly int64_t now_ms               # when this turn began

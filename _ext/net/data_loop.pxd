@@ -13,7 +13,7 @@ from odradek._ext.net.turns cimport Turns
 
 
 cdef class DataLoop:
-    # the parts, each of which calls those above it; made by the constructor
+    # the parts, each of which calls only those before it; made by the constructor
     cdef readonly BufferPool pool
     cdef readonly ResponseOutput responses
     cdef SocketEvents events

@@ -8,7 +8,7 @@ responses to all of them, the registered epoll events change only where they mus
 A turn handles one batch of events. For each ready connection it receives, offers the frames to the handler, and sends the
 responses. Bad input closes its connection only; an exception of a handler closes the connection for which it was raised.
 
-`DataLoop` makes the parts of the loop (connection.pyx lists them), each of which receives those that it calls.
+`DataLoop` makes the parts of the loop (connection.pyx lists them). The constructor of a part receives the parts that it calls.
 """
 
 from heapq import heappop, heappush
@@ -54,8 +54,8 @@ cdef class DataLoop:
 
     :param handler: executes the frames. :param max_request_bytes: socket.request.max.bytes. :param idle_ms: connections.max.idle.ms,
         negative: connections are never closed for being idle.
-    :param max_pending, max_queued_bytes: back-pressure: a connection with so many pending responses, or so many unsent bytes of
-        responses in memory, is not read until the client has taken half of them.
+    :param max_pending, max_queued_bytes: back-pressure: no request is read from a connection with so many pending responses, or
+        so many unsent bytes of responses in memory, until half of them are sent.
     :param retained_bytes: maximum bytes of free receive buffers that are kept.
     :param cold_reader: called like page_cache.ColdReader; None: the loop itself waits for pages that are not in the page cache.
     :param on_closed: called with the id of each closed connection.
@@ -86,9 +86,9 @@ cdef class DataLoop:
         return self.events.epoll_fd
 
     def add(self, int fd, int64_t connection_id, int listener_index, str peer, bint prepared=False) -> Connection:
-        """Serve the connected socket `fd`. The DataLoop owns it from now on: it closes the socket if this raises.
+        """Serve the connected socket `fd`. The DataLoop owns it from now on, and closes it if this method raises.
 
-        :param prepared: the socket is non-blocking and has TCP_NODELAY, as those that the acceptor accepts.
+        :param prepared: the socket is non-blocking and has TCP_NODELAY, like those from the acceptor.
         :raises OSError: the system cannot register the socket, for lack of memory for instance. :raises ValueError: the id is in use.
         """
         try:
@@ -142,11 +142,11 @@ cdef class DataLoop:
         self.tls_listeners = list(listeners)
 
     def tick(self) -> None:
-        """Called every half second by the loop's timer. Missing calls show that the process stood still (late_requests.pxd)."""
+        """Called every half second by a timer. A missing call shows that the process was stopped (late_requests.pxd)."""
         beat(&self.frames.standstill, coarse_ms())
 
     def stop_reading(self) -> None:
-        """Execute no further frame on any connection; continue to send responses. `drained` is true when all are sent."""
+        """Execute no further frame on any connection; continue to send responses. `OpenConnections.drained`: all are sent."""
         cdef Connection c
         self.stopping = True
         for c in list(self.connections.by_id.values()):
@@ -157,7 +157,7 @@ cdef class DataLoop:
                 self.connections.fail(c)
 
     def release_throttled(self, int64_t now_ms) -> int:
-        """Resume the connections whose throttle time is over. Return when the next throttle time ends, or -1."""
+        """Resume the connections whose throttle time has ended. Return the end of the next throttle time in ms; -1: none."""
         cdef Connection c
         cdef ResponseOutput responses = self.responses
         while responses.throttle_ends and (<int64_t>responses.throttle_ends[0][0] <= now_ms
@@ -180,7 +180,7 @@ cdef class DataLoop:
     # --- turns ---
 
     def on_events(self) -> None:
-        """Handle a bounded number of ready connections. The event loop calls again while the epoll descriptor is readable."""
+        """Handle a bounded number of ready connections. The event loop calls this while the epoll descriptor is readable."""
         cdef epoll_event[EVENTS_A_TURN] events
         cdef int i, n
         cdef Connection c
@@ -207,12 +207,12 @@ cdef class DataLoop:
             self.turns.finish()
 
     def flush_dirty(self) -> None:
-        """Send the answers of completed Pendings. Every callback that completes Pendings calls it at its end. Within a turn it does
-        nothing: the end of the turn sends them."""
+        """Send the responses of completed Pendings. Every callback that completes Pendings calls this at its end. Within a
+        turn it does nothing: the end of the turn sends them."""
         self.turns.flush_dirty()
 
     cdef int read_on(self) except -1:
-        """Go on with the connections whose TLS records were not all read in the last turn."""
+        """Continue with the connections whose TLS records were not all read in the last turn."""
         cdef Connection c
         for c in self.events.take_unread():
             c.tls.listed = False
@@ -236,7 +236,7 @@ cdef class DataLoop:
         if events & EPOLLIN and not c.frames.hold and not c.state.eof:
             if c.state.peer_finished or events & EPOLLRDHUP:
                 if c.tls is None:
-                    self.receiver.unjudged = c     # most often nothing is unread, and the connection is closed without a look at its age
+                    self.receiver.unjudged = c     # most often no byte is unread, and `judge_unread` is not needed
                 else:
                     self.frames.judge_unread(c)
             self.receiver.readable(c)

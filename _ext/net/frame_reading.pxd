@@ -1,7 +1,7 @@
-"""The part of the data loop that offers the frames of connections to the handler. `FrameHandler`: executes them.
+"""The part of the data loop that offers the frames of connections to the handler, a `FrameHandler`, which executes them.
 
-A FrameHandler may rely on this: frames of a connection are offered in the order of arrival, one at a time, in the
-loop's thread. The responses that it writes with `ResponseOutput.out_*`, and the answers of its Pendings, are sent in the
+Guarantees for a FrameHandler: frames of a connection are offered in the order of arrival, one at a time, in the
+loop's thread. The responses that it writes with `ResponseOutput.out_*`, and those of its Pendings, are sent in the
 order in which they were written and reserved.
 """
 
@@ -14,7 +14,7 @@ from odradek._ext.net.sending cimport ResponseSender
 
 
 cdef enum:
-    PEEK_BYTES = 4096                  # received after a large frame: likely the head of another large frame, read into its own buffer
+    PEEK_BYTES = 4096                  # received after a large frame: likely the head of another, which gets its own buffer
 
 
 cdef class FrameHandler:
@@ -28,7 +28,7 @@ cdef class FrameHandler:
     cdef int frame(self, Connection connection, uint8_t* data, int64_t size) except -1
     # Called after the last complete frame of a read, before the memory of any of its frames is used again.
     cdef int flush(self, Connection connection) except -1
-    # The client sends no more but may still read: a good moment to answer its long polls.
+    # The client sends no more but may still read: the handler can answer its long polls now.
     cdef int half_closed(self, Connection connection) except -1
     # The connection is closed. Called once; its Pendings are cancelled before.
     cdef int closed(self, Connection connection) except -1

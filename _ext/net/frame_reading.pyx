@@ -1,8 +1,8 @@
 """Reading of requests: received bytes are cut into frames, which are offered to the handler in order, without copying them.
 
-Runs in a worker's event loop; `receiving.pyx` receives the bytes. No Python object is made for a frame. A connection owns no buffer
-unless it has a part of a frame, or frames that are held back (`hold`). Input may be hostile: a frame's length is checked before memory
-is allocated for it.
+Runs in a worker's event loop; `receiving.pyx` receives the bytes. No Python object is made for a frame. A connection owns a
+buffer only while it has a part of a frame, or frames that are held (`hold`). Input may be hostile: a frame's length is checked
+before memory is allocated for it.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -31,8 +31,8 @@ from odradek._ext.shm.metering cimport BAD_FRAMES, FRAMES, LATE_REQUESTS, METER_
 
 
 cdef enum:
-    OUT_DELIVERED = 256 * 1024         # responses of one read are sent before its end if they exceed this many bytes
-    MAX_OUT_NODES = 4096               # queued spans and slices of a connection from which back-pressure holds it
+    OUT_DELIVERED = 256 * 1024         # responses are sent before the end of a read if they exceed this many bytes
+    MAX_OUT_NODES = 4096               # with so many queued spans and slices, back-pressure holds a connection
     SMALLEST_FRAME = 8                 # api key, version, correlation id
 
 
@@ -109,7 +109,7 @@ cdef class FrameReader:
         free(self.shared)
 
     cdef int offer(self, Connection c, uint8_t* first, int64_t first_n, uint8_t* second, int64_t second_n) except -1:
-        """Offer the frames in `first`, then those in `second`. Sets used_first and used_second to the bytes that were taken of each."""
+        """Offer the frames in `first`, then those in `second`. Sets used_first and used_second to the bytes consumed."""
         self.responses.current = c
         self.responses.out_length = self.responses.out_base = 0
         self.responses.began_us = self.responses.clock
@@ -172,7 +172,7 @@ cdef class FrameReader:
         return at
 
     cdef int keep(self, Connection c, uint8_t* data, int64_t n) except -1:
-        """Keep `n` bytes that were not taken: a part of a frame, or, during a hold, all of them."""
+        """Keep `n` bytes that were not consumed: a part of a frame, or, during a hold, all of them."""
         if n == 0 or c.state.closing:
             return 0
         if c.frames.hold:
@@ -192,7 +192,7 @@ cdef class FrameReader:
         return 0
 
     cdef int after_part(self, Connection c, int64_t extra) except -1:
-        """Keep the bytes that were not taken of the completed `part`, and of the `extra` bytes after it in the shared buffer."""
+        """Keep the bytes that were not consumed, of `part` and of the `extra` bytes after it in the shared buffer."""
         cdef Buffer part = c.input.part     # without data if `move_part` has moved it
         cdef int64_t rest = extra - self.used_second
         memset(&c.input.part, 0, sizeof(Buffer))

@@ -10,7 +10,7 @@ from odradek._ext.net.socket_events cimport SocketEvents
 
 
 cdef class OpenConnections:
-    """It owns the connections. Turns sets `in_turn`, and frees `graveyard` at the end of a turn."""
+    """Owns the connections. Turns sets `in_turn`, and frees `graveyard` at the end of a turn."""
     cdef ResponseOutput responses
     cdef ResponseSender sender
     cdef readonly FrameHandler handler
@@ -24,10 +24,10 @@ cdef class OpenConnections:
     cdef public object protocol_log            # (peer, text) -> the text or None; for other protocols on listeners without TLS
     cdef public int64_t max_unauthenticated    # connections that have not authenticated yet: in all, and of one address
     cdef public int64_t max_unauthenticated_of_address
-    cdef public int64_t authentication_timeout_ms   # for the authentication of a connection
-    cdef object unauthenticated                # OrderedDict: since when (ms) by connection, in the order of their beginning
+    cdef public int64_t authentication_timeout_ms   # from the beginning of a connection to its authentication
+    cdef object unauthenticated                # OrderedDict: when each connection began (ms), in this order
     cdef dict unauthenticated_of               # by address (of IPv6 the network): a dict whose keys are its connections, in that order
-    cdef dict crowd                            # that of the address that had most of them when it was last looked for
+    cdef dict crowd                            # the dict of the address that had most of them at the last search
     cdef int64_t crowd_sought_ms
     cdef bint in_turn
     cdef list graveyard                        # connections closed in this turn, which its events may still point to

@@ -3,7 +3,8 @@
 Runs in a worker, in the thread of its event loop; nothing in this module is shared with another thread or process.
 
 A connection that has not authenticated yet counts towards two limits, of all such connections and of those of one address, and must
-authenticate in time. Other limits are of idle time and, over all workers, of the number of connections (`close_least_used`).
+authenticate in time. Other limits apply to idle time (`sweep_idle`) and, over all workers, to the number of connections
+(`close_least_used`).
 """
 
 import logging
@@ -58,10 +59,10 @@ cdef extern from "<sys/socket.h>" nogil:
 
 
 cdef enum:
-    SILENT_MS = 1000                  # a client that says nothing for so long during its handshake makes room for another one
-    MOST_SOUGHT = 100                 # so many connections are looked at for one that is silent
-    UNFAIR_SHARES = 2                 # an address with more than so many times the unauthenticated connections of another makes room for it
-    CROWD_SOUGHT_MS = 100             # the address with most of them is looked for at most once in this time
+    SILENT_MS = 1000                  # an unauthenticated connection without activity for so long may be closed for another
+    MOST_SOUGHT = 100                 # so many connections are searched for a silent one
+    UNFAIR_SHARES = 2                 # an address loses one if it has more than so many times those of another address
+    CROWD_SOUGHT_MS = 100             # the address with most of them is searched at most once in this time
 
 LOG = logging.getLogger("odradek.connections")
 
@@ -157,7 +158,8 @@ cdef class OpenConnections:
         return 0
 
     cdef Connection oldest_silent(self, object connections):
-        """The oldest connection that has said nothing for SILENT_MS, among the oldest MOST_SOUGHT of these; None if there is none."""
+        """The oldest connection without activity for SILENT_MS and without unread bytes, among the oldest MOST_SOUGHT of these;
+        None: there is none."""
         cdef Connection c
         cdef uint8_t byte
         cdef int looked = 0
@@ -171,7 +173,7 @@ cdef class OpenConnections:
         return None
 
     cdef Connection oldest_of_crowd(self, int64_t fair):
-        """The oldest unauthenticated connection of the address that has most of them; None if it has at most `fair`."""
+        """The oldest unauthenticated connection of the address that has the most; None if the address has at most `fair`."""
         if self.responses.now_ms - self.crowd_sought_ms >= CROWD_SOUGHT_MS:
             self.crowd_sought_ms = self.responses.now_ms
             self.crowd = max(self.unauthenticated_of.values(), key=len)
@@ -189,12 +191,12 @@ cdef class OpenConnections:
         return 0
 
     def await_authentication(self, Connection c not None) -> None:
-        """Count a connection of a listener without TLS whose client must log in: the limits hold for it until `note_authenticated`."""
+        """Count a connection of a listener without TLS whose client must log in; `note_authenticated` ends that."""
         if c.fd >= 0 and c not in self.unauthenticated:
             self.admit(c)
 
     def note_authenticated(self, Connection c not None) -> None:
-        """The client has logged in. After a TLS handshake that is the whole authentication this is noted without a call."""
+        """The client has logged in. If the TLS handshake is the whole authentication, RequestReceiver notes that itself."""
         self.forget_unauthenticated(c)
 
     @property
@@ -234,7 +236,7 @@ cdef class OpenConnections:
         return count
 
     def close_least_used(self, int protected_listener) -> bool:
-        """Close the connection that was idle for the longest time, but none of this listener. Return whether there was one."""
+        """Close the connection, of another listener, that was idle for the longest time. Return whether there was one."""
         cdef Connection c, oldest = None
         for c in self.by_id.values():
             if c.listener_index != protected_listener and (oldest is None or c.last_activity_ms < oldest.last_activity_ms):
@@ -352,7 +354,7 @@ cdef class OpenConnections:
         return 0
 
     cdef int say_goodbye(self, Connection c) except -1:
-        """Send close_notify, if the responses before it were sent: a client takes a stream without it for cut off."""
+        """Send close_notify if all responses were sent: without it, a client treats the stream as truncated."""
         cdef bytes records
         cdef Tls tls = c.tls
         if tls.library is None or tls.busy:

@@ -23,19 +23,19 @@ cdef class RequestReceiver:
     cdef OpenConnections connections
     cdef Turns turns
     cdef readonly int64_t bytes_in
-    cdef Connection unjudged                   # its client has ended it: `judge_unread` when bytes of it are received; None: none
+    cdef Connection unjudged                   # its client has ended it: `read_frames` judges it if it receives a byte; or None
     # TLS
     # Computes the long steps of handshakes: called with (step, done, slow), the first two like those of JobThread.
     cdef public object handshake_thread
     cdef uint8_t* records                      # receive buffer for encrypted bytes; NULL until a listener uses TLS (`begin_tls`)
-    cdef const uint8_t* source                 # received bytes of the connection being read that are not fed to its TLS yet
+    cdef const uint8_t* source                 # received bytes, of the connection being read, that its Tls has not been fed yet
     cdef const uint8_t* source_end
     cdef int stream_end                        # why nothing more can be received: STREAM_ENDED or an errno; 0: it can
     cdef int64_t records_left                  # encrypted bytes that may still be received in its turn
     cdef int begin_tls(self) except -1
     cdef int readable(self, Connection c) except -1
     cdef int read_frames(self, Connection c) except -1
-    # TLS: continues with the connection's unread records, then with what arrived.
+    # TLS: reads the kept records of the connection, then those that have arrived.
     cdef int read_records(self, Connection c) except -1
     cdef int64_t receive_records(self, Connection c) except -1
     cdef int64_t decrypt(self, Connection c, uint8_t* first, int64_t first_n, uint8_t* second, int64_t second_n) except -1

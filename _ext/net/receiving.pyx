@@ -37,7 +37,7 @@ cdef extern from "<sys/socket.h>" nogil:
 
 
 cdef enum:
-    READ_A_TURN = 2 * 1024 * 1024      # bytes read from a connection before other connections have their turn
+    READ_A_TURN = 2 * 1024 * 1024      # maximum bytes read from a connection before other connections have their turn
     RECORDS_BYTES = 256 * 1024         # encrypted bytes received at once
     TLS_HANDSHAKE_RECORD = 0x16        # first byte of a connection that begins a TLS handshake; the second one is TLS_MAJOR
     TLS_MAJOR = 0x03
@@ -166,11 +166,11 @@ cdef class RequestReceiver:
         if c.fd >= 0 and not c.frames.hold and tls.pending() and not c.state.eof:
             self.events.continue_later(c)
         if c.fd >= 0 and c.output.sealed_bytes:
-            self.events.update_interest(c, False)  # a part of a handshake, or an answer of TLS, did not fit into the socket
+            self.events.update_interest(c, False)  # records of TLS did not fit into the socket
         return 0
 
     cdef int64_t receive_records(self, Connection c) except -1:
-        """Receive encrypted bytes into the shared buffer. Returns 0 if there are none for now, or no more; `stream_end` says which."""
+        """Receive encrypted bytes into the shared buffer. Returns 0 if none has arrived, or if none will (`stream_end`)."""
         cdef int64_t n
         if self.records_left <= 0 or self.stream_end != STREAM_OPEN:
             return 0
@@ -194,7 +194,7 @@ cdef class RequestReceiver:
         return n
 
     cdef int64_t decrypt(self, Connection c, uint8_t* first, int64_t first_n, uint8_t* second, int64_t second_n) except -1:
-        """Fill `first`, then `second`, with plaintext. Returns its length: less than asked for if there is no more for now."""
+        """Fill `first`, then `second`, with plaintext. Returns its length: less than the room if no more has arrived."""
         cdef Tls tls = c.tls
         cdef int64_t done = 0, part
         cdef TlsResult result
@@ -210,7 +210,7 @@ cdef class RequestReceiver:
             else:
                 result = tls.read(second + (done - first_n), second_n - (done - first_n), &part)
             done += part
-            if result == TLS_WANTS:        # a record of TLS itself, which may ask for an answer
+            if result == TLS_WANTS:        # a record of TLS itself, to which TLS may respond
                 self.sender.collect_records(c)
                 self.sender.push_records(c)
                 if c.fd < 0:
@@ -219,7 +219,7 @@ cdef class RequestReceiver:
         return done
 
     cdef int records_ended(self, Connection c) except -1:
-        """The stream of records has ended, by close_notify, by an error of TLS or by the end of the connection: act on it."""
+        """Act on the end of the records: close_notify, an error of TLS, or the end of the connection. Else do nothing."""
         if c.tls.error is not None:
             self.sender.collect_records(c)     # the alert
             self.sender.push_records(c)
@@ -269,7 +269,7 @@ cdef class RequestReceiver:
         return 0
 
     cdef int delegate_handshake(self, Connection c) except -1:
-        """Let a thread compute the next step of the handshake, which is long; nothing is read from the connection meanwhile.
+        """Pass the next step of the handshake, which is long, to a thread; meanwhile nothing is read from the connection.
 
         A connection has at most one step in the thread's queue, so the limits of unauthenticated connections bound it.
         """
@@ -296,12 +296,12 @@ cdef class RequestReceiver:
 
         tls.busy = True
         tls.step_us = 0
-        c.frames.hold |= HOLD_HANDSHAKE        # EPOLLIN stays registered: most clients send nothing before the answer
+        c.frames.hold |= HOLD_HANDSHAKE        # EPOLLIN stays registered: most clients send nothing before the response
         self.handshake_thread(step, done, tls.listener.slow_key)
         return 0
 
     cdef int continue_handshake(self, Connection c) except -1:
-        """Go on after a step of the handshake that a thread has computed."""
+        """Continue after a step of the handshake that a thread has computed."""
         cdef Tls tls = c.tls
         self.after_handshake(c, TLS_OK if tls.established else TLS_WANTS if tls.error is None else TLS_FAILED)
         if c.fd >= 0:
@@ -312,7 +312,7 @@ cdef class RequestReceiver:
         return 0
 
     cdef int after_handshake(self, Connection c, int result) except -1:
-        """Send the answer of a step of the handshake; after the last one, take over who the client is."""
+        """Send the records that a step of the handshake produced; after the last step, set the principal of the client."""
         cdef Tls tls = c.tls
         self.sender.collect_records(c)
         if result != TLS_OK or not tls.reading:    # else `read_records` sends the ticket, with the response to a request that has arrived

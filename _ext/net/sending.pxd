@@ -1,4 +1,4 @@
-"""The part of the data loop that sends the responses which `ResponseOutput` gathered."""
+"""The part of the data loop that sends the responses in `ResponseOutput` and in the queues of connections."""
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -7,8 +7,8 @@ from odradek._ext.net.openssl cimport Sealed
 
 
 cdef class ResponseSender:
-    """Sends from `ConnectionOutput` of each connection. After an error it closes the connection (`Connection.close_now`); after a read
-    by the cold reader it sends on (`Connection.flush_dirty`).
+    """Sends from the `ConnectionOutput` of each connection. After an error it closes the connection (`Connection.close_now`);
+    after a read by the cold reader it continues to send (`Connection.flush_dirty`).
     """
     cdef ResponseOutput responses
     cdef public object on_file_error           # called with (fd, errno) of a file that cannot be read or sent; None: not called

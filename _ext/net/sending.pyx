@@ -72,7 +72,7 @@ cdef inline int send_written(ResponseSender sender, Connection c) except -1:
 
 
 cdef inline Pending queue_completed(Connection c):
-    """Queue the answers of the completed Pendings, up to the first incomplete one, and take them from the connection.
+    """Queue the responses of the completed Pendings, up to the first incomplete one, and remove these from the connection.
 
     Return the first of them, which are linked by `next`; None if there are none.
     """
@@ -97,7 +97,7 @@ cdef inline Pending queue_completed(Connection c):
 
 
 cdef inline void count_completed(Pending first, int64_t sent_us) noexcept:
-    """Count the times of the requests whose answers were sent at `sent_us`: `first`, and those linked to it. Undoes the links."""
+    """Count the times of the requests whose responses were sent at `sent_us`: `first`, and those linked to it. Unlinks them."""
     cdef Pending following = first, pending
     while following is not None:
         pending = following
@@ -128,7 +128,7 @@ cdef class ResponseSender:
         return 0
 
     cdef int deliver(self, Connection c) except -1:
-        """Send the responses that may be sent now: those just written, and completed Pendings up to the first incomplete one."""
+        """Send what may be sent now: responses just written, and those of the Pendings before the first incomplete one."""
         cdef int result = 0
         cdef Pending completed
         if self.responses.current is c:
@@ -173,7 +173,7 @@ cdef class ResponseSender:
     cdef int64_t send_encrypted(self, Connection c, const uint8_t* data, int64_t n) except -1:
         cdef int64_t at = 0, piece
         cdef Tls tls = c.tls
-        if tls.error is not None:     # damaged records follow the request; whoever reads them closes the connection
+        if tls.error is not None:     # damaged records follow the request; `records_ended` closes the connection
             add(UNSENT_BYTES, n)
             return n
         while at < n and c.output.sealed_bytes == 0:

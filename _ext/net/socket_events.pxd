@@ -1,4 +1,4 @@
-"""The part of the data loop that knows epoll: one descriptor, which reports what the sockets of all connections are ready for."""
+"""The part of the data loop that uses epoll: one descriptor reports which sockets of connections are ready."""
 
 from libc.stdint cimport uint32_t
 
@@ -15,11 +15,11 @@ cdef extern from "<sys/epoll.h>" nogil:
 
 
 cdef class SocketEvents:
-    """It owns the epoll descriptor, and `LoopState.interest` of each connection. An event points to its Connection (`event.data.ptr`) and
-    holds no reference; NULL: connections of `unread` must continue.
+    """Owns the epoll descriptor, and `LoopState.interest` of each connection. An event points to its Connection
+    (`event.data.ptr`) and holds no reference to it; NULL: connections in `unread` must continue.
     """
     cdef int epoll_fd
-    cdef int again_fd                          # eventfd that is readable while `unread` is not empty; -1 without TLS
+    cdef int again_fd                          # eventfd, readable while `unread` is not empty; -1 until a listener uses TLS
     cdef bint again
     cdef list unread                           # connections with received TLS records that continue in the next turn
     cdef int begin_tls(self) except -1

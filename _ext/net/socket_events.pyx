@@ -1,7 +1,7 @@
 """The events of a worker's data sockets: one epoll descriptor, which the worker's event loop watches.
 
 Runs in a worker, in the thread of its event loop. The registered events change only where they must, because each change is a system
-call: superfluous read interest stays registered until such an event comes.
+call: EPOLLIN and EPOLLRDHUP may stay registered although nothing is to be read, until epoll reports one of them.
 """
 
 from cpython.object cimport PyObject
@@ -89,7 +89,7 @@ cdef class SocketEvents:
         return epoll_wait(self.epoll_fd, events, room, 0)
 
     cdef int update_interest(self, Connection c, bint force) except -1:
-        """Register the epoll events that are of use. Superfluous read interest is removed only with `force`, after such an event."""
+        """Register the epoll events that the connection needs. :param force: also if only events of reading are removed."""
         cdef epoll_event event
         cdef uint32_t changed
         event.events = EPOLLOUT if c.output.blocked and (c.output.queue.head != NULL or c.output.sealed_bytes) else 0
@@ -106,7 +106,7 @@ cdef class SocketEvents:
         return 0
 
     cdef int continue_later(self, Connection c) except -1:
-        """Go on with the connection's unread records in the next turn: epoll does not know of them."""
+        """Continue with the unread records of the connection in the next turn: epoll does not report them."""
         cdef uint64_t one = 1
         if not c.tls.listed:
             c.tls.listed = True
@@ -118,7 +118,7 @@ cdef class SocketEvents:
         return 0
 
     cdef list take_unread(self):
-        """Return the connections that must continue, and forget them."""
+        """Remove the connections that must continue from `unread`, and return them."""
         cdef list batch = self.unread
         cdef uint64_t ones
         self.unread = []

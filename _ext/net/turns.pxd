@@ -8,8 +8,8 @@ from odradek._ext.net.socket_events cimport SocketEvents
 
 
 cdef class Turns:
-    """A turn of the loop handles one batch of events, and then what became dirty. RequestReceiver and DataLoop call `end_turn` for each
-    connection that they have worked on.
+    """A turn of the loop handles one batch of events, and then ends the turns of the dirty connections. RequestReceiver and
+    DataLoop call `end_turn` for each connection that they have worked on.
     """
     cdef ResponseOutput responses
     cdef ResponseSender sender

@@ -63,7 +63,7 @@ cdef class Turns:
             self.connections.graveyard = []
 
     cdef int flush_dirty(self) except -1:
-        """Send the answers of completed Pendings, in a turn without events. Within a turn it does nothing."""
+        """Send the responses of completed Pendings, in a turn without events. Within a turn, this does nothing."""
         if self.connections.in_turn or not self.responses.dirty:
             return 0
         self.begin()
@@ -90,7 +90,7 @@ cdef class Turns:
         return 0
 
     cdef int end_turn(self, Connection c) except -1:
-        """Send responses, continue with held frames, close the connection if it is finished, and update the awaited events."""
+        """Send responses, continue with held frames, close the connection if it is finished, and update its epoll events."""
         while c.fd >= 0:
             self.sender.deliver(c)
             self.responses.settle_times(c)

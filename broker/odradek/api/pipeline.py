@@ -1,10 +1,10 @@
-"""The way of a request, which is the same in all places: `Pipeline.steps`.
+"""Executes requests, in the same steps in all places: `Pipeline.steps`.
 
-    deadline, decode, limit of elements, rights, controller, guard, handler, merge, end, errors, frame
+    deadline, decode, limit of elements, permits, controller, guard, handler, merge, end, errors, frame
 
-A place (`odradek.api.api.Place`) contributes a `Host`: the call that handlers see, its view of topics, and what comes before
-and after a handler there. How the steps are scheduled is also its affair: after each step it may do other work, and if a step
-yields a `Later`, it continues when that is set (docs/decisions/0022-what-one-request-may-cost.md, 0045-one-request-one-way.md).
+A place (`odradek.api.api.Place`) contributes a `Host`: the call that handlers receive, its view of topics, and what it does
+before and after a handler. The place also schedules the steps: after each step it may do other work, and if a step yields a
+`Later`, the place continues when that is set (docs/decisions/0022-what-one-request-may-cost.md, 0045-one-request-one-way.md).
 """
 
 import struct
@@ -39,7 +39,7 @@ class Received(Protocol):
 
 
 class Client(Protocol):
-    """The connection of a request's client, as far as all places need it."""
+    """The connection of a request's client: the properties that all places need."""
 
     @property
     def peer(self) -> str: ...
@@ -50,8 +50,8 @@ class Client(Protocol):
 class Outcome(NamedTuple):
     """An executed request.
 
-    :ivar data: the encoded response with its header, without its length. :ivar errors: its error codes that are not 0, its own
-        first. :ivar of_request: whether the first of them is its own.
+    :ivar data: the encoded response with its header, without its length. :ivar errors: the error codes in the
+        response that are not 0, that of the whole request first. :ivar of_request: whether the whole request has one.
     """
 
     row: ApiRow
@@ -64,8 +64,8 @@ class Outcome(NamedTuple):
 class NotServed(NamedTuple):
     """A request that is not executed: its connection is closed.
 
-    :ivar row: its API, as far as it is known. :ivar reason: None: nobody waits for the response.
-    :ivar malformed: whether it cannot be read; otherwise this place does not execute the API in this version.
+    :ivar row: its API; None: not known, or not served. :ivar reason: None: its deadline has passed.
+    :ivar malformed: whether it cannot be decoded; otherwise this place does not execute the API in this version.
     """
 
     row: ApiRow | None
@@ -99,44 +99,44 @@ class Host:
         """The encoded request is not needed any more: a place that keeps it in memory releases it."""
 
     def call(self, request: Any, row: ApiRow, version: int, permits: Permits) -> Any:
-        """The call that the handler gets."""
+        """The call that the handler receives."""
         raise NotImplementedError
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of the topic with an id; None if there is none."""
+        """The name of the topic with an id; None if no topic has this id."""
         return None
 
     def topic_exists(self, name: str) -> bool:
-        """Whether there is a topic of that name."""
+        """Whether a topic of that name exists."""
         return False
 
     def before(self, row: ApiRow, message: Any, version: int) -> Steps:
-        """A response instead of the handler's, because this broker cannot execute the request; None: it can."""
+        """The response if this broker cannot execute the request; None: the guard and the handler follow."""
         return None
         yield
 
     def handled(self, row: ApiRow, holder: list[Any], call: Any) -> Steps:
-        """The response of the handler. :param holder: has the request; a place whose handlers wait for long takes it out."""
+        """The response of the handler. :param holder: has the request; a place whose handlers wait for long removes it."""
         response = self.handlers[row.key](holder[0], call)
         if not isinstance(response, Generator):
             return response
         return (yield from (response if self.short_responses else executed(response)))
 
     def failed(self, error: Exception, row: ApiRow, message: Any, version: int) -> Steps:
-        """The response after an exception of `before`, the guard or the handler; raises the exception if there is none."""
+        """The response after an exception of `before`, the guard or the handler; raises it if no response can report it."""
         raise error
         yield
 
     def end(self, request: Any, row: ApiRow, message: Any, call: Any, response: Any) -> Steps:
-        """The response that is sent, after what it waits for."""
+        """Wait for what must happen before the response is sent, and return the response."""
         return response
         yield
 
 
 def executed(steps: Steps) -> Steps:
-    """The steps of a handler; if it has done much, another step begins before the response is encoded.
+    """The steps of a handler; if one of them did more than wait, another step begins before the response is encoded.
 
-    When it is closed, it closes the steps of the handler at once, so that their errors reach the request.
+    When this generator is closed, it closes the steps of the handler at once, so that their errors reach the request.
     """
     much = False
     try:
@@ -162,8 +162,10 @@ class Pipeline:
         self._host = host
 
     def steps(self, request: Received) -> Steps:
-        """Execute a request: its Outcome, or NotServed; None if the handler has closed the connection. Raises what
-        `Host.failed` raises."""
+        """Execute a request. Returns an Outcome, or NotServed; None if the handler has closed the connection.
+
+        Raises the exceptions of `Host.failed`.
+        """
         host = self._host
         deadline = host.deadline(request)
         if deadline is not None and deadline <= time.monotonic():
@@ -200,7 +202,7 @@ class Pipeline:
         )
 
     def _response(self, row: ApiRow, version: int, holder: list[Any], call: Any, permits: Permits) -> Steps:
-        """The response of the handler, as the guard allows it; or the one that refuses the request."""
+        """The response of the handler, which the guard may change, or the response that refuses the request."""
         host = self._host
         try:
             response = yield from host.before(row, holder[0], version)

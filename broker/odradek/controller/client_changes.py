@@ -1,7 +1,7 @@
-"""What requests of clients read and change through a controller: the methods that the handlers call.
+"""The interface of a controller for requests of clients: the methods that the handlers call.
 
-`Controller` implements it with the embedded store, `cluster.client_requests.ClientRequests` in a cluster. Runs in the
-coordinator's store thread.
+`Controller` implements `ClientChanges` with the embedded store, `controller.cluster.client_requests.ClientRequests` implements
+it in a cluster. Runs in the coordinator's store thread.
 """
 
 import uuid
@@ -27,7 +27,7 @@ class SettingsWriter(Protocol):
 
 
 class TopicSettings(SettingsWriter, Protocol):
-    """Also applies the settings of topics."""
+    """Writes settings, and applies those of topics."""
 
     def configure_all(self) -> None:
         """Apply the settings of all topics again after a change of the broker's defaults."""
@@ -44,7 +44,7 @@ class ClientChanges(SettingsWriter, Protocol):
 
     @property
     def metadata_version(self) -> int:
-        """The version of the slots that contains all changes so far: a worker waits for it before it answers. 0: no worker has
+        """The metadata version that contains all changes so far: a worker waits for it before it answers. 0: no worker has
         to wait."""
         ...
 
@@ -63,7 +63,7 @@ class ClientChanges(SettingsWriter, Protocol):
         ...
 
     def auto_create_in_steps(self, names: Sequence[str]) -> OutcomesInSteps:
-        """Create topics that a client requested, with the broker's defaults; existing topics are no error.
+        """Create topics whose names a client used, with the broker's defaults; existing topics are no error.
 
         Internal topics get the settings that their coordinators need.
         """
@@ -86,7 +86,7 @@ class ClientChanges(SettingsWriter, Protocol):
     ) -> Outcome:
         """Change the settings of a topic.
 
-        :param change: returns the new settings for the present ones; if it raises Refusal, that is the outcome.
+        :param change: receives the present settings and returns the new ones; if it raises Refusal, that is the outcome.
         """
         ...
 

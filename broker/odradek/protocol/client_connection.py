@@ -1,8 +1,8 @@
 """The client's side of a connection, without I/O: frames, correlation ids, headers, and the versions that the broker serves.
 
-The owner passes in the bytes that it receives and sends the bytes that it gets back. It has the socket, the clock and the
-limits of time, and decides what an error means; after a ProtocolError the connection cannot be used any more. Not safe for
-threads. Three modules use it: `net.peers` (an event loop), `clients.wire` and `replication.leader_connection` (blocking
+The owner passes in the bytes that it receives and sends the frames that the methods return. The owner has the socket, the
+clock and the limits of time, and decides what an error means; after a ProtocolError the connection cannot be used any more.
+Not thread-safe. Three modules use it: `net.peers` (an event loop), `clients.wire` and `replication.leader_connection` (blocking
 sockets). Decision 47 says what differs between them.
 
 A conversation that needs several requests, such as a login, is a generator: it yields each `Ask` and receives the response.
@@ -30,12 +30,12 @@ from odradek.protocol.schemas.header import (
 SOFTWARE = "odradek"
 """The software name that this client sends; Odradek lists its private APIs only to clients with this name."""
 RENEWED_AFTER = 0.8
-"""A connection is replaced after this part of the lifetime of its session."""
+"""A connection is replaced after this fraction of the lifetime of its session."""
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">ihhih")
 """Size, API key, version, correlation id, length of the client id: a request header before the flexible versions."""
 _FIRST_BYTES = 1 << 20
-"""A larger frame gets its memory as its bytes arrive: a size alone, which costs the sender nothing, makes nobody allocate."""
+"""The memory of a larger frame grows as its bytes arrive: a sender cannot cause a large allocation with a size alone."""
 _NOTHING = memoryview(b"")
 _UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
@@ -53,7 +53,7 @@ class FrameSizeError(ProtocolError):
 
 
 class CorrelationError(ProtocolError):
-    """A response belongs to another request than the oldest one without a response."""
+    """A response does not belong to the oldest request that has no response yet."""
 
     def __init__(self, api: ApiSchema, received: int, expected: int) -> None:
         super().__init__(
@@ -78,7 +78,7 @@ class UnservedError(Exception):
 
 
 class PendingRequest(NamedTuple):
-    """A request that waits for its response. :ivar changes: False if it only asks to validate."""
+    """A request that waits for its response. :ivar changes: False if the broker only validates the request."""
 
     correlation_id: int
     api: ApiSchema
@@ -89,15 +89,15 @@ class PendingRequest(NamedTuple):
 class Frames:
     """Cuts the received bytes into frames. The owner receives into `room`, without a copy, or passes bytes to `feed`.
 
-    :ivar most_bytes: a larger frame raises FrameSizeError. :ivar shares_memory: all frames use the same memory, so that `take`
-        invalidates the frame before.
+    :ivar most_bytes: a larger frame raises FrameSizeError. :ivar shares_memory: all frames use the same memory, so that
+        the next frame overwrites the one that `take` has returned.
     """
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
         self.shares_memory = False
         self.ahead = _NOTHING
-        """What was passed to `feed` and is not in a frame yet."""
+        """Bytes that were passed to `feed` and are not in a frame yet."""
         self._head = bytearray(_SIZE.size)
         self._body: Frame | None = None  # None: the size has not arrived
         self._body_bytes = 0  # of the whole frame
@@ -106,11 +106,11 @@ class Frames:
         """The missing part of the size or of the frame; empty if the frame is complete or is held."""
 
     def filled(self, count: int) -> None:
-        """So many bytes were received into the beginning of `room`."""
+        """Note that `count` bytes were received into the beginning of `room`."""
         self.room = self.room[count:]
 
     def feed(self, data: bytes) -> None:
-        """Bytes were received elsewhere."""
+        """Add bytes that were received into other memory."""
         self.ahead = memoryview(bytes(self.ahead) + data if self.ahead else data)
 
     @property
@@ -120,12 +120,12 @@ class Frames:
 
     @property
     def held_bytes(self) -> int:
-        """The size of a frame that `complete` does not begin, because it is too large for now; 0: there is none."""
+        """The size of a frame that `complete` does not begin, because it is larger than `most_now`; 0: there is none."""
         return 0 if self._body is not None or self.room else int(_SIZE.unpack(self._head)[0])
 
     @property
     def begun_bytes(self) -> int:
-        """The size of the frame that arrives; 0: its size has not arrived, or it is held."""
+        """The size of the frame that is being received; 0: its size has not arrived, or the frame is held."""
         return 0 if self._body is None else self._body_bytes
 
     @property
@@ -134,7 +134,10 @@ class Frames:
         return 0 if self._body is None else len(self._body) - len(self.room)
 
     def complete(self, most_now: int | None = None) -> bool:
-        """Whether a frame has arrived. Raises FrameSizeError. :param most_now: of a larger frame only the size is taken."""
+        """Whether a whole frame has arrived. Raises FrameSizeError.
+
+        :param most_now: a larger frame is held: only its size is taken.
+        """
         while True:
             if self.ahead and self.room:
                 taken = min(len(self.ahead), len(self.room))
@@ -162,7 +165,7 @@ class Frames:
             self.room = memoryview(self._body)
 
     def _grow(self, body: Frame) -> None:
-        """All the memory of the frame is filled: double it."""
+        """Double the memory of the frame, which is full."""
         assert isinstance(body, bytearray)
         filled = len(body)
         self.room.release()
@@ -196,7 +199,10 @@ class ClientConnection:
         self._correlation_id = 0
 
     def version_of(self, api: ApiSchema, oldest: int = 0, newest: int | None = None) -> int:
-        """The version to use; if it is not known what the broker serves, `newest`. Raises UnservedError."""
+        """The newest version that both sides know, within these limits; `ranges` None: the newest that this side knows.
+
+        Raises UnservedError.
+        """
         first, last = (0, api.max_version) if self.ranges is None else self.ranges.get(api.key, (0, -1))
         last = min(last, api.max_version, api.max_version if newest is None else newest)
         if last < max(first, api.min_version, oldest):
@@ -253,10 +259,10 @@ class ClientConnection:
 
 
 def negotiation(version: int) -> Generator[Ask, Any, Any]:
-    """Ask which versions the broker serves. Returns the response to ApiVersions. Raises VersionsRefused.
+    """Request the versions that the broker serves. Returns the response to ApiVersions. Raises VersionsRefused.
 
-    A broker that does not know the version answers in version 0, which names the versions that it knows; then it receives the
-    newest of these, or version 0 if it names none (before Kafka 2.4).
+    A broker that does not know the version answers in version 0, which names the versions that it knows. Then the request is
+    sent again in the newest of these, or in version 0 if the response names none (before Kafka 2.4).
     """
     request = api_versions.Request(client_software_name=SOFTWARE, client_software_version=__version__)
     response = yield Ask(api_versions.SCHEMA, request, newest=version)
@@ -269,7 +275,7 @@ def negotiation(version: int) -> Generator[Ask, Any, Any]:
 
 
 def converse(steps: Generator[Ask, Any, Result], ask: Callable[[Ask], Any]) -> Result:
-    """The result of a conversation. :param ask: sends a request and returns the response."""
+    """Hold a conversation and return its result. :param ask: sends a request and returns the response."""
     try:
         wanted = next(steps)
         while True:
@@ -280,8 +286,8 @@ def converse(steps: Generator[Ask, Any, Result], ask: Callable[[Ask], Any]) -> R
 
 
 def renewal_s(began_s: float, lifetime_ms: int) -> float | None:
-    """When a connection must be replaced, because the session of its login ends soon, in the unit and clock of `began_s`.
+    """When a connection must be replaced, because the session of its login ends soon: in seconds of the clock of `began_s`.
 
-    :param began_s: before the login, in seconds. :param lifetime_ms: of the session; 0: unlimited, and None is returned.
+    :param began_s: a time before the login. :param lifetime_ms: of the session; 0: unlimited, and None is returned.
     """
     return began_s + lifetime_ms / 1000 * RENEWED_AFTER if lifetime_ms > 0 else None
