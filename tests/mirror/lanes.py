@@ -116,12 +116,15 @@ def running(
         options or LaneOptions(fetch_wait_ms=100),
         watcher,
     )
+    raised: list[BaseException] = []
 
     def run() -> None:
         try:
             lane.run()
         except BaseException as error:
-            watcher.ended_with(error)
+            raised.append(error)
+            if isinstance(watcher, Watcher):  # otherwise it is raised at the end only
+                watcher.ended_with(error)
 
     lane.route(routes)
     thread = threading.Thread(target=run)
@@ -137,7 +140,10 @@ def running(
         thread.join(SECONDS)
         assert not thread.is_alive()
     assert ended, f"the lane has not ended by itself; failures: {watcher.failures[-3:]}"
-    watcher.check()
+    if raised:
+        if isinstance(watcher, Watcher):
+            watcher.raised.clear()  # it may watch another lane afterwards
+        raise raised[0]
 
 
 def committed_end(servers: str, place: TopicPartition) -> int:
