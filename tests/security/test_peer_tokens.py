@@ -161,3 +161,4 @@ def test_a_changed_client_is_used_for_the_next_login(tmp_path):
     former = security._token
     security.refresh()
     assert security._token is former and token() == "the.first.token", "a wrong setting changes nothing"
+    former.close()
