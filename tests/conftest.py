@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.threads import EndedThreads
 from tests.tiers import MARKS, TESTS, TIERS, TOOLS, WITHOUT_PACKAGES, marks_of, marks_of_name, needs_packages
 
 # numpy's other threads only wait in loops for the little matrices of the forecasts, which took most of the CPU time of their
@@ -36,6 +37,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    config.pluginmanager.register(EndedThreads())
     for mark, meaning in MARKS.items():
         config.addinivalue_line("markers", f"{mark}: {meaning}")
     if tier := config.getoption("tier"):

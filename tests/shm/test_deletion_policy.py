@@ -47,8 +47,23 @@ def bases(broker: OneBroker, slot: int) -> list[int]:
     return sorted(int(path.stem) for path in broker.table.path(slot).glob("*.log"))
 
 
+_threads: list[PolicyThread] = []
+
+
+def policy_thread(policy: object, **options: object) -> PolicyThread:
+    _threads.append(PolicyThread(policy, **options))  # type: ignore[arg-type]
+    return _threads[-1]
+
+
+@pytest.fixture(autouse=True)
+def ended_threads() -> Iterator[None]:
+    yield
+    while _threads:
+        _threads.pop().close()
+
+
 def ruled_by(broker: OneBroker, policy: object, **options: object) -> tuple[Retention, PolicyThread]:
-    thread = PolicyThread(policy, **options)  # type: ignore[arg-type]
+    thread = policy_thread(policy, **options)
     return Retention(broker.shm, [broker.path], thread), thread
 
 
@@ -236,7 +251,7 @@ def gathered(thread: PolicyThread, found: list[Answer]) -> list[int]:
 def test_a_class_that_hangs_delays_no_other_log(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     policy = Hanging("b")
-    thread = PolicyThread(policy, lambda: clock[0], patience_s=30)
+    thread = policy_thread(policy, clock=lambda: clock[0], patience_s=30)
     found: list[Answer] = []
     thread.ask(questions("a", "b", "c"))
     until(lambda: policy.hanging, "not asked about b")
@@ -260,7 +275,7 @@ def test_a_class_that_hangs_everywhere_is_not_asked_any_more_until_it_returns(
 ) -> None:
     names = [f"t{number}" for number in range(6)]
     policy = Hanging(*names)
-    thread = PolicyThread(policy, lambda: clock[0], patience_s=30)
+    thread = policy_thread(policy, clock=lambda: clock[0], patience_s=30)
     thread.ask(questions(*names))
     for number in range(1, 4):
         until(lambda number=number: len(policy.hanging) == number, lambda: f"{policy.hanging}")

@@ -8,6 +8,7 @@ transaction is complete; they are bounded by `tests.waiting`.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -227,8 +228,13 @@ class TransactionTalk(GroupTalk):
             return self.describe_transactions(transactional_id).transaction_states[0]
 
     def until_complete(self, transactional_id: str) -> None:
-        """Wait until the markers of an ended transaction are written; or until the id has expired."""
+        """Wait until the markers of an ended transaction are written; or until the id has expired.
+
+        The markers of the next transaction have a later timestamp: of two with the same one, the first has the largest.
+        """
         self.until_state(transactional_id, "Empty", "CompleteCommit", "CompleteAbort", "")
+        ended = time.time_ns() // 1_000_000
+        until(lambda: time.time_ns() // 1_000_000 > ended, "the clock does not proceed")
 
     def until_state(self, transactional_id: str, *states: str) -> None:
         """Wait until the transaction is in one of the states."""

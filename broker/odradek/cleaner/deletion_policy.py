@@ -166,6 +166,13 @@ class PolicyThread:
             )  # fmt: skip
         self._start_thread()
 
+    def close(self) -> None:
+        """End the thread that waits for questions. A thread that calls the class ends after its call."""
+        with self._lock:
+            self._waiting.clear()
+            self._current = -1
+            self._lock.notify_all()
+
     def _start_thread(self) -> None:
         with self._lock:
             if self._current >= 0 or not self._waiting:
