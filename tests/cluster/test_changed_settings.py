@@ -41,12 +41,12 @@ def brokers(servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield list(found.values())
 
 
-def create(brokers: list[Broker], name: str, leader: int) -> None:
+def create(brokers: list[Broker], name: str, leader: int, *followers: int) -> None:
     def created() -> bool:
         try:
             with closing(KafkaAdminClient(bootstrap_servers=[broker.bootstrap_servers for broker in brokers])) as admin:
                 if name not in admin.list_topics():
-                    admin.create_topics([NewTopic(name, replica_assignments={0: [leader]})])
+                    admin.create_topics([NewTopic(name, replica_assignments={0: [leader, *followers]})])
                 return admin.describe_topics([name])[0]["partitions"][0]["leader_id"] == leader
         except (KafkaError, IndexError, RuntimeError):
             return False
@@ -115,8 +115,7 @@ def test_settings_are_current_after_a_restart_and_after_a_loss_of_the_session(
 def test_allowing_unclean_elections_elects_a_leader(brokers: list[Broker], entity: tuple[str, str, str]) -> None:
     first, second = brokers
     topic = "unclean-1" if entity[0] == "topics" else "unclean-2"
-    with closing(KafkaAdminClient(bootstrap_servers=[broker.bootstrap_servers for broker in brokers])) as admin:
-        admin.create_topics([NewTopic(topic, replica_assignments={0: [2, 1]})])
+    create(brokers, topic, 2, 1)
     (replicator,) = (int(row["pid"]) for row in first.processes() if row["kind"] == "replicator")
     os.kill(replicator, signal.SIGSTOP)
     with closing(
