@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from odradek.config.pid_file import FILES_OF_A_RUN
 from odradek.processes.coordinator import cut_socket
 from odradek.processes.coordinator.cut_socket import MOST_CLIENTS, CutSocket
-from tests.waiting import until_async
+from odradek.testing import Broker
+from tests.waiting import until, until_async
 
 LARGE = {"partitions": ["x" * 1000] * 2_000}
 
@@ -55,7 +57,8 @@ def test_clients_that_do_not_read_delay_neither_others_nor_the_stop(cuts):
         await until_async(lambda: len(taken) == MOST_CLIENTS - 1, "the first clients are served")
         assert json.loads(await asyncio.to_thread(read, connect(directory))) == LARGE
         server.close()
-        assert not (directory / "odradek.cut.sock").exists()
+        with pytest.raises(ConnectionRefusedError):
+            connect(directory)
         await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), 20)  # below SEND_TIMEOUT_S
         for client in silent:
             client.close()
@@ -91,3 +94,26 @@ def test_a_socket_that_cannot_be_created_is_a_warning(cuts, caplog):
 
     asyncio.run(run())
     assert "cannot create" in caplog.text and "No such file or directory" in caplog.text
+
+
+def test_the_coordinator_can_close_it_after_its_directory_has_failed(cuts):
+    directory, _ = cuts
+
+    async def run():
+        server = await opened(directory)
+        (directory / "file").touch()
+        server._context.log_dirs[0] = directory / "file"  # as a name below it, no file can be looked for or removed
+        server.close()
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_has_stopped_leaves_no_file_of_its_run():
+    with Broker() as broker:
+
+        def found() -> set[str]:
+            return {path.name for path in broker.data_dir.glob("odradek.*")}
+
+        until(lambda: found() == set(FILES_OF_A_RUN), lambda: f"{found()}")
+        broker.stop()
+        assert not found()

@@ -17,8 +17,11 @@ from odradek.config.listeners import Listener
 
 PID_FILE = "odradek.pid"
 STATUS_SOCKET = "odradek.sock"
+COORDINATOR_SOCKET = "odradek.coordinator.sock"
 CUT_SOCKET = "odradek.cut.sock"
 """The socket of the coordinator for `odradek backup`, see `odradek.processes.coordinator.cut_socket`."""
+FILES_OF_A_RUN = (PID_FILE, STATUS_SOCKET, COORDINATOR_SOCKET, CUT_SOCKET)
+"""In the first log directory while a broker runs. Only the supervisor removes them: the directory may have failed by then."""
 
 
 class BrokerIdentity(NamedTuple):

@@ -85,7 +85,7 @@ class CutSocket:
             log.debug("a client of the cut socket disconnected before it read the reply: %s", error)
 
     def close(self) -> None:
-        """Stop listening, remove the file, and end what is being sent: a client that does not read must not delay the stop."""
+        """Stop listening, and end what is being sent: a client that does not read must not delay the stop."""
         listening, self._listening = self._listening, None
         if listening is None:
             return
@@ -94,7 +94,6 @@ class CutSocket:
         for connection in self._clients:
             with suppress(OSError):  # the client has closed it
                 connection.shutdown(socket.SHUT_RDWR)
-        Path(self._context.log_dirs[0], CUT_SOCKET).unlink(missing_ok=True)
 
 
 def take_cut(context: ProcessContext) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from odradek._ext.shm.shared_memory import SharedMemory
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.key import MAX_INT
 from odradek.config.listeners import Listener
+from odradek.config.pid_file import COORDINATOR_SOCKET
 from odradek.net import handover, listeners
 from odradek.net.limits import ConnectionLimits, Limits, ListenerLimits, parse_overrides
 from odradek.processes.authorization import new_pages
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.supervisor")
 
-COORDINATOR_SOCKET = "odradek.coordinator.sock"
 COLLECTIONS = (20_000, 20, 10)
 """Thresholds of Python's garbage collector in children. A large response consists of some 100,000 objects, none of them
 garbage; with Python's default thresholds, most of the time for such a response would be spent on examining them."""

@@ -28,13 +28,13 @@ from typing import Any
 
 from odradek._ext.shm import pauses
 from odradek._ext.shm.layout import LeaveState, ProcessKind
-from odradek.config.pid_file import PID_FILE, STATUS_SOCKET, write_pid_file
+from odradek.config.pid_file import FILES_OF_A_RUN, PID_FILE, write_pid_file
 from odradek.net.notify import Notifier
 from odradek.processes.supervisor.children import MEMORY_FAULTS, Child, RestartDelay, resolve
 from odradek.processes.supervisor.event_loop import EventLoop, StopSignals
 from odradek.processes.supervisor.file_reload import FileReload
 from odradek.processes.supervisor.log_dirs import StartError
-from odradek.processes.supervisor.running_broker import COORDINATOR_SOCKET, BrokerResources, RunningBroker
+from odradek.processes.supervisor.running_broker import BrokerResources, RunningBroker
 from odradek.processes.supervisor.status import (
     StatusSocket,
     SupervisorFacts,
@@ -158,7 +158,7 @@ class Supervisor:
 
     def _remove_files(self) -> None:
         """Remove the pid file and the sockets' files from the first log directory."""
-        for name in (PID_FILE, STATUS_SOCKET, COORDINATOR_SOCKET):
+        for name in FILES_OF_A_RUN:
             path = self.resources.directories.first / name
             try:
                 path.unlink(missing_ok=True)
