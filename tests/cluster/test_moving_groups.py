@@ -47,6 +47,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             made = Cluster(peers, ours, admin)
             made.create(TOPIC, {0: [CONTROLLER, OURS]})
             produce(made.kafka, TOPIC, RECORDS)
+            until(
+                lambda: coordinator(ours.bootstrap_servers, "any") > 0,
+                "the first request creates the topic of the offsets",
+            )
             yield made
 
 
@@ -107,7 +111,6 @@ def committed(servers: str | list[str], group: str) -> int | None:
 
 
 def test_both_kinds_coordinate_groups(cluster: Cluster) -> None:
-    until(lambda: coordinator(cluster.ours.bootstrap_servers, "any") > 0, "the first request creates the topic")
     found = {}
     for partition in range(PARTITIONS):
         group = group_of(partition, "both")
