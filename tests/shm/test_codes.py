@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import odradek
 from odradek._ext.net.connection import CloseReason
 from odradek._ext.shm.client_quotas import QuotaKind
 from odradek._ext.shm.metering import MECHANISMS, OUTCOMES, count, gauge
@@ -21,7 +22,7 @@ from odradek.protocol.schemas import transaction_records
 from odradek.quotas import quotas
 from odradek.transactions.states import State
 
-NATIVE = Path(__file__).parents[2] / "_ext"
+NATIVE = Path(odradek.__file__).parent / "_ext"  # also in a copy that has no other one
 
 
 def numbers_of(file: str, prefix: str) -> dict[str, int]:

@@ -17,7 +17,7 @@ from odradek.storage import compression
 from tests.wire import batch, with_crc
 
 PACKAGE = Path(odradek.__file__).parent
-NATIVE = Path(__file__).parents[2] / "_ext"
+NATIVE = Path(odradek.__file__).parent / "_ext"  # also in a copy that has no other one
 TABLE = (NATIVE / "records/codecs.pxd").read_text()
 BY_NAME = {codec.name.upper(): codec for codec in CODECS}
 
