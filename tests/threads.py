@@ -18,7 +18,7 @@ import pytest
 
 PARENT = "started_by"
 PATIENCE_S = 30
-"""A thread that was told to end may need this long on a busy machine."""
+"""How long a test waits on a busy machine for threads that were told to end."""
 
 
 class EndedThreads:

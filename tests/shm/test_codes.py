@@ -22,7 +22,7 @@ from odradek.protocol.schemas import transaction_records
 from odradek.quotas import quotas
 from odradek.transactions.states import State
 
-NATIVE = Path(odradek.__file__).parent / "_ext"  # also in a copy that has no other one
+NATIVE = Path(odradek.__file__).parent / "_ext"  # also in the copy of a variant
 
 
 def numbers_of(file: str, prefix: str) -> dict[str, int]:

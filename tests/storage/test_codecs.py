@@ -17,7 +17,7 @@ from odradek.storage import compression
 from tests.wire import batch, with_crc
 
 PACKAGE = Path(odradek.__file__).parent
-NATIVE = Path(odradek.__file__).parent / "_ext"  # also in a copy that has no other one
+NATIVE = PACKAGE / "_ext"  # also in the copy of a variant
 TABLE = (NATIVE / "records/codecs.pxd").read_text()
 BY_NAME = {codec.name.upper(): codec for codec in CODECS}
 

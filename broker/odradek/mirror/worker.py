@@ -75,12 +75,7 @@ class Worker:
 
     def run(self) -> None:
         """Mirror until `stop`. Raises WorkerError."""
-        listening, server = self._listen(), None
-        if listening is not None:
-            exposition = Exposition(MIRROR_METRICS.values(), self.metrics.families)
-            server = HttpServer(listening, Pages(exposition.render, self._not_ready))
-            server.start()
-            log.info("metrics: http://%s:%d/metrics", *listening.getsockname()[:2])
+        server = self._served_metrics()
         for flow in self.flows:
             flow.start()
         notifier = Notifier()
@@ -91,9 +86,9 @@ class Worker:
         for flow in self.flows:
             flow.stop()
         late = [flow.flow.name for flow in self.flows if not flow.join(STOP_S)]
-        if listening is not None and server is not None:
+        if server is not None:
             server.stop()
-            listening.close()
+            server.socket.close()
         if late:
             log.warning(
                 "%s did not stop within %.0f s; the process ends, and the target aborts the open transactions",
@@ -102,6 +97,16 @@ class Worker:
             )
         if reason != _STOP:
             raise WorkerError([reason])
+
+    def _served_metrics(self) -> HttpServer | None:
+        listening = self._listen()
+        if listening is None:
+            return None
+        exposition = Exposition(MIRROR_METRICS.values(), self.metrics.families)
+        server = HttpServer(listening, Pages(exposition.render, self._not_ready))
+        server.start()
+        log.info("metrics: http://%s:%d/metrics", *listening.getsockname()[:2])
+        return server
 
     def _listen(self) -> socket.socket | None:
         if self._settings.metrics is None:
