@@ -324,11 +324,6 @@ class GroupService:
         self.follow()
         self._expire_later()
 
-    def import_handlers(self) -> None:
-        """Import the handlers of all group APIs; called after the process serves, so that the start does not wait for it."""
-        self._host.handlers.import_all()
-        self._at_once.import_all()
-
     def end(self) -> None:
         """The broker stops, and this process serves until the workers have ended: no request waits for other members now."""
         if self.groups is not None:

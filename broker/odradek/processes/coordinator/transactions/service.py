@@ -372,10 +372,6 @@ class TransactionService:
             log.info("removing %d expired transactional ids", count)
         return failures
 
-    def import_handlers(self) -> None:
-        """Import the handlers of all APIs. Called when the process already serves, so that its start is not delayed."""
-        self._host.handlers.import_all()
-
     def close(self) -> None:
         """Stop serving. The caller has written the queued appends, and with flush.messages also synced them; not those behind
         a long batch that is still built."""
