@@ -39,7 +39,15 @@ def test_a_plain_start_has_the_options_that_click_would_read(arguments: list[str
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["-h"], ["--config"], ["--set", "a=b", "more"], ["--", "--set", "a=b"], ["--sett", "a=b"], ["--set", "a", "-"]],
+    [
+        ["--help"],
+        ["-h"],
+        ["--config"],
+        ["--set", "a=b", "more"],
+        ["--", "--set", "a=b"],
+        ["--sett", "a=b"],
+        ["--set", "a", "-"],
+    ],
     ids=" ".join,
 )
 def test_click_reads_help_and_wrong_command_lines(arguments: list[str]) -> None:

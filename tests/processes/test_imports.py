@@ -11,7 +11,7 @@ import pytest
 
 from odradek.config.broker_config import load
 from odradek.processes.supervisor.children import resolve
-from odradek.processes.table import LAST_STAGE, PROCESSES, also_imported
+from odradek.processes.table import PROCESSES, also_imported
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +32,7 @@ OF_CLUSTER = ("kazoo", "odradek.controller.cluster", "odradek.processes.coordina
 
 def imported_by_processes(afterwards: str = "") -> set[str]:
     """The modules of a process after the supervisor's imports before its fork, and after a line of code."""
-    mains = [row.main for row in PROCESSES if row.stage < LAST_STAGE]
+    mains = [row.main for row in PROCESSES if row.count(load(None, []))]
     code = "import sys; from odradek.processes.supervisor.children import resolve; [*map(resolve, sys.argv[1:])]"
     command = [sys.executable, "-c", f"{code}\n{afterwards}\nprint(*sys.modules)", *mains]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -323,4 +323,5 @@ def test_a_look_at_all_buckets_takes_memory_only_for_those_that_were_used(memory
     assert allocated_bytes(memory) - before <= 8192
     Use(PRODUCE, b"u", b"c", LIMIT, now_ms=START).add(1, START)
     assert client_quotas.counters()["used"] == len(client_quotas.buckets(START)) == 1
-    assert allocated_bytes(memory) - before <= 512 * 1024  # the places that the key may have, and the group of its bucket
+    # the places that the key may have, and the group of its bucket
+    assert allocated_bytes(memory) - before <= 512 * 1024

@@ -1,4 +1,4 @@
-"""``odradek start`` as a command of click: for its help, and for command lines that ``odradek.cli.start`` does not understand."""
+"""``odradek start`` as a command of click: for its help, and for command lines that ``odradek.cli.start`` does not read."""
 
 from collections.abc import Sequence
 from itertools import pairwise
