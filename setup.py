@@ -70,6 +70,8 @@ DIRECTIVES = {
     "annotation_typing": False,
     "binding": False,
     "freethreading_compatible": False,
+    # Nothing pickles native objects. Cython would write two functions for each class, most of which only raise TypeError.
+    "auto_pickle": False,
 }
 COUNTED = 20
 """How many modules are compiled between two lines about the progress."""
@@ -98,7 +100,7 @@ COMPILED = named_by_content(
 def native_packages() -> list[Extension]:
     """One extension per package, whose sources are its modules. Ends the build if there is none: a broker without native code
     cannot start."""
-    packages = [directory for directory in sorted(DIRECTORY.iterdir()) if any(directory.glob("*.pyx"))]
+    packages = sorted({path.parent for path in DIRECTORY.glob("*/*.pyx")})
     if not packages:
         sys.exit(f"setup.py: no native source ({DIRECTORY}/*/*.pyx) below {Path.cwd()}: this source tree is incomplete")
     return [
