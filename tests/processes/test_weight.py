@@ -21,10 +21,10 @@ PACKAGES = {path.parent.name for path in (ROOT / "_ext").glob("*/*.pyx")} - {"te
 MOST_MODULES = 800
 MOST_PRIVATE_KB = {
     "supervisor": 5200,
-    "coordinator": 11500,
-    "worker": 7500,
-    "cleaner": 5600,
-    "reporter": 9300,
+    "coordinator": 11000,
+    "worker": 6600,
+    "cleaner": 5400,
+    "reporter": 8200,
 }
 """Private memory that is not a page of a file: what a process has written to since its fork, in KiB. Of the supervisor, what
 its children do not share with it."""
