@@ -1,6 +1,7 @@
 """What a single broker at rest weighs: the modules that it imports, and the memory and mappings of each process.
 
-The limits are some 30 % (modules: 12 %) above what was measured with CPython 3.11. If a change needs more, it says in its message what for.
+The limits are some 30 % (modules: 12 %) above what was measured with CPython 3.11. A change that needs more names the
+reason in its message.
 """
 
 import importlib.util
