@@ -9,9 +9,12 @@ Environment variables:
 ``ODRADEK_QUICK=1``     no optimization: half the time, for checks of the packages
 ``ODRADEK_JOBS=N``      how many modules to compile at once; default: as many as this process may use CPUs
 
-Every build keeps what it makes in two directories: ``build/c-HASH`` has the C sources, ``build/native-HASH`` the compiled
-modules. Each hash stands for all that determines the content: versions, directives, options, variables such as CFLAGS. So a
-module is compiled once for all commands (``make build``, ``pip install``, ``make wheel``), and a wheel never holds a module
+Every module is compiled to an object file, and those of a package are linked into one shared object
+(docs/decisions/0049-one-object-per-package.md).
+
+Every build keeps what it makes in two directories: ``build/c-HASH`` has the C sources, ``build/native-HASH`` the object files
+and packages. Each hash stands for all that determines the content: versions, directives, options, variables such as CFLAGS. So
+a module is compiled once for all commands (``make build``, ``pip install``, ``make wheel``), and a wheel never holds a module
 that was compiled with other options.
 """
 
@@ -22,6 +25,7 @@ import os
 import shutil
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import Cython
@@ -33,7 +37,9 @@ from setuptools.modified import newer_group
 PACKAGES = Path("broker")  # where Python finds the import package `odradek`
 DIRECTORY = PACKAGES / "odradek/_ext"
 DEBUG = os.environ.get("ODRADEK_DEBUG") == "1"
-FOR_TESTS = "odradek._ext.testing."
+LINKED = "_native"
+"""The name of a package's shared object, which `_ext/__init__.py` knows, too."""
+FOR_TESTS = f"odradek._ext.testing.{LINKED}"
 """Native code that only tests call. It is compiled in the source tree only; a wheel contains none of it."""
 SANITIZE = os.environ.get("ODRADEK_SANITIZE", "")
 QUICK = os.environ.get("ODRADEK_QUICK") == "1"
@@ -49,7 +55,8 @@ elif DEBUG:
     OPTIONS = ["-O1", "-g", "-UNDEBUG"]
 else:  # no debug information, which is four fifths of a module; the names of functions remain for perf and gdb
     OPTIONS = ["-O0" if QUICK else "-O2", "-g0"]
-
+OPTIONS.append("-fvisibility=hidden")
+LINKING = ["-Wl,-Bsymbolic", *SANITIZERS]
 
 DIRECTIVES = {
     "language_level": 3,
@@ -63,6 +70,8 @@ DIRECTIVES = {
     "annotation_typing": False,
     "binding": False,
     "freethreading_compatible": False,
+    # Nothing pickles native objects. Cython would write two functions for each class, most of which only raise TypeError.
+    "auto_pickle": False,
 }
 COUNTED = 20
 """How many modules are compiled between two lines about the progress."""
@@ -80,7 +89,7 @@ COMPILED = named_by_content(
     "native",
     C_SOURCES,
     OPTIONS,
-    SANITIZERS,
+    LINKING,
     DEBUG,
     sys.version,
     sysconfig.get_config_var("EXT_SUFFIX"),
@@ -88,32 +97,41 @@ COMPILED = named_by_content(
 )
 
 
-def native_modules() -> list[Extension]:
-    """One extension per ``.pyx`` file. Ends the build if there is none: a broker without native modules cannot start."""
-    sources = sorted(DIRECTORY.glob("*/*.pyx"))
-    if not sources:
+def native_packages() -> list[Extension]:
+    """One extension per package, whose sources are its modules. Ends the build if there is none: a broker without native code
+    cannot start."""
+    packages = sorted({path.parent for path in DIRECTORY.glob("*/*.pyx")})
+    if not packages:
         sys.exit(f"setup.py: no native source ({DIRECTORY}/*/*.pyx) below {Path.cwd()}: this source tree is incomplete")
     return [
         Extension(
-            ".".join(path.relative_to(PACKAGES).with_suffix("").parts),
-            [str(path)],
+            ".".join((*package.relative_to(PACKAGES).parts, LINKED)),
+            [str(path) for path in sorted(package.glob("*.pyx"))],
+        )
+        for package in packages
+    ]
+
+
+def modules_of(package: Extension) -> list[Extension]:
+    """The modules of a package, as Cython wants them."""
+    return [
+        Extension(
+            ".".join(Path(source).relative_to(PACKAGES).with_suffix("").parts),
+            [source],
             include_dirs=[str(DIRECTORY)],
             define_macros=[("ODRADEK_DEBUG", "1")] if DEBUG else [],
-            extra_compile_args=OPTIONS + SANITIZERS,
-            extra_link_args=SANITIZERS,
-            libraries=["pthread"],
         )
-        for path in sources
+        for source in package.sources
     ]
 
 
 class BuildNativeModules(build_ext):
-    """Runs Cython and the C compiler on several modules at once, and only when modules are built, not for an sdist."""
+    """Runs Cython and the C compiler on several modules at once, and only when packages are built, not for an sdist."""
 
     def finalize_options(self) -> None:
         super().finalize_options()
         if not self.inplace:
-            self.extensions = [module for module in self.extensions if not module.name.startswith(FOR_TESTS)]
+            self.extensions = [package for package in self.extensions if package.name != FOR_TESTS]
         if self.parallel is None:
             self.parallel = int(os.environ.get("ODRADEK_JOBS") or len(os.sched_getaffinity(0)))
 
@@ -122,53 +140,76 @@ class BuildNativeModules(build_ext):
         return sorted(str(path) for pattern in ("*.pyx", "*.pxd", "*.pyi", "*.h") for path in DIRECTORY.rglob(pattern))
 
     def run(self) -> None:
-        """Compile what changed into `COMPILED`, and copy the modules from there to where the command wants them."""
-        destination, self.build_lib = self.build_lib, str(COMPILED / "modules")
+        """Compile what changed into `COMPILED`, and copy the packages from there to where the command wants them."""
+        destination, self.build_lib = self.build_lib, str(COMPILED / "packages")
         self.build_temp = str(COMPILED / "objects")
         try:
             super().run()  # with --inplace this calls copy_extensions_to_source
         finally:
             self.build_lib = destination
         if not self.inplace:
-            self.copy_modules(Path(destination))
+            self.copy_packages(Path(destination))
 
     def build_extensions(self) -> None:
-        generated = cythonize(
-            self.extensions,
+        modules = cythonize(
+            [module for package in self.extensions for module in modules_of(package)],
             nthreads=self.parallel,
             include_path=[str(PACKAGES)],
             build_dir=str(C_SOURCES),
             compiler_directives=DIRECTIVES,
         )
-        for extension, with_c_source in zip(self.extensions, generated, strict=True):
-            extension.sources = with_c_source.sources
-            extension.depends = with_c_source.depends
-        self.outdated = {
-            extension.name
-            for extension in self.extensions
-            if newer_group([*extension.sources, *extension.depends], self.get_ext_fullpath(extension.name), "newer")
-        }
-        self.compiled = itertools.count(1)
+        outdated = [
+            module
+            for module in modules
+            if newer_group([*module.sources, *module.depends], self.object_of(module), "newer")
+        ]
+        numbers = itertools.count(1)
+
+        def compile_module(module: Extension) -> None:
+            """Called by several threads. A line for each `COUNTED` modules shows the progress, also in a file."""
+            self.compiler.compile(
+                module.sources,
+                output_dir=self.build_temp,
+                macros=module.define_macros,
+                include_dirs=module.include_dirs,
+                extra_postargs=OPTIONS + SANITIZERS,
+            )
+            if (number := next(numbers)) % COUNTED == 0:
+                print(f"compiled {number} of {len(outdated)} native modules", flush=True)
+
+        with ThreadPoolExecutor(self.parallel) as pool:
+            list(pool.map(compile_module, outdated))
+        self.objects: dict[str, list[str]] = {}
+        for module in modules:
+            self.objects.setdefault(f"{module.name.rpartition('.')[0]}.{LINKED}", []).append(self.object_of(module))
         super().build_extensions()
 
+    def object_of(self, module: Extension) -> str:
+        """The object file of a module."""
+        (path,) = self.compiler.object_filenames(module.sources, output_dir=self.build_temp)
+        return str(path)
+
     def build_extension(self, ext: Extension) -> None:
-        """Called by several threads. A line for each `COUNTED` modules shows the progress, also in a file."""
-        super().build_extension(ext)
-        if ext.name in self.outdated and (number := next(self.compiled)) % COUNTED == 0:
-            print(f"compiled {number} of {len(self.outdated)} native modules", flush=True)
+        """Link a package, always: that takes some ten milliseconds, and a module may have been removed."""
+        self.compiler.link_shared_object(
+            self.objects[ext.name], self.get_ext_fullpath(ext.name), libraries=["pthread"], extra_postargs=LINKING
+        )
 
     def copy_extensions_to_source(self) -> None:
-        """Copy the modules into the source tree, which setuptools does only for those that are newer than the present ones."""
-        self.copy_modules(PACKAGES)
+        """Copy the packages into the source tree, which setuptools does only for those that are newer than the present ones."""
+        self.copy_packages(PACKAGES)
 
-    def copy_modules(self, directory: Path) -> None:
-        """Copy the compiled modules that differ to below `directory`.
+    def copy_packages(self, directory: Path) -> None:
+        """Copy the packages that differ to below `directory`, and remove the modules that builds of older versions left there.
 
-        Each replaces its predecessor as a new file: a process that has loaded the old module keeps it unchanged.
+        Each replaces its predecessor as a new file: a process that has loaded the old one keeps it unchanged.
         """
         for extension in self.extensions:
-            module = self.get_ext_filename(extension.name)
-            source, target = COMPILED / "modules" / module, directory / module
+            package = self.get_ext_filename(extension.name)
+            source, target = COMPILED / "packages" / package, directory / package
+            for old in target.parent.glob(f"*{target.name.removeprefix(LINKED)}"):
+                if old != target:
+                    old.unlink()
             if target.is_file() and filecmp.cmp(source, target):
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -178,4 +219,4 @@ class BuildNativeModules(build_ext):
 
 
 if __name__ == "__main__":  # Cython's processes may import this file again
-    setup(ext_modules=native_modules(), cmdclass={"build_ext": BuildNativeModules})
+    setup(ext_modules=native_packages(), cmdclass={"build_ext": BuildNativeModules})

@@ -180,7 +180,7 @@ class Ours(Server):
         self.directory.mkdir(parents=True, exist_ok=True)
         with open(self.directory / "server.log", "ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "odradek.cli.main", "start", *arguments],
+                [sys.executable, "-m", "odradek.cli", "start", *arguments],
                 cwd=self.checkout,
                 env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
                 | {"PYTHONPATH": str(self.checkout / "broker")},

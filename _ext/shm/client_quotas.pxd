@@ -18,6 +18,8 @@ cdef enum:
     QUOTA_NAME_BYTES = 120        # bytes of a name that are kept for metrics; buckets are told apart by a hash of the whole names
     MOST_QUOTA_WINDOWS = 60
     QUOTA_CELLS = MOST_QUOTA_WINDOWS + 1
+    QUOTA_BUCKETS_OF_GROUP = 64   # one bit says whether any of them was ever used
+    QUOTA_GROUP_WORDS = 4         # a bit for each group
 
 
 cdef struct QuotaCell:            # one window of time
@@ -52,6 +54,7 @@ cdef struct QuotaTable:           # the last part of the mapping; the buckets fo
     uint64_t expired              # how many buckets were freed because they were unused for long
     uint64_t overflow_logged
     uint64_t[16] throttles        # how many requests were throttled, by kind
+    uint64_t[QUOTA_GROUP_WORDS] used_groups   # a bit for each group of buckets [R 14.7]
 
 
 cdef enum:

@@ -37,6 +37,7 @@ class QuotaTable(TypedDict):
     expired: int
     overflow_logged: int
     throttles: list[int]
+    used_groups: list[int]
 
 class QuotaUse(TypedDict):
     key: int

@@ -17,6 +17,7 @@ from odradek._ext.shm.atomics cimport (
     fence,
     fence_release,
     fetch_add_64,
+    fetch_or_64,
     load_acquire_64,
     load_relaxed_64,
     store_relaxed_64,
@@ -61,6 +62,28 @@ cdef inline uint64_t double_bits(double value) noexcept nogil:
     cdef uint64_t bits
     memcpy(&bits, &value, 8)
     return bits
+
+
+# -- groups of buckets that were used -------------------------------------------------------------------------------------
+
+cdef inline void note_used(QuotaTable* table, uint32_t index) noexcept nogil:
+    cdef uint32_t group = index // QUOTA_BUCKETS_OF_GROUP
+    cdef uint64_t bit = <uint64_t>1 << (group & 63)
+    if not load_relaxed_64(&table.used_groups[group >> 6]) & bit:
+        fetch_or_64(&table.used_groups[group >> 6], bit)
+
+
+cdef uint32_t next_used(QuotaTable* table, uint32_t index) noexcept nogil:
+    """Return the first bucket from `index` on that may have been used; ALL_BUCKETS if there is none. To read a page that nobody has written
+    takes memory, too: 8 MB for the whole table.
+    """
+    cdef uint32_t group
+    while index < QUOTA_BUCKETS:
+        group = index // QUOTA_BUCKETS_OF_GROUP
+        if load_acquire_64(&table.used_groups[group >> 6]) >> (group & 63) & 1:
+            return index
+        index = (group + 1) * QUOTA_BUCKETS_OF_GROUP
+    return index if load_relaxed_64(&table.overflows) else ALL_BUCKETS
 
 
 # -- places ---------------------------------------------------------------------------------------------------------------
@@ -171,6 +194,7 @@ cdef int64_t take_place(QuotaTable* table, uint64_t key, uint32_t owner, int64_t
                 return free
             continue
         store_relaxed_64(&bucket.used_ms, <uint64_t>now_ms)      # before the key: no one may take it for unused
+        note_used(table, <uint32_t>free)
         if not compare_swap_64(&bucket.key, found, key):
             continue
         fence()
@@ -418,26 +442,27 @@ def free_unused(int64_t unused_ms, now_ms=None) -> int:
     cdef QuotaBucket* bucket
     cdef int64_t now = monotonic_ms() if now_ms is None else now_ms
     cdef uint64_t key
-    cdef uint32_t index
+    cdef uint32_t index = next_used(table, 0)
     freed = 0
-    for index in range(QUOTA_BUCKETS):
+    while index < QUOTA_BUCKETS:
         bucket = bucket_at(table, index)
         key = load_acquire_64(&bucket.key)
         if key > FREED and now - <int64_t>load_relaxed_64(&bucket.used_ms) > unused_ms and is_idle(table, bucket, now):
             if compare_swap_64(&bucket.key, key, FREED):
                 fetch_add_64(&table.expired, 1)
                 freed += 1
+        index = next_used(table, index + 1)
     return freed
 
 
 def counters() -> dict[str, Any]:
     """Return {name: count}: buckets in use, overflows, evicted and expired buckets, and throttled requests by kind."""
     cdef QuotaTable* table = quota_table()
-    cdef uint32_t index
+    cdef uint32_t index = next_used(table, 0)
     used = 0
-    if table.windows:
-        for index in range(QUOTA_BUCKETS):
-            used += load_relaxed_64(&bucket_at(table, index).key) > FREED
+    while index < QUOTA_BUCKETS:
+        used += load_relaxed_64(&bucket_at(table, index).key) > FREED
+        index = next_used(table, index + 1)
     return {"used": used, "room": QUOTA_BUCKETS, "overflows": table.overflows, "evicted": table.evicted, "expired": table.expired,
             "throttles": tuple([table.throttles[i] for i in range(QUOTA_KINDS)]), "connections": table.throttles[QUOTA_KINDS]}
 
@@ -466,12 +491,11 @@ def buckets(now_ms=None) -> list[tuple[int, bytes | None, bytes | None, float, f
     cdef uint64_t key
     cdef QuotaRate rate
     cdef double limit
-    cdef uint32_t index
+    cdef uint32_t index = 0, found
     rows = []
-    if not table.windows:
-        return rows
-    for index in range(ALL_BUCKETS):
-        bucket = bucket_at(table, index)
+    while (found := next_used(table, index)) < ALL_BUCKETS:
+        index = found + 1
+        bucket = bucket_at(table, found)
         key = load_acquire_64(&bucket.key)
         if key <= FREED:
             continue

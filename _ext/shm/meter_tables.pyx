@@ -114,8 +114,8 @@ cdef void index_all(MeterPage* page) noexcept nogil:
         memset(state.topics.places, 0, TOPIC_PLACES * sizeof(uint32_t))
         memset(state.usage.places, 0, USAGE_PLACES * sizeof(uint32_t))
         memset(state.positions.places, 0, POSITION_PLACES * sizeof(uint32_t))
+        memset(state.clients_of, 0, PRODUCER_OWNERS * sizeof(uint32_t))
     state.live_clients = state.live_topics = state.live_usage = state.live_positions = 0
-    memset(state.clients_of, 0, PRODUCER_OWNERS * sizeof(uint32_t))
     state.free_usage = state.free_position = 0
     state.free_client = CLIENT_OTHER + 1
     state.free_topic = TOPIC_OTHER + 1
@@ -144,7 +144,8 @@ cdef void adopt(MeterPage* page) noexcept nogil:
     if page.began_ms == 0:
         page.began_ms = new_since(page)
     take_back(page)
-    memset(state.owners, 0, METER_CLIENTS * sizeof(uint32_t))
+    if state.indexed:
+        memset(state.owners, 0, METER_CLIENTS * sizeof(uint32_t))
     index_all(page)
     state.next_retire_ms = state.next_eviction_ms = 0
 

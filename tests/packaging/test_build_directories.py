@@ -1,4 +1,5 @@
-"""setup.py keeps compiled modules apart by everything that determines them, so that a wheel gets none with other options."""
+"""setup.py keeps compiled modules apart by everything that determines them, so that a wheel gets none with other options. It
+compiles only what changed."""
 
 import os
 import runpy
@@ -7,7 +8,6 @@ from typing import Any
 
 import pytest
 from setuptools import Distribution, Extension
-from setuptools.command.build_ext import build_ext
 
 from tests.toolchains import REPOSITORY
 
@@ -50,18 +50,33 @@ def test_the_same_variables_give_the_same_directory(monkeypatch: pytest.MonkeyPa
     assert load(monkeypatch, CFLAGS="-O3")["COMPILED"] == load(monkeypatch, CFLAGS="-O3")["COMPILED"]
 
 
-def test_a_module_that_was_compiled_with_other_options_is_replaced_though_it_is_newer(
+def packages(build: dict[str, Any], *names: str) -> Any:
+    """The build command for these packages, whose sources are m0.pyx to m2.pyx."""
+    extensions = [
+        Extension(
+            f"odradek._ext.{name}.{build['LINKED']}",
+            [f"broker/odradek/_ext/{name}/m{number}.pyx" for number in range(3)],
+        )
+        for name in names
+    ]
+    command = build["BuildNativeModules"](Distribution({"ext_modules": extensions}))
+    command.ensure_finalized()
+    return command
+
+
+def test_a_package_that_was_compiled_with_other_options_is_replaced_though_it_is_newer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build = load(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    command = build["BuildNativeModules"](Distribution({"ext_modules": [Extension("odradek._ext.net.frames", [])]}))
-    command.ensure_finalized()
-    module = command.get_ext_filename("odradek._ext.net.frames")
-    compiled, present = build["COMPILED"] / "modules" / module, Path("broker") / module
+    command = packages(build, "net")
+    package = command.get_ext_filename(f"odradek._ext.net.{build['LINKED']}")
+    compiled, present = build["COMPILED"] / "packages" / package, Path("broker") / package
     for path, content in ((compiled, b"these options"), (present, b"other options")):
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
+    of_older_build = present.with_name(present.name.replace(build["LINKED"], "frames"))
+    of_older_build.touch()
     os.utime(compiled, (1, 1))
     loaded = present.open("rb")
     command.copy_extensions_to_source()
@@ -80,37 +95,58 @@ def test_only_a_build_in_the_tree_compiles_native_code_for_tests(
 ) -> None:
     build = load(monkeypatch)
     monkeypatch.chdir(REPOSITORY)
-    command = build["BuildNativeModules"](Distribution({"ext_modules": build["native_modules"]()}))
+    command = build["BuildNativeModules"](Distribution({"ext_modules": build["native_packages"]()}))
     command.inplace = inplace
     command.ensure_finalized()
-    names = {module.name for module in command.extensions}
-    assert "odradek._ext.shm.layout" in names
-    assert any(name.startswith(build["FOR_TESTS"]) for name in names) == inplace
+    modules = {module.name for package in command.extensions for module in build["modules_of"](package)}
+    assert "odradek._ext.shm.layout" in modules
+    assert any(name.startswith("odradek._ext.testing.") for name in modules) == inplace
+
+
+class FakeCompiler:
+    """Notes what is compiled and linked. An object is a file with the name of its source in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.compiled: list[str] = []
+        self.linked: dict[str, list[str]] = {}
+
+    def object_filenames(self, sources: list[str], output_dir: str) -> list[str]:
+        return [str(self._directory / source.replace("/", ".")) for source in sources]
+
+    def compile(self, sources: list[str], **options: Any) -> None:
+        assert "-fvisibility=hidden" in options["extra_postargs"]
+        self.compiled += sources
+
+    def link_shared_object(self, objects: list[str], path: str, **options: Any) -> None:
+        assert "-Wl,-Bsymbolic" in options["extra_postargs"]
+        self.linked[Path(path).parent.name] = [Path(name).name for name in objects]
 
 
 @pytest.mark.parametrize("present", [0, 1, 10])
-def test_the_progress_of_what_is_compiled_is_shown(
+def test_what_changed_is_compiled_with_lines_about_the_progress_and_packages_are_linked(
     present: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """:param present: modules that are up to date, which are not counted."""
+    """:param present: modules that are up to date, which are not compiled."""
     build = load(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    source = tmp_path / "module.c"
-    source.touch()
-    modules = [Extension(f"odradek._ext.net.m{number}", [str(source)]) for number in range(45)]
-    command = build["BuildNativeModules"](Distribution({"ext_modules": modules}))
-    command.parallel = 3
-    command.ensure_finalized()
-    for module in modules[:present]:
-        path = Path(command.get_ext_fullpath(module.name))
+    names = [f"p{number:02}" for number in range(15)]
+    command = packages(build, *names)
+    sources = [source for package in command.extensions for source in package.sources]
+    for source in sources:
+        path = Path(source)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+    command.parallel = 3
+    command.compiler = compiler = FakeCompiler(tmp_path)
+    for path in compiler.object_filenames(sources[:present], ""):
+        Path(path).touch()
         os.utime(path, (1 << 32, 1 << 32))
-    compiled: list[str] = []
-    monkeypatch.setattr(build_ext, "build_extension", lambda _, module: compiled.append(module.name))
     monkeypatch.setitem(command.build_extensions.__globals__, "cythonize", lambda modules, **_: modules)
     command.build_extensions()
-    assert len(compiled) == 45
+    assert sorted(compiler.compiled) == sources[present:]
+    assert list(compiler.linked) == names
+    assert compiler.linked["p01"] == [f"broker.odradek._ext.p01.m{number}.pyx" for number in range(3)]
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
         f"compiled {number} of {45 - present} native modules" for number in (20, 40) if number <= 45 - present

@@ -24,10 +24,12 @@ MOST_BYTES = 9_100_000
 def test_a_wheel_from_the_sdist_holds_every_native_module_and_no_source_of_them(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        native = {Path(name).name.partition(".")[0]: archive.read(name) for name in names if name.endswith(".so")}
+        native = {Path(name).parent.name: archive.read(name) for name in names if name.endswith(".so")}
     assert [name for name in names if name.startswith("odradek/_ext/testing")] == []  # only tests call it
     sources = [path for path in (REPOSITORY / "_ext").glob("*/*") if path.parent.name != "testing"]
-    assert set(native) == {path.stem for path in sources if path.suffix == ".pyx"}
+    modules = [path for path in sources if path.suffix == ".pyx"]
+    assert set(native) == {path.parent.name for path in modules}
+    assert [path for path in modules if f"PyInit_{path.stem}\0".encode() not in native[path.parent.name]] == []
     assert [name for name in names if name.endswith((".c", ".h", ".pyx", ".pxd"))] == []
     assert {Path(name).stem for name in names if name.endswith(".pyi")} == {
         path.stem for path in sources if path.suffix == ".pyi"

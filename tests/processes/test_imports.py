@@ -11,7 +11,7 @@ import pytest
 
 from odradek.config.broker_config import load
 from odradek.processes.supervisor.children import resolve
-from odradek.processes.table import LAST_STAGE, PROCESSES, also_imported
+from odradek.processes.table import PROCESSES, also_imported
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,12 +27,13 @@ SLOW = (
 """Modules whose import takes milliseconds, and that no process of a single broker needs before it serves."""
 
 
+OF_GROUPS = "odradek.groups."
 OF_CLUSTER = ("kazoo", "odradek.controller.cluster", "odradek.processes.coordinator.cluster")
 
 
 def imported_by_processes(afterwards: str = "") -> set[str]:
     """The modules of a process after the supervisor's imports before its fork, and after a line of code."""
-    mains = [row.main for row in PROCESSES if row.stage < LAST_STAGE]
+    mains = [row.main for row in PROCESSES if row.count(load(None, []))]
     code = "import sys; from odradek.processes.supervisor.children import resolve; [*map(resolve, sys.argv[1:])]"
     command = [sys.executable, "-c", f"{code}\n{afterwards}\nprint(*sys.modules)", *mains]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
@@ -42,7 +43,9 @@ def imported_by_processes(afterwards: str = "") -> set[str]:
 
 
 def test_the_start_of_a_broker_imports_no_slow_module_that_it_does_not_need() -> None:
-    assert imported_by_processes().isdisjoint(SLOW + OF_CLUSTER)
+    imported = imported_by_processes()
+    assert imported.isdisjoint(SLOW + OF_CLUSTER)
+    assert [name for name in imported if name.startswith(OF_GROUPS)] == []
 
 
 def test_a_single_broker_imports_nothing_of_a_cluster_for_its_requests() -> None:
@@ -59,7 +62,7 @@ def test_a_single_broker_imports_nothing_of_a_cluster_for_its_requests() -> None
     ("settings", "classes"),
     [
         ([], []),
-        (["zookeeper.connect=localhost:2181", "broker.id=1"], ["ClusterService"]),
+        (["zookeeper.connect=localhost:2181", "broker.id=1"], ["ClusterService", "BrokerPeers"]),
         (
             [
                 "listeners=SASL_PLAINTEXT://127.0.0.1:0",
@@ -71,8 +74,18 @@ def test_a_single_broker_imports_nothing_of_a_cluster_for_its_requests() -> None
         ),
     ],
 )
-def test_the_supervisor_imports_what_else_the_coordinator_uses(settings: list[str], classes: list[str]) -> None:
-    assert [resolve(name).__name__ for name in also_imported(load(None, settings))] == classes
+def test_the_supervisor_imports_what_else_the_coordinator_uses(
+    settings: list[str], classes: list[str], tmp_path: Path
+) -> None:
+    here = f"log.dirs={tmp_path}"
+    assert [resolve(name).__name__ for name in also_imported(load(None, [*settings, here]))] == classes
+
+
+def test_the_groups_are_imported_before_the_fork_if_there_may_be_any(tmp_path: Path) -> None:
+    config = load(None, [f"log.dirs={tmp_path}/missing,{tmp_path}/a"])
+    assert also_imported(config) == []
+    (tmp_path / "a/__consumer_offsets-7").mkdir(parents=True)
+    assert [resolve(name).__name__ for name in also_imported(config)] == ["make_groups"]
 
 
 def test_every_package_that_an_installation_brings_is_used() -> None:

@@ -309,3 +309,19 @@ def test_a_bucket_counts_again_after_months_without_use(memory, windows_later):
     later = START + windows_later * WINDOW_MS
     use.add(100_000, later)
     assert use.wait_ms(later) > 0
+
+
+def allocated_bytes(memory: SharedMemory) -> int:
+    return os.fstat(memory.memfd).st_blocks * 512
+
+
+def test_a_look_at_all_buckets_takes_memory_only_for_those_that_were_used(memory: SharedMemory) -> None:
+    before = allocated_bytes(memory)
+    assert client_quotas.free_unused(1, START) == 0
+    assert client_quotas.counters()["used"] == 0
+    assert client_quotas.buckets(START) == []
+    assert allocated_bytes(memory) - before <= 8192
+    Use(PRODUCE, b"u", b"c", LIMIT, now_ms=START).add(1, START)
+    assert client_quotas.counters()["used"] == len(client_quotas.buckets(START)) == 1
+    # the places that the key may have, and the group of its bucket
+    assert allocated_bytes(memory) - before <= 512 * 1024

@@ -1,14 +1,45 @@
 """Entry point of the installed command and of ``python -m odradek.cli``.
 
+``--version`` and a plain ``start`` do without click, which takes most of the time until a command begins.
+
 Until the command has set its signal handlers, Ctrl-C ends the process without a traceback, as it ends a C program.
 """
 
 import signal
+import sys
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise the parent ignores it; keep that
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from odradek.cli.main import main
+
+def run() -> None:
+    """Execute the command line, and end the process."""
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:
+        from odradek.cli.version import version_text
+
+        try:
+            print(version_text(), flush=True)
+            return
+        except OSError:
+            pass  # the whole command reports errors of its output
+    if arguments[:1] == ["start"]:
+        from odradek.cli.framework import interrupt
+        from odradek.cli.start import plain_start, run_start
+
+        options = plain_start(arguments)
+        if options is not None:
+            try:
+                with interrupt.signals_as_exceptions():
+                    run_start(options)
+            except KeyboardInterrupt as error:
+                from odradek.cli.framework.lazy import end_stopped
+
+                end_stopped(error)
+    from odradek.cli.main import main
+
+    main(prog_name="odradek")
+
 
 if __name__ == "__main__":
-    main(prog_name="odradek")
+    run()

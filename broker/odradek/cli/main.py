@@ -8,18 +8,18 @@ running.
 
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any, TypeVar
 
 import click
 
-from odradek import __version__
 from odradek.cli.framework.command import GeneralOption
 from odradek.cli.framework.echo import echo
 from odradek.cli.framework.failure import fail, reason_of
 from odradek.cli.framework.lazy import LazyGroup
 from odradek.cli.framework.options import complete_paths
-from odradek.cli.start_errors import StartCommand, fail_start, log_uncaught
+from odradek.cli.start import StartOptions, run_start
+from odradek.cli.start_command import StartCommand
+from odradek.cli.version import version_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -43,9 +43,7 @@ def show_version(context: click.Context, _: click.Parameter, requested: bool) ->
     """``--version``: print the versions of Odradek and of Python, and exit."""
     if not requested:
         return
-    from platform import python_version
-
-    echo(f"odradek {__version__}, Python {python_version()}")
+    echo(version_text())
     context.exit()
 
 
@@ -144,21 +142,7 @@ def start(config_file: str | None, overrides: tuple[str, ...], log_level: str | 
 
     SIGTERM or Ctrl-C shuts the broker down cleanly (exit code 0). SIGHUP lets it read FILE again.
     """
-    from odradek.config.broker_config import load
-    from odradek.config.errors import ConfigError
-
-    settings = overrides if log_level is None else (*overrides, f"log.level={log_level}")
-    log_uncaught(config_file, settings)
-    try:
-        config = load(config_file, settings, to_start=True)
-    except ConfigError as error:
-        fail_start(error, config_file, settings)
-    launch = import_module("odradek.processes.supervisor.launch")
-    try:
-        code = launch.run(config)
-    except (ConfigError, launch.StartError) as error:
-        fail_start(error, config_file, settings)
-    sys.exit(code)
+    run_start(StartOptions(config_file, overrides, log_level))
 
 
 def find_options(command: Command) -> Command:

@@ -1,21 +1,15 @@
 """Reports why ``odradek start`` fails, in the format of the broker's log messages (`log.format`).
 
 Runs in the process of the command, before the broker logs or after its start has failed. The configuration may be what is
-wrong, so the format is taken from the command line and the file as far as these can be read.
+wrong, so the format is taken from the command line and the file as far as these can be read. Does not import click: see
+``odradek.cli.start``.
 """
 
 import logging
 import sys
 from collections.abc import Sequence
-from itertools import pairwise
 from types import TracebackType
-from typing import Any, NoReturn
-
-import click
-
-from odradek.cli.framework.command import HelpfulCommand
-from odradek.cli.framework.failure import fail
-from odradek.cli.framework.lazy import WRONG_USAGE, usage_error_text
+from typing import NoReturn
 
 FORMAT = "log.format"
 
@@ -27,6 +21,8 @@ def fail_start(error: object, config_file: str | None, overrides: Sequence[str],
     """
     log = _log_of(_wanted_format(config_file, overrides))
     if log is None:
+        from odradek.cli.framework.failure import fail  # here: it imports click
+
         fail(error, code)
     for warning in getattr(error, "warnings", ()):
         log.warning("%s", warning)
@@ -57,29 +53,6 @@ def _log_of(shape: str) -> logging.Logger | None:
     logging.getLogger().handlers[:] = [logs.make_handler(shape)]
     logs.enter("supervisor")
     return logging.getLogger("odradek.supervisor")
-
-
-class StartCommand(HelpfulCommand):
-    """A command whose usage errors are reported by `fail_start`."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        """Like click's."""
-        given = list(args)
-        try:
-            return super().make_context(info_name, args, parent, **extra)
-        except click.UsageError as error:
-            if extra.get("resilient_parsing"):
-                raise
-            config_file = next(iter(_values(given, "--config")), None)
-            fail_start(usage_error_text(error), config_file, _values(given, "--set"), WRONG_USAGE)
-
-
-def _values(arguments: Sequence[str], option: str) -> list[str]:
-    """The values of an option on a command line that click does not accept."""
-    following = [value for name, value in pairwise(arguments) if name == option]
-    return following + [word.partition("=")[2] for word in arguments if word.startswith(f"{option}=")]
 
 
 def _wanted_format(config_file: str | None, overrides: Sequence[str]) -> str:

@@ -264,6 +264,8 @@ class BrokerConfig:
 
         :param of_file: see `changed`.
         """
+        if of_file is None and not (of_all or of_broker or self.of_all or self.of_broker):
+            return []  # as usual at a start, which would otherwise copy the values
         layers = dict(of_all), dict(of_broker)
         errors: list[ConfigError] = []
         while True:

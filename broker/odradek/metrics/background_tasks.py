@@ -449,6 +449,14 @@ TASKS = (
         "odradek.supervisor: %s ended by an unexpected error",
     ),
     BackgroundTask(
+        "start of the HTTP server",
+        "reporter",
+        "an unexpected error, for instance because files of the installation were replaced while the broker runs",
+        "clients of metrics.listener connect, but receive no response",
+        "restart the broker; else the log contains the traceback: report it as a bug",
+        "odradek.supervisor: %s ended by an unexpected error",
+    ),
+    BackgroundTask(
         "nightly usage report",
         "odradek-report.service",
         "the spool cannot be read, the output cannot be written, or Spark fails",

@@ -17,6 +17,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,14 +33,11 @@ from odradek.metrics.collector import Collector, Groups, Settings
 from odradek.metrics.coordinator_report import MalformedParts, decode_parts
 from odradek.metrics.exposition import Family
 from odradek.metrics.group_rows import MalformedGroups, decode_groups
-from odradek.metrics.http import HttpServer, Pages
 from odradek.metrics.http_access import NAME as METRICS_NAME
 from odradek.metrics.http_access import TLS, Credentials, HttpTls, presented_login
 from odradek.metrics.joining import not_joined
-from odradek.metrics.names import METRICS
 from odradek.metrics.partitions import Address, not_ready
 from odradek.metrics.processes import places
-from odradek.metrics.registry import Exposition
 from odradek.metrics.security import CertificateTimes, SecurityFaults
 from odradek.metrics.transactions import MalformedReport, TransactionReport, decode_transactions
 from odradek.metrics.usage_reports import UsageReports
@@ -158,13 +156,6 @@ class Reporter:
         """Serve until SIGTERM."""
         self._loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
         self._loop.add_reader(self._shm.event_fd(), self._on_wake)
-        http = None
-        if self._context.metrics_socket is not None:
-            render, spool = Exposition(METRICS.values(), self._families).render, self.usage.spool
-            directory = None if spool is None else spool.directory
-            permit = PageAccess(Credentials(self._context.config)).permit
-            pages = Pages(render, self.not_ready, self._usage, permit, directory)
-            http = HttpServer(self._context.metrics_socket, pages, tls=self._tls)
         own_tasks.report_to(self._context.tasks, Area.REPORTER)
         own_tasks.expect(COLLECTION, round(TICK_S * 1000))
         beating = supervised(self._loop, "the beat of the reporter", self._beat)
@@ -173,18 +164,51 @@ class Reporter:
         if self.usage.keeps_history:
             own_tasks.expect(SPOOL, round(self._interval_s * 1000))
             spooling = supervised(self._loop, "the usage spool", self._spool)
-        if http is not None:
-            http.start()
+        starting = None
+        if self._context.metrics_socket is not None:
+            starting = supervised(self._loop, "the start of the HTTP server", self._start_http)
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)
         await self._stopped.wait()
         self._shm.set_state(ProcessState.STOPPING)
         beating.cancel()
         ticking.cancel()
+        if starting is not None:
+            starting.cancel()
         if spooling is not None:
             spooling.cancel()
             await self._write_interval(None)  # workers and coordinator have ended, so nothing is counted afterwards
         self._coordinator.close()
+
+    async def _start_http(self) -> None:
+        """Start the HTTP server when the first client connects, because what it imports takes 5 MB; with TLS at once, because
+        the server also looks at the certificate's file."""
+        listening = self._context.metrics_socket
+        assert listening is not None
+        if self._tls is None:
+            await self._readable(listening)
+        from odradek.metrics.http import HttpServer, Pages
+        from odradek.metrics.names import METRICS
+        from odradek.metrics.registry import Exposition
+
+        spool = self.usage.spool
+        pages = Pages(
+            Exposition(METRICS.values(), self._families).render,
+            self.not_ready,
+            self._usage,
+            PageAccess(Credentials(self._context.config)).permit,
+            None if spool is None else spool.directory,
+        )
+        HttpServer(listening, pages, tls=self._tls).start()
+
+    async def _readable(self, listening: socket.socket) -> None:
+        """Wait until a client has connected."""
+        connected = asyncio.Event()
+        self._loop.add_reader(listening, connected.set)
+        try:
+            await connected.wait()
+        finally:
+            self._loop.remove_reader(listening)
 
     def _on_wake(self) -> None:
         self._shm.drain_event()

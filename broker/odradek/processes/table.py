@@ -1,10 +1,12 @@
 """The table of the broker's processes. The supervisor derives from it how to start, restart and stop each process."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from odradek._ext.shm.layout import ProcessKind
 from odradek.config.broker_config import BrokerConfig
+from odradek.controller.topic_names import CONSUMER_OFFSETS
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,29 @@ def _reporters(config: BrokerConfig) -> int:
 
 
 def also_imported(config: BrokerConfig) -> list[str]:
-    """What the coordinator uses besides its main function with this configuration, as "module:class". The supervisor imports it
-    before the fork; other brokers do without it."""
+    """What the coordinator uses besides its main function with this configuration and these log directories, as
+    "module:object". The supervisor imports it before the fork; other brokers do without it."""
     from odradek.security.sasl.settings import key_sources  # here: the command imports this module, too
 
     used = {
         "odradek.processes.coordinator.cluster.service:ClusterService": config.clustered,
+        "odradek.processes.coordinator.transactions.other_brokers:BrokerPeers": config.clustered,
         "odradek.processes.coordinator.security.jwks_reader:JwksReader": bool(key_sources(config)),
+        "odradek.processes.coordinator.groups.creation:make_groups": _has_groups(config),
     }
     return [name for name, is_used in used.items() if is_used]
+
+
+def _has_groups(config: BrokerConfig) -> bool:
+    """Whether a log directory has a partition of `__consumer_offsets`. An unreadable one is reported when it is opened."""
+    for directory in config.log_dirs:
+        try:
+            with os.scandir(directory) as entries:
+                if any(entry.name.startswith(f"{CONSUMER_OFFSETS}-") for entry in entries):
+                    return True
+        except OSError:
+            continue
+    return False
 
 
 PROCESSES = (

@@ -277,7 +277,7 @@ class Broker:
         if self._keeps_port:
             first, comma, rest = config["listeners"].partition(",")
             config["listeners"] = f"{first[:-1]}{self._port}{comma}{rest}"
-        command = [self._python, "-m", "odradek.cli.main", "start"]
+        command = [self._python, "-m", "odradek.cli", "start"]
         for name, value in config.items():
             command += ["--set", f"{name}={value}"]
         with (

@@ -76,7 +76,7 @@ def children():
     clock = Clock()
     shm = SharedMemory(64)
     shm.add_process(0)
-    watched = Children(shm, [(row, 1) for row in PROCESSES], lambda child: 0, clock)
+    watched = Children(shm, [(row, 1) for row in PROCESSES], lambda child: lambda: 0, clock)
     infos = {
         child.index: SimpleNamespace(state=ProcessState.SERVING, progress=0, locked_slot=0, locked_since_ms=0)
         for child in watched.all
@@ -148,7 +148,7 @@ def test_time_in_which_the_supervisor_was_suspended_does_not_count(children):
 def test_a_process_that_cannot_be_forked_is_reported_and_its_place_is_free(monkeypatch):
     shm = SharedMemory(64)
     shm.add_process(0)
-    watched = Children(shm, [(PROCESSES[-1], 1)], lambda child: 0)
+    watched = Children(shm, [(PROCESSES[-1], 1)], lambda child: lambda: 0)
     child = watched.all[0]
 
     def no_process():
@@ -169,11 +169,11 @@ def test_a_main_that_ends_abnormally_ends_its_process(outcome):
     shm = SharedMemory(64)
     shm.add_process(0)
 
-    def run(child):
+    def run():
         if outcome is not None:
             raise outcome
 
-    watched = Children(shm, [(PROCESSES[-1], 1)], run)
+    watched = Children(shm, [(PROCESSES[-1], 1)], lambda child: run)
     child = watched.all[0]
     assert watched.start(child)
     os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)
@@ -185,7 +185,7 @@ def test_a_main_that_ends_abnormally_ends_its_process(outcome):
 def test_all_are_killed_and_reaped():
     shm = SharedMemory(64)
     shm.add_process(0)
-    watched = Children(shm, [(PROCESSES[-1], 3)], lambda child: signal.pause() or 0)
+    watched = Children(shm, [(PROCESSES[-1], 3)], lambda child: lambda: signal.pause() or 0)
     assert all(watched.start(child) for child in watched.all)
     pids = [child.pid for child in watched.all]
     watched.kill_all()
@@ -200,12 +200,12 @@ def test_a_child_ended_by_sigterm_is_an_error_unless_the_broker_stops(caplog, st
     shm = SharedMemory(64)
     shm.add_process(0)
 
-    def run(child):
+    def run():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
         signal.pause()
 
-    watched = Children(shm, [(PROCESSES[-1], 1)], run)
+    watched = Children(shm, [(PROCESSES[-1], 1)], lambda child: run)
     child = watched.all[0]
     assert watched.start(child)
     os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)

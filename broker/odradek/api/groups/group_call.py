@@ -7,19 +7,20 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from odradek._ext.shm.topics import Topic, TopicDirectory
 from odradek.api.permits import UNRESTRICTED, Permits, PermitsOf, unrestricted
 from odradek.api.transactions.transaction_call import NewestConnections
 from odradek.config.broker_config import BrokerConfig
-from odradek.groups.consumer_metadata import CONSUMER
-from odradek.groups.coordinator import GroupCoordinator
 from odradek.protocol.errors import ErrorCode
 from odradek.security.acl import Operation, ResourceType
 from odradek.security.owners import Client
 from odradek.stepwise import Later, Steps
 from odradek.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.groups.coordinator import GroupCoordinator
 
 log = logging.getLogger("odradek.groups")
 
@@ -97,6 +98,8 @@ class GroupView:
     @property
     def without_consumer_protocol(self) -> str | None:
         """The reason why consumer groups (KIP-848) are disabled; None if they are enabled."""
+        from odradek.groups.consumer_metadata import CONSUMER
+
         enabled = self.config["group.coordinator.rebalance.protocols"]
         if isinstance(enabled, tuple) and CONSUMER in enabled:
             return None

@@ -101,7 +101,7 @@ class LazyGroup(HelpfulCommand, click.Group):
         except KeyboardInterrupt as error:
             if context.parent is not None:
                 raise
-            _stopped(error)
+            end_stopped(error)
         except PermissionError as error:
             if context.parent is not None or context.invoked_subcommand == "start" or error.filename is None:
                 raise
@@ -129,9 +129,9 @@ class LazyGroup(HelpfulCommand, click.Group):
         except click.ClickException as error:
             fail(error.format_message(), error.exit_code)
         except click.Abort as error:
-            _stopped(error.__cause__ or error.__context__)
+            end_stopped(error.__cause__ or error.__context__)
         except KeyboardInterrupt as error:  # arrived after the command's end
-            _stopped(error)
+            end_stopped(error)
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -146,7 +146,7 @@ def _server_after_command(arguments: list[str]) -> list[str]:
     return [arguments[size], *arguments[:size], *arguments[size + 1 :]]
 
 
-def _stopped(error: BaseException | None) -> NoReturn:
+def end_stopped(error: BaseException | None) -> NoReturn:
     """End a command that a signal interrupted, with one line and the signal's exit status."""
     interrupt.discard_blocked_output()  # an `Interruption` may have stopped the alarms
     interrupt.end_typed_line()

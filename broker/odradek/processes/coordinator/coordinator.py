@@ -174,9 +174,6 @@ class Coordinator:
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)
         self._cuts.start()
-        self._groups.import_handlers()
-        self._transactions.import_handlers()
-        await self._in_store_thread(self._store_service.import_handlers)
         await self._stopped.wait()
         if self._joining is not None and not self._joining.cancel():
             self._joining.result()

@@ -407,10 +407,6 @@ class StoreService:
         assert self._store is not None
         return (yield from group_offsets.delete_group(self._store, group_id))
 
-    def import_handlers(self) -> None:
-        """Import the handlers of all APIs; called after the process serves, so that the start does not wait for it."""
-        self._host.handlers.import_all()
-
     def reload_file(self) -> None:
         """Read the configuration file again. Not before `open`."""
         assert self._view is not None

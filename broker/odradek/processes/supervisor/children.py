@@ -26,7 +26,7 @@ from odradek.processes.table import ProcessRow
 
 log = logging.getLogger("odradek.supervisor")
 
-OOM_SCORE = Path("/proc/self/oom_score_adj")
+OOM_SCORE = "/proc/self/oom_score_adj"
 OOM_SCORE_OF_CHILD, MAX_OOM_SCORE = 100, 1000
 """What a child adds to its parent's score, so that the OOM killer chooses it and not the supervisor, which replaces a killed
 child. 1000 stands for the whole memory of the machine, or of the control group."""
@@ -105,19 +105,19 @@ class Children:
     """All children of the supervisor.
 
     :param rows: rows of the process table, each with the number of processes.
-    :param run: called in the child with its Child; returns the exit code.
+    :param prepare: called before each fork; what it returns is called in the child, and returns the exit code.
     """
 
     def __init__(
         self,
         shm: SharedMemory,
         rows: Sequence[tuple[ProcessRow, int]],
-        run: Callable[[Child], int],
+        prepare: Callable[[Child], Callable[[], int]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.shm = shm
         self.clock = clock
-        self._run = run
+        self._prepare = prepare
         self.all = [Child(row, ordinal, shm.add_process(row.kind)) for row, count in rows for ordinal in range(count)]
 
     def of_stage(self, stage: int) -> list[Child]:
@@ -133,11 +133,12 @@ class Children:
         child.seen_progress = (-1, child.started)
         child.seen_lock = (None, child.started)
         self.shm.process_starts(child.index)  # before the fork: the child may serve before this process continues
+        run = self._prepare(child)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             pid = os.fork()
             if pid == 0:
-                self._run_in_child(child, parent, before)
+                self._run_in_child(child, run, parent, before)
         except OSError as error:
             return self._not_started(child, error)
         finally:
@@ -157,7 +158,7 @@ class Children:
         self.shm.process_died(child.index)
         return False
 
-    def _run_in_child(self, child: Child, parent: int, mask: Iterable[int]) -> None:
+    def _run_in_child(self, child: Child, run: Callable[[], int], parent: int, mask: Iterable[int]) -> None:
         """Runs in the child: set its name and signals, run its main function, exit. Never returns."""
         code: object = 1
         try:
@@ -172,7 +173,7 @@ class Children:
                 code = 0
             else:
                 self.shm.enter(child.index)
-                code = self._run(child)
+                code = run()
         except SystemExit as end:
             code = 0 if end.code is None else end.code
         except BaseException:
@@ -270,7 +271,11 @@ class Children:
 def offer_to_oom_killer() -> None:
     """Let the OOM killer prefer this process to its parent. Every process may raise its own score."""
     try:
-        OOM_SCORE.write_text(str(min(int(OOM_SCORE.read_text()) + OOM_SCORE_OF_CHILD, MAX_OOM_SCORE)))
+        fd = os.open(OOM_SCORE, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.write(fd, str(min(int(os.read(fd, 16)) + OOM_SCORE_OF_CHILD, MAX_OOM_SCORE)).encode())
+        finally:
+            os.close(fd)
     except OSError as error:  # a /proc that is read-only or hidden; then all processes have the same score
         log.debug("cannot write %s: %s", OOM_SCORE, error.strerror)
 

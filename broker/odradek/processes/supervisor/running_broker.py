@@ -97,7 +97,7 @@ class RunningBroker:
         try:
             self.shm = _shared_memory(config, resources.directories)
             self.children = Children(
-                self.shm, [(row, row.count(config)) for row in resources.rows], self._run_child, resources.clock
+                self.shm, [(row, row.count(config)) for row in resources.rows], self._prepare_child, resources.clock
             )
             self._workers = [child for child in self.children.all if child.row.kind == ProcessKind.WORKER]
             self._channels = [handover.make_channel() for _ in self._workers]
@@ -176,13 +176,14 @@ class RunningBroker:
     def _worker_serves(self, ordinal: int) -> bool:
         return self.serves(self._workers[ordinal])
 
-    def _run_child(self, child: Child) -> int:
-        """Runs in the child: close the descriptors that it does not need, then call its main function.
+    def _prepare_child(self, child: Child) -> Callable[[], int]:
+        """The function that runs in the child. The supervisor prepares before the fork the objects that children need: a child
+        gets its own copy of every page that it writes to, and Python also writes to objects that it only reads."""
+        context, main = self._context_of(child), resolve(child.row.main)
+        return lambda: self._run_child(child, context, main)
 
-        The supervisor prepares before the fork the objects that all children need: a child gets its own copy of every page that
-        it writes to, and Python also writes to objects that it only reads.
-        """
-        context = self._context_of(child)
+    def _run_child(self, child: Child, context: ProcessContext, main: Callable[[ProcessContext], int]) -> int:
+        """Runs in the child: close the descriptors that it does not need, then call its main function."""
         sockets = (context.forward_listener, context.metrics_socket)
         own = {context.handover_fd, context.reporter_memory, *(sock.fileno() for sock in sockets if sock is not None)}
         close_all_but(self._inherited | own)
@@ -194,7 +195,7 @@ class RunningBroker:
         context.tokens.enter(child.index)
         gc.set_threshold(*COLLECTIONS)
         gc.enable()
-        return resolve(child.row.main)(context)
+        return main(context)
 
     def _context_of(self, child: Child) -> ProcessContext:
         kind, directories = child.row.kind, self.resources.directories

@@ -274,8 +274,9 @@ class Supervisor:
         gc.disable()  # each child would reuse memory that a collection freed here, and get a copy of each such page
         loaders = self._start_stage(0)
         self.loop.after(LOADING_REPORT_EVERY_S, "loading", self._report_loading)
-        to_import = [row.main for row in self.resources.rows if 0 < row.stage < LAST_STAGE]
-        to_import += also_imported(self.resources.config)
+        config = self.resources.config
+        to_import = [row.main for row in self.resources.rows if row.stage > 0 and row.count(config)]
+        to_import += also_imported(config)
         self._import_next(to_import)
         while not (self.signals.count or all(child.ended for child in loaders)):
             self.loop.turn()
@@ -301,12 +302,10 @@ class Supervisor:
             self.loop.after(0.0, "import", lambda: self._import_next(mains))
 
     def _start_stage(self, stage: int) -> list[Child]:
-        """Start the processes of a stage. A process of the last stage imports its modules itself: nothing waits for it, and no
-        other process shares these modules."""
+        """Import what the processes of a stage need, if that is not done yet, and start them."""
         children = self.broker.children.of_stage(stage)
         for child in children:
-            if stage != LAST_STAGE:
-                resolve(child.row.main)
+            resolve(child.row.main)
         # A child that replaces an entry of the method cache releases the name in that entry, which copies a page each time.
         sys._clear_type_cache()
         gc.freeze()

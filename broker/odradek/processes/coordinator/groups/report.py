@@ -1,11 +1,16 @@
 """Encodes the coordinator's groups for the reporter, in the coordinator's loop. It works in slices, so no heartbeat waits for
 it."""
 
+from __future__ import annotations
+
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
-from odradek.groups.coordinator import GroupCoordinator
 from odradek.metrics.group_rows import encode_group, encode_offsets
+
+if TYPE_CHECKING:
+    from odradek.groups.coordinator import GroupCoordinator
 
 SLICE_S = 0.001
 

@@ -11,9 +11,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import odradek._ext.partition.slots as slots
 from odradek._ext.net.arrivals import Arrival
@@ -35,13 +34,8 @@ from odradek.api.pipeline import NotServed, Outcome, Pipeline, executed
 from odradek.api.row import ApiRow
 from odradek.api.table import BY_KEY, Handlers
 from odradek.config.broker_config import BrokerConfig
-from odradek.config.dynamic import group_values
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.coordination.environment import EndMarker, LogBatch
-from odradek.groups import metadata_limits
-from odradek.groups.coordinator import GroupCoordinator
-from odradek.groups.offsets import offset_record
-from odradek.groups.settings import ConsumerSettings, GroupSettings
 from odradek.net.forward_frames import ForwardReply, Kind, Status
 from odradek.processes import own_tasks
 from odradek.processes.coordinator.forwarded import AwaitedRequest, ForwardedHost, refused
@@ -57,119 +51,19 @@ from odradek.processes.metering import count_errors, uncounted_errors
 from odradek.processes.slices import LoopSlices
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import txn_offset_commit
-from odradek.quotas.new_names import GROUPS, configured
 from odradek.stepwise import Later, Steps, Stepwise, waited
+
+if TYPE_CHECKING:
+    from odradek.groups.coordinator import GroupCoordinator
+    from odradek.processes.coordinator.groups.creation import StoredTopics
 
 log = logging.getLogger("odradek.groups")
 
 EXPIRY_OF_OFFSETS = "expiry of committed offsets"
-MINUTE_MS = 60_000
 KAFKA = int(Kind.KAFKA)
 NO_TOPIC_ID = bytes(16)
 OF_LOG = ("offsets.topic.compression.codec", "message.max.bytes", "offsets.commit.timeout.ms")
 REQUIRED_ACKS = "offsets.commit.required.acks"
-OF_GROUP = ("session.timeout", "heartbeat.interval", "assignment.interval")
-
-
-StoredTopics = Callable[[], frozenset[str] | None]
-
-
-def settings_of(config: BrokerConfig) -> GroupSettings:
-    """The settings of classic groups and of offsets, from the configuration."""
-    return GroupSettings(
-        initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
-        min_session_timeout_ms=config.integer("group.min.session.timeout.ms"),
-        max_session_timeout_ms=config.integer("group.max.session.timeout.ms"),
-        max_size=config.integer("group.max.size"),
-        max_member_bytes=config.integer("message.max.bytes"),
-        offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
-        offsets_retention_ms=config.integer("offsets.retention.minutes") * MINUTE_MS,
-        names=configured(GROUPS, config),
-        metadata=metadata_limits.configured(config),
-    )
-
-
-def consumer_settings_of(config: BrokerConfig) -> ConsumerSettings:
-    """The settings of consumer groups (KIP-848), from the configuration."""
-    policy = str(config["group.consumer.migration.policy"]).lower()
-    return ConsumerSettings(
-        session_timeout_ms=config.integer("group.consumer.session.timeout.ms"),
-        heartbeat_interval_ms=config.integer("group.consumer.heartbeat.interval.ms"),
-        max_size=config.integer("group.consumer.max.size"),
-        upgrade=policy in ("bidirectional", "upgrade"),
-        downgrade=policy in ("bidirectional", "downgrade"),
-        assignors=tuple(str(name) for name in config["group.consumer.assignors"]),  # type: ignore[union-attr]
-        assignment_interval_ms=config.integer("group.consumer.assignment.interval.ms"),
-    )
-
-
-class LiveConsumerSettings:
-    """The current settings of consumer groups (KIP-848): the broker's, and those that are set for a single group.
-
-    The store thread replaces both mappings as a whole when they change, so values derived from them stay valid while the
-    mappings are the same objects.
-    """
-
-    def __init__(self, config: BrokerConfig) -> None:
-        self._config = config
-        self._seen: tuple[object, object] | None = None
-        self._of_broker = ConsumerSettings()
-        self._of_group: dict[str, ConsumerSettings] = {}
-
-    def of(self, group_id: str) -> ConsumerSettings:
-        """See `SettingsSource`."""
-        settings, groups = self._config.settings, self._config.groups
-        if self._seen is None or self._seen[0] is not settings or self._seen[1] is not groups:
-            self._seen = settings, groups
-            self._of_broker, self._of_group = consumer_settings_of(self._config), {}
-        overrides = groups.get(group_id)
-        if overrides is None:
-            return self._of_broker
-        group_settings = self._of_group.get(group_id)
-        if group_settings is None:
-            values = group_values(self._config, overrides)
-            session_ms, heartbeat_ms, assignment_ms = (cast(int, values[f"consumer.{name}.ms"]) for name in OF_GROUP)
-            group_settings = self._of_group[group_id] = replace(
-                self._of_broker,
-                session_timeout_ms=session_ms,
-                heartbeat_interval_ms=heartbeat_ms,
-                assignment_interval_ms=assignment_ms,
-            )
-        return group_settings
-
-
-class KnownTopics:
-    """The coordinator's directory of the topics, as groups use it. :param stored: see `GroupService`."""
-
-    def __init__(self, directory: TopicDirectory, stored: StoredTopics) -> None:
-        self._directory = directory
-        self._stored = stored
-
-    def in_store(self) -> frozenset[str] | None:
-        """See `Topics`."""
-        return self._stored()
-
-    @property
-    def version(self) -> int:
-        """The version of the metadata in the directory; it differs after every change."""
-        return int(self._directory.version)
-
-    def names(self) -> list[str]:
-        """The names of all topics that exist."""
-        return [topic.name for topic in self._directory.by_name.values() if topic.existing_count()]
-
-    def find(self, name: str) -> tuple[bytes, int] | None:
-        """The id and the number of partitions of a topic; None if it does not exist."""
-        topic = self._directory.get(name)
-        if topic is None:
-            return None
-        count = topic.existing_count()
-        return (topic.topic_id, count) if count else None
-
-    def name_of(self, topic_id: bytes) -> str | None:
-        """The name of the topic with this id; None if it does not exist."""
-        topic = self._directory.by_id.get(topic_id)
-        return None if topic is None else topic.name
 
 
 class LoadedGroups:
@@ -202,8 +96,6 @@ class LoadedGroups:
 
 MOST_LEADERSHIPS = 3
 """The number of leaderships that are confirmed for one request, one after the other."""
-NOBODY, _ = offset_record("", "", -1, None)
-"""The key of an offset that no client can commit."""
 
 
 class _GroupsHost(ForwardedHost):
@@ -324,11 +216,6 @@ class GroupService:
         self.follow()
         self._expire_later()
 
-    def import_handlers(self) -> None:
-        """Import the handlers of all group APIs; called after the process serves, so that the start does not wait for it."""
-        self._host.handlers.import_all()
-        self._at_once.import_all()
-
     def end(self) -> None:
         """The broker stops, and this process serves until the workers have ended: no request waits for other members now."""
         if self.groups is not None:
@@ -399,6 +286,8 @@ class GroupService:
             return ErrorCode.NONE  # the request is refused anyway
         if partition_log is None or not slots.has_min_in_sync(partition_log.place[0]):
             return ErrorCode.NONE
+        from odradek.processes.coordinator.groups.creation import NOBODY
+
         return (yield from waited(lambda then: partition_log.confirm(NOBODY, then)))
 
     def _leads_on(self, group_id: str) -> Steps:
@@ -488,14 +377,11 @@ class GroupService:
         return view
 
     def _make(self, partitions: int) -> GroupCoordinator:
-        return GroupCoordinator(
-            self._timers,
-            settings_of(self._config),
-            partitions,
-            KnownTopics(self.topics, self._stored),
-            LiveConsumerSettings(self._config),
-            self._offsets.diverged,
-            LoopSlices(self._loop),
+        from odradek.processes.coordinator.groups.creation import make_groups  # here: see that module
+
+        slices = LoopSlices(self._loop)
+        return make_groups(
+            self._config, self._timers, partitions, self.topics, self._stored, self._offsets.diverged, slices
         )
 
     # -- expiry ---------------------------------------------------------------------------------------------------

@@ -8,15 +8,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from odradek.controller.topic_names import CONSUMER_OFFSETS
 from odradek.coordination.environment import EndMarker
 from odradek.coordination.gathering import gather
 from odradek.processes.coordinator.groups.service import GroupService
 from odradek.processes.coordinator.transactions.marker_logs import MarkerLogs
-from odradek.processes.coordinator.transactions.other_brokers import RemoteMarkers
 from odradek.protocol.errors import ErrorCode
 from odradek.transactions.environment import Marker
+
+if TYPE_CHECKING:
+    from odradek.processes.coordinator.transactions.other_brokers import RemoteMarkers
 
 log = logging.getLogger("odradek.transactions")
 

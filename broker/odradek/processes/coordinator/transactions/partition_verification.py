@@ -15,14 +15,16 @@ because the transaction may have ended in the meantime.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.coordination.environment import EndMarker, Timers
-from odradek.processes.coordinator.transactions.other_brokers import Asked, RemoteTransactions
 from odradek.protocol.errors import ErrorCode
 from odradek.topic_partition import TopicPartition
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import NO_OWNER, Mark, Marks
+
+if TYPE_CHECKING:
+    from odradek.processes.coordinator.transactions.other_brokers import RemoteTransactions
 
 Leadership = tuple[int, int]
 NONE = ErrorCode.NONE
@@ -145,6 +147,8 @@ class PartitionVerification:
         if asked is None or self._others is None:
             remote.then(dict.fromkeys(question.places, ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
+        from odradek.processes.coordinator.transactions.other_brokers import Asked  # a single broker does without it
+
         remote.coordinator_epoch = asked.epoch
         remote.leaderships = {place: self._marks.leadership(*place) for place in question.places}
         for place in question.places:

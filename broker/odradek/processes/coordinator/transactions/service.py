@@ -50,7 +50,6 @@ from odradek.processes.coordinator.transactions.marker_delivery import LocalMark
 from odradek.processes.coordinator.transactions.marker_logs import MarkerLogs
 from odradek.processes.coordinator.transactions.metering import LoadTimes, TransactionMeter, report_of
 from odradek.processes.coordinator.transactions.orphaned_transactions import OrphanedTransactions
-from odradek.processes.coordinator.transactions.other_brokers import BrokerPeers, RemoteMarkers, RemoteTransactions
 from odradek.processes.coordinator.transactions.partition_verification import (
     PartitionVerification,
     Question,
@@ -67,6 +66,11 @@ from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.environment import Environment, Marker, Owner, Settings
 
 if TYPE_CHECKING:
+    from odradek.processes.coordinator.transactions.other_brokers import (
+        BrokerPeers,
+        RemoteMarkers,
+        RemoteTransactions,
+    )
     from odradek.security.peers import PeerSecurity
 
 log = logging.getLogger("odradek.transactions")
@@ -230,6 +234,12 @@ class TransactionService:
         self._remote_markers: RemoteMarkers | None = None
         self._remote_transactions: RemoteTransactions | None = None
         if config.clustered:
+            from odradek.processes.coordinator.transactions.other_brokers import (  # a single broker does without it
+                BrokerPeers,
+                RemoteMarkers,
+                RemoteTransactions,
+            )
+
             # Connections of their own: a question need not wait for the response to markers, which waits for replicas.
             self._peers = [BrokerPeers(self._loop, config, security) for _ in range(2)]
             self._remote_markers = RemoteMarkers(
@@ -371,10 +381,6 @@ class TransactionService:
         if count:
             log.info("removing %d expired transactional ids", count)
         return failures
-
-    def import_handlers(self) -> None:
-        """Import the handlers of all APIs. Called when the process already serves, so that its start is not delayed."""
-        self._host.handlers.import_all()
 
     def close(self) -> None:
         """Stop serving. The caller has written the queued appends, and with flush.messages also synced them; not those behind
