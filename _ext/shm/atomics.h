@@ -1,8 +1,8 @@
 /* Words of memory that several processes or threads read and write, and the only ways to access them.
  *
- * Such a word has one of the types shared_u64 ... shared_u8. The types are `_Atomic`, so a plain read of one, which Cython permits,
- * is a sequentially consistent load: never torn, repeated or reordered with another one. atomics.pxd declares the types `const`,
- * so Cython refuses a plain write. Every write, and every read that needs less, names its order:
+ * Such a word has one of the types shared_u64 ... shared_u8. The types are `_Atomic`, so a plain read of one, which Cython
+ * permits, is a sequentially consistent load: never torn, repeated or reordered with another one. atomics.pxd declares the
+ * types `const`, so Cython refuses a plain write. Every write, and every read that needs less, names its order:
  *
  *     relaxed   the value alone; other words may be seen in any order. In a section that a sequence protects, and statistics
  *     release   a reader that sees the value by an acquire (or plain) load sees all that was written before it
