@@ -49,7 +49,7 @@ elif DEBUG:
     OPTIONS = ["-O1", "-g", "-UNDEBUG"]
 else:  # no debug information, which is four fifths of a module; the names of functions remain for perf and gdb
     OPTIONS = ["-O0" if QUICK else "-O2", "-g0"]
-OPTIONS += ["-Werror=incompatible-pointer-types"]  # no plain access to a shared word (_ext/shm/atomics.h) through a pointer
+OPTIONS += ["-Werror=incompatible-pointer-types"]  # no plain pointer to a shared word (_ext/shm/atomics.h)
 
 
 DIRECTIVES = {
