@@ -56,6 +56,7 @@ elif DEBUG:
 else:  # no debug information, which is four fifths of a module; the names of functions remain for perf and gdb
     OPTIONS = ["-O0" if QUICK else "-O2", "-g0"]
 OPTIONS.append("-fvisibility=hidden")
+OPTIONS.append("-Werror=incompatible-pointer-types")  # no plain pointer to a shared word (_ext/shm/atomics.h)
 LINKING = ["-Wl,-Bsymbolic", *SANITIZERS]
 
 DIRECTIVES = {

@@ -7,7 +7,7 @@ decided before costs a comparison of the version word and a look-up in a dict.
 from libc.stdint cimport uint64_t
 
 from odradek._ext.net.connection cimport Connection
-from odradek._ext.shm.atomics cimport load_acquire_64
+from odradek._ext.shm.atomics cimport load_acquire_64, shared_u64
 
 
 cdef enum:
@@ -21,7 +21,7 @@ cdef enum:
 
 cdef class AccessControl:
     cdef object word                    # memoryview that keeps `version` valid
-    cdef const uint64_t* version        # word in shared memory: the newest published version of the ACLs
+    cdef shared_u64* version              # word in shared memory: the newest published version of the ACLs
     cdef readonly uint64_t loaded       # the version that `authorizer` has
     cdef readonly object authorizer
     cdef object read

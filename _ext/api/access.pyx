@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from libc.stdint cimport uint64_t
 
 from odradek._ext.net.connection cimport Connection
-from odradek._ext.shm.atomics cimport load_acquire_64
+from odradek._ext.shm.atomics cimport load_acquire_64, shared_u64
 from odradek._ext.shm.metering cimport AUTHORIZATIONS_ALLOWED, AUTHORIZATIONS_DENIED, add
 
 cdef enum:
@@ -34,7 +34,7 @@ cdef class AccessControl:
         if words.shape[0] != 1:
             raise ValueError("the version word must be one word")
         self.word = words
-        self.version = &words[<int>0]
+        self.version = <shared_u64*>&words[<int>0]
         self.read = read
         self.note = note
         self.host_of = host_of

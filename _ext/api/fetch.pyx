@@ -50,7 +50,7 @@ from odradek._ext.protocol.kafka_errors cimport (
 from odradek._ext.shm.client_quotas cimport quota_burst
 from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.layout cimport region
-from odradek._ext.shm.metering cimport PARKED_FETCHES, USAGE_REQUESTS, usage_of
+from odradek._ext.shm.metering cimport PARKED_FETCHES, USAGE_REQUESTS, count_usage
 from odradek._ext.shm.topics cimport Topic, TopicDirectory
 
 
@@ -420,7 +420,7 @@ cdef class FetchHandler:
         return 1
 
     cdef int count_topic(self, Topic topic) except -1:
-        usage_of(self.client.number, topic.counted(), FETCH).values[USAGE_REQUESTS] += 1
+        count_usage(self.client.number, topic.counted(), FETCH, USAGE_REQUESTS, 1)
         return 0
 
     cdef int read_topics(self, FetchContext context, int16_t version, Cursor* body) except -1:

@@ -3,10 +3,10 @@
 Used in a worker's event loop. Records count as read by a client when its next request continues after them.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t
 
 from odradek._ext.protocol.api_versions cimport FETCH
-from odradek._ext.shm.metering cimport USAGE_RECORDS_OUT, leave_position, put_requested, still_client, usage_of
+from odradek._ext.shm.metering cimport USAGE_RECORDS_OUT, count_usage, leave_position, put_requested, still_client
 
 
 cdef class FetchPartition:
@@ -221,7 +221,7 @@ cdef class FetchContext:
                 continue
             put_requested(self.client.number, p.slot - 1, p.incarnation, p.request.fetch_offset, &p.progress.place)
             if p.progress.uncounted_records:
-                usage_of(self.client.number, p.counted.counted(), FETCH).values[USAGE_RECORDS_OUT] += <uint64_t>p.progress.uncounted_records
+                count_usage(self.client.number, p.counted.counted(), FETCH, USAGE_RECORDS_OUT, p.progress.uncounted_records)
                 p.progress.uncounted_records = 0
         return 0
 

@@ -7,7 +7,7 @@ A result is used only if the slot's generation did not change meanwhile.
 
 import os
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from odradek._ext.api.aborted_transactions cimport AbortedTransactions
 from odradek._ext.api.access cimport ACL_CLUSTER, ACL_CLUSTER_ACTION, ACL_READ, Access
@@ -58,7 +58,7 @@ from odradek._ext.protocol.kafka_errors cimport (
     UNSUPPORTED_COMPRESSION_TYPE,
 )
 from odradek._ext.records.codecs cimport first_fetch
-from odradek._ext.shm.atomics cimport load_acquire_64
+from odradek._ext.shm.atomics cimport load_acquire_64, load_acquire_i64
 from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_LOOP, unlock
 from odradek._ext.shm.replication_quota cimport QUOTA_LEADER, quota_limited
 from odradek._ext.shm.slot cimport (
@@ -357,7 +357,7 @@ cdef class FetchPlan:
                     available = whole_batches(p, whole, room) if p.throttled else room
                     cut = True
             if planning and available > 0 and wants_aborted(context) and \
-                    p.request.fetch_offset <= <int64_t>load_acquire_64(<uint64_t*>&slot.newest_abort_offset):
+                    p.request.fetch_offset <= load_acquire_i64(&slot.newest_abort_offset):
                 if cut:
                     upper = offset_behind(p, commit, p.planned.position + available, upper, context)
                 self.aborted.list_for(p, context, self.segments_of(p.slot - 1, slot), commit, upper)

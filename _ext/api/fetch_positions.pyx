@@ -6,13 +6,12 @@ or from an offset index. Each function raises OSError, and ColdRead if a page is
 
 from libc.errno cimport EAGAIN, EBADMSG, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
-from libc.string cimport memcpy
 
 from odradek._ext.api.cold_look_ups cimport cold_bytes, cold_offset_behind, cold_position
 from odradek._ext.api.fetch_context cimport FetchContext, FetchPartition
 from odradek._ext.protocol.byte_order cimport load32, load64
 from odradek._ext.records.record_batch cimport AT_LAST_OFFSET_DELTA, AT_MAGIC
-from odradek._ext.shm.atomics cimport fence, load_acquire_32
+from odradek._ext.shm.atomics cimport copy_words, fence_acquire, load_acquire_32, load_relaxed_32, load_relaxed_i64
 from odradek._ext.shm.slot cimport RECENT_KEPT, Commit, RecentBatch, Slot
 from odradek._ext.storage.file_calls cimport file_bytes
 from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES
@@ -80,9 +79,9 @@ cdef bint place_in_ring(FetchPartition p, Slot* slot, Commit* commit) noexcept:
         before = load_acquire_32(&slot.recent_sequence)
         if before & 1:
             continue
-        memcpy(recent, slot.recent, sizeof(recent))
-        fence()
-        if load_acquire_32(&slot.recent_sequence) != before:
+        copy_words(recent, slot.recent, sizeof(recent))
+        fence_acquire()
+        if load_relaxed_32(&slot.recent_sequence) != before:
             continue
         for i in range(RECENT_KEPT):
             if recent[i].segment_base == commit.segment_base and \
@@ -141,11 +140,11 @@ cdef bint place_of_unstable(Slot* slot, int64_t offset, int64_t* base, int64_t* 
         before = load_acquire_32(&slot.unstable_sequence)
         if before & 1:
             continue
-        first = slot.first_unstable_offset
-        base[0] = slot.unstable_base
-        position[0] = slot.unstable_position
-        fence()
-        if load_acquire_32(&slot.unstable_sequence) == before:
+        first = load_relaxed_i64(&slot.first_unstable_offset)
+        base[0] = load_relaxed_i64(&slot.unstable_base)
+        position[0] = load_relaxed_i64(&slot.unstable_position)
+        fence_acquire()
+        if load_relaxed_32(&slot.unstable_sequence) == before:
             return first == offset and base[0] >= 0
     return False
 

@@ -31,6 +31,7 @@ from odradek._ext.protocol.cursor cimport (
     write_uvarint,
 )
 from odradek._ext.protocol.kafka_errors cimport NO_ERROR, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from odradek._ext.shm.atomics cimport count_64, shared_u64
 from odradek._ext.shm.clock cimport coarse_ms
 from odradek._ext.shm.metering cimport (
     FETCH_FAILED,
@@ -42,6 +43,7 @@ from odradek._ext.shm.metering cimport (
     Client,
     add,
     count_error,
+    count_usage,
     put_position,
     still_client,
     usage_of,
@@ -318,7 +320,7 @@ cdef class FetchResponses:
             raise MemoryError("no memory for a fetch response")
         store32(b.data, <uint32_t>(b.size - 4))
         out.out_bytes(b.data, b.size)
-        usage_of(client.number, TOPIC_NONE, FETCH).values[USAGE_BYTES_OUT] += <uint64_t>b.size
+        count_usage(client.number, TOPIC_NONE, FETCH, USAGE_BYTES_OUT, b.size)
         if b.capacity > KEPT_BYTES:
             buffer_free(b)
         return 0
@@ -335,7 +337,7 @@ cdef class FetchResponses:
         cdef int64_t rest = self.response.size
         cdef int64_t replicated = 0, throttled = 0, reassigned = 0
         cdef bint refused = False
-        cdef uint64_t* values
+        cdef shared_u64* values
         still_client(&context.client)
         client = context.client.number
         for _, p in cuts:
@@ -353,8 +355,8 @@ cdef class FetchResponses:
                 rest += p.planned.length
             else:
                 values = usage_of(client, p.counted.counted(), FETCH).values
-                values[USAGE_BYTES_OUT] += <uint64_t>p.planned.length
-                values[USAGE_RECORDS_OUT] += <uint64_t>(p.progress.end - p.request.fetch_offset)
+                count_64(&values[USAGE_BYTES_OUT], <uint64_t>p.planned.length)
+                count_64(&values[USAGE_RECORDS_OUT], <uint64_t>(p.progress.end - p.request.fetch_offset))
                 if p.slot:
                     put_position(client, p.slot - 1, p.incarnation, p.progress.end, &p.progress.place)
         for p in included:
@@ -363,7 +365,7 @@ cdef class FetchResponses:
                 add(FETCH_FAILED, 1)
                 refused = True
                 if p.counted is not None and not context.replicates:
-                    usage_of(client, p.counted.counted(), FETCH).values[USAGE_ERRORS] += 1
+                    count_usage(client, p.counted.counted(), FETCH, USAGE_ERRORS, 1)
         if replicated:
             add(REPLICATION_BYTES_OUT, replicated)
         if reassigned:
@@ -371,8 +373,8 @@ cdef class FetchResponses:
         if throttled:
             quota_record(QUOTA_LEADER, throttled, coarse_ms())
         values = usage_of(client, TOPIC_NONE, FETCH).values
-        values[USAGE_BYTES_OUT] += <uint64_t>rest
-        values[USAGE_ERRORS] += refused
+        count_64(&values[USAGE_BYTES_OUT], <uint64_t>rest)
+        count_64(&values[USAGE_ERRORS], refused)
         return 0
 
     cdef int write_error(self, ResponseOutput out, Client* client, int16_t version, int32_t correlation_id, int16_t error,
@@ -380,5 +382,5 @@ cdef class FetchResponses:
         """Write a response that contains only the error code of the session."""
         self.write_empty(out, client, version, correlation_id, error, 0, wait_ms)
         count_error(FETCH, error)
-        usage_of(client.number, TOPIC_NONE, FETCH).values[USAGE_ERRORS] += 1
+        count_usage(client.number, TOPIC_NONE, FETCH, USAGE_ERRORS, 1)
         return 0

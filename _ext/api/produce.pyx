@@ -74,6 +74,7 @@ from odradek._ext.protocol.kafka_errors cimport (
 )
 from odradek._ext.records.codecs cimport CODEC_AS_SENT, CODEC_NONE, first_produce
 from odradek._ext.records.record_batch cimport AT_MAGIC, AT_RECORDS, BatchInfo, check_batch
+from odradek._ext.shm.atomics cimport count_64, shared_u64
 from odradek._ext.shm.clock cimport now_ms
 from odradek._ext.shm.locks cimport SPINS_OF_LOOP
 from odradek._ext.shm.metering cimport (
@@ -519,18 +520,18 @@ cdef class ProduceHandler:
 
     cdef int count_arrival(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept:
         """Count a request, with a frame of `size` bytes, that will be executed: records for their topics, other bytes for no topic."""
-        cdef uint64_t* values
+        cdef shared_u64* values
         cdef int i
         for i in range(request.first, request.first + request.count):
             if items[i].counted != TOPIC_NONE:
                 values = usage_of(request.client.number, items[i].counted, PRODUCE).values
-                values[USAGE_BYTES_IN] += <uint64_t>items[i].sent_bytes
-                values[USAGE_REQUESTS] += items[i].topic_partitions > 0
+                count_64(&values[USAGE_BYTES_IN], <uint64_t>items[i].sent_bytes)
+                count_64(&values[USAGE_REQUESTS], items[i].topic_partitions > 0)
                 if items[i].sent_bytes:
                     count_batch(<uint32_t>items[i].sent_bytes)
                 size -= items[i].sent_bytes
         values = usage_of(request.client.number, TOPIC_NONE, PRODUCE).values
-        values[USAGE_BYTES_IN] += <uint64_t>size
-        values[USAGE_REQUESTS] += 1
+        count_64(&values[USAGE_BYTES_IN], <uint64_t>size)
+        count_64(&values[USAGE_REQUESTS], 1)
         count_request(PRODUCE, request.version)
         return 0

@@ -38,7 +38,7 @@ from odradek._ext.records.record_batch cimport (
     BatchInfo,
     set_max_timestamp,
 )
-from odradek._ext.shm.atomics cimport fence, load_acquire_32
+from odradek._ext.shm.atomics cimport fence_acquire, load_acquire_32, load_acquire_i32
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.pauses cimport in_doubt
 from odradek._ext.shm.slot cimport (
@@ -274,9 +274,9 @@ cdef inline bint leads_on(Slot* slot, ProduceItem* item) noexcept nogil:
     The leader epoch may be another one: the controller begins one whenever a replica leaves. Role and beginning of the leadership are read
     last, with everything read before them complete: a former leader gives up the role before it truncates its log.
     """
-    fence()
+    fence_acquire()
     return load_acquire_32(&slot.role) == ROLE_LEADER and slot.incarnation == item.incarnation \
-        and <int32_t>load_acquire_32(<uint32_t*>&slot.led_since) <= item.leader_epoch
+        and load_acquire_i32(&slot.led_since) <= item.leader_epoch
 
 
 cdef bint on_device(ProduceItem* item) noexcept nogil:

@@ -46,6 +46,7 @@ from odradek._ext.protocol.kafka_errors cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
+from odradek._ext.shm.atomics cimport count_64, shared_u64
 from odradek._ext.shm.metering cimport (
     BYTES_REJECTED,
     PRODUCE_FAILED,
@@ -57,6 +58,7 @@ from odradek._ext.shm.metering cimport (
     add,
     count_error,
     count_stored,
+    count_usage,
     own_page,
     still_client,
     usage_of,
@@ -242,13 +244,13 @@ cdef class ProduceResponses:
         for i in range(request.first, request.first + request.count):
             if items[i].append.appended:
                 count_stored(items[i].counted, <uint32_t>items[i].append.info.size)
-                usage_of(request.client.number, items[i].counted, PRODUCE).values[USAGE_RECORDS_IN] += <uint64_t>(
-                    items[i].append.info.last_offset_delta + 1)
+                count_usage(request.client.number, items[i].counted, PRODUCE, USAGE_RECORDS_IN,
+                            items[i].append.info.last_offset_delta + 1)
         return 0
 
     cdef int count_answer(self, ProduceRequest* request, ProduceItem* items, int64_t size) noexcept:
         """Count a response of `size` bytes. Errors count once per partition for its topic, and once per request without a topic."""
-        cdef uint64_t* values
+        cdef shared_u64* values
         cdef int i
         cdef bint refused = False
         still_client(&request.client)
@@ -265,10 +267,10 @@ cdef class ProduceResponses:
                     self.refused_connection = request.connection_id
                     self.refused_client = request.client.number
                 if items[i].counted != TOPIC_NONE:
-                    usage_of(request.client.number, items[i].counted, PRODUCE).values[USAGE_ERRORS] += 1
+                    count_usage(request.client.number, items[i].counted, PRODUCE, USAGE_ERRORS, 1)
         values = usage_of(request.client.number, TOPIC_NONE, PRODUCE).values
-        values[USAGE_BYTES_OUT] += <uint64_t>size
-        values[USAGE_ERRORS] += refused
+        count_64(&values[USAGE_BYTES_OUT], <uint64_t>size)
+        count_64(&values[USAGE_ERRORS], refused)
         return 0
 
     cdef int request_flush(self, ProduceRequest* request, ProduceItem* items) except -1:

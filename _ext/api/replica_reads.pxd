@@ -3,7 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from odradek._ext.api.fetch_context cimport DEBUGGING_CONSUMER, FIRST_WITH_RACK, FetchContext, FetchPartition
-from odradek._ext.shm.atomics cimport load_acquire_64
+from odradek._ext.shm.atomics cimport load_acquire_i64
 from odradek._ext.shm.partition_view cimport MAX_IN_SYNC
 from odradek._ext.shm.slot cimport Commit, Slot, read_commit
 
@@ -32,7 +32,7 @@ cdef inline void read_offsets(FetchPartition p, Slot* slot, Commit* commit) noex
     The last stable offset is read first: the commit block then covers the entries of the transaction index that allowed it.
     """
     p.found.log_start_offset = slot.log_start_offset
-    p.found.last_stable_offset = <int64_t>load_acquire_64(<uint64_t*>&slot.last_stable_offset)
+    p.found.last_stable_offset = load_acquire_i64(&slot.last_stable_offset)
     read_commit(slot, commit)
     p.found.high_watermark = commit.high_watermark
     p.found.log_end_offset = commit.log_end_offset

@@ -20,7 +20,7 @@ from odradek._ext.api.fetch_context cimport (
 from odradek._ext.partition.followers cimport LOCK_BUSY_RESULT, note_follower_fetch
 from odradek._ext.partition.leader_epochs cimport EPOCH_IN_FILE, EPOCH_UNDEFINED, end_offset_for
 from odradek._ext.protocol.kafka_errors cimport FENCED_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, NO_ERROR, OFFSET_OUT_OF_RANGE
-from odradek._ext.shm.atomics cimport fence, load_acquire_32
+from odradek._ext.shm.atomics cimport fence_acquire, load_acquire_32
 from odradek._ext.shm.clock cimport coarse_ms, monotonic_ms
 from odradek._ext.shm.locks cimport SPINS_OF_LOOP
 from odradek._ext.shm.partition_view cimport MAX_IN_SYNC
@@ -100,7 +100,7 @@ cdef class ReplicaReads:
         cdef bint diverges = p.request.last_fetched_epoch >= 0 and self.diverge(p, context, slot)
         # What was read belongs to one log only if the role did not change meanwhile: a reader that believed that the logs diverge at an
         # offset of another log would lose records.
-        fence()
+        fence_acquire()
         if load_acquire_32(&slot.role) != role or slot.leader_epoch != epoch:
             forget_result(p)
             return 1
@@ -112,7 +112,7 @@ cdef class ReplicaReads:
             if self.note(p, context, slot):
                 return REFUSED
             read_offsets(p, slot, commit)       # the note may have moved the high watermark
-            fence()
+            fence_acquire()
             return load_acquire_32(&slot.role) != role or slot.leader_epoch != epoch
         return 0
 

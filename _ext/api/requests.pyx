@@ -25,9 +25,9 @@ from odradek._ext.protocol.cursor cimport (
     read_string_length,
     skip_tagged_fields,
 )
-from odradek._ext.shm.atomics cimport load_acquire_64
+from odradek._ext.shm.atomics cimport load_acquire_64, store_relaxed_64, store_relaxed_i16, store_relaxed_i32, store_release_64
 from odradek._ext.shm.layout cimport Process, region
-from odradek._ext.shm.metering cimport METER_KEY_UNKNOWN, TOPIC_NONE, USAGE_BYTES_OUT, api_index, still_client, usage_of
+from odradek._ext.shm.metering cimport METER_KEY_UNKNOWN, TOPIC_NONE, USAGE_BYTES_OUT, api_index, count_usage, still_client
 from odradek._ext.shm.waking cimport wake_own_loop
 
 from odradek._ext.net.connection import with_throttle_time
@@ -66,9 +66,9 @@ cdef class RequestHandler(FrameHandler):
         cdef Process* p = &region().processes[region().self]
         cdef Py_ssize_t peer_bytes
         cdef const char* peer = PyUnicode_AsUTF8AndSize(connection.peer, &peer_bytes)   # ASCII text is stored in this form: no copy
-        p.request_key = key
-        p.request_version = version
-        p.request_correlation = correlation_id
+        store_relaxed_i16(&p.request_key, key)
+        store_relaxed_i16(&p.request_version, version)
+        store_relaxed_i32(&p.request_correlation, correlation_id)
         length = min(max(length, <int64_t>0), <int64_t>63)
         if length:
             memcpy(p.request_client, client, length)
@@ -76,7 +76,7 @@ cdef class RequestHandler(FrameHandler):
         peer_bytes = min(peer_bytes, <Py_ssize_t>63)
         memcpy(p.request_peer, peer, peer_bytes)
         p.request_peer[peer_bytes] = 0
-        p.request_sequence += 1
+        store_release_64(&p.request_sequence, p.request_sequence + 1)
         return 0
 
     cdef int frame(self, Connection connection, uint8_t* data, int64_t size) except -1:
@@ -209,14 +209,14 @@ cdef class RequestHandler(FrameHandler):
             if wait_ms:
                 response = with_throttle_time(response, key, version, wait_ms)
         store32(head, <uint32_t>len(response))
-        usage_of(connection.metering.client.number, TOPIC_NONE, api_index(key)).values[USAGE_BYTES_OUT] += <uint64_t>(len(response) + 4)
+        count_usage(connection.metering.client.number, TOPIC_NONE, api_index(key), USAGE_BYTES_OUT, len(response) + 4)
         connection.responses.out_bytes(head, 4)
         connection.responses.write(response)
         return FRAME_DONE
 
     cdef int flush(self, Connection connection) except -1:
         self.produce_handler.execute(connection)
-        region().processes[region().self].request_sequence = 0
+        store_relaxed_64(&region().processes[region().self].request_sequence, 0)
         if region().self_wake:
             self.purgatory.serve_ready()
         return 0

@@ -20,6 +20,7 @@ from odradek._ext.net.output cimport COPIED_SLICE, OutQueue, add_copy, add_file,
 from odradek._ext.protocol.api_versions cimport API_VERSIONS, API_VERSIONS_NEWEST
 from odradek._ext.protocol.byte_order cimport store32
 from odradek._ext.protocol.byte_view cimport ByteView
+from odradek._ext.shm.atomics cimport count_64, shared_u64
 from odradek._ext.shm.client_quotas cimport QUOTA_REQUEST, quota_add, quota_charge
 from odradek._ext.shm.clock cimport coarse_ms, monotonic_ms
 from odradek._ext.shm.meter_tables cimport meter_state
@@ -40,6 +41,7 @@ from odradek._ext.shm.metering cimport (
     count_error,
     count_request,
     count_times,
+    count_usage,
     find_client,
     is_client,
     software_closed,
@@ -150,7 +152,7 @@ cdef class Pending:
         """Count an error for metrics: the response contains this error code of Kafka."""
         still_client(&self.client)
         count_error(self.api, code)
-        usage_of(self.client.number, TOPIC_NONE, self.api).values[USAGE_ERRORS] += 1
+        count_usage(self.client.number, TOPIC_NONE, self.api, USAGE_ERRORS, 1)
 
     def spent(self, int64_t us) -> None:
         """Add time that another thread or process, or a later turn of the loop, spent on the request, for its client's quota."""
@@ -197,8 +199,8 @@ cdef class Pending:
 
     cdef void count_answer(self) noexcept:
         still_client(&self.client)
-        usage_of(self.client.number, TOPIC_NONE, self.api).values[USAGE_BYTES_OUT] += <uint64_t>(
-            self.answer.span_bytes + self.answer.file_bytes)
+        count_usage(self.client.number, TOPIC_NONE, self.api, USAGE_BYTES_OUT,
+                    self.answer.span_bytes + self.answer.file_bytes)
 
     cdef int answered(self) except -1:
         self.done = True
@@ -315,8 +317,8 @@ cdef class Connection:
             if loop.on_throttle is not None:
                 loop.on_throttle(until_ms)
         still_client(&self.metering.client)
-        usage_of(self.metering.client.number, TOPIC_NONE, METER_KEY_NONE).values[USAGE_THROTTLE_MS] += <uint64_t>max(
-            until_ms - max(before, coarse_ms()), <int64_t>0)
+        count_usage(self.metering.client.number, TOPIC_NONE, METER_KEY_NONE, USAGE_THROTTLE_MS,
+                    max(until_ms - max(before, coarse_ms()), <int64_t>0))
 
     cdef int throttle_for(self, int64_t wait_ms) except -1:
         """Throttle the connection for this time; 0 has no effect."""
@@ -376,7 +378,7 @@ cdef class Connection:
         """Count an error for metrics: a request of the connection is answered at once, with this error code of Kafka."""
         still_client(&self.metering.client)
         count_error(api_index(api_key), code)
-        usage_of(self.metering.client.number, TOPIC_NONE, api_index(api_key)).values[USAGE_ERRORS] += 1
+        count_usage(self.metering.client.number, TOPIC_NONE, api_index(api_key), USAGE_ERRORS, 1)
 
     cdef int counted_client(self, const uint8_t* client_id, int64_t length) except -1:
         """Set `client` to the metering entry of the connection's principal and this client id (length -1: none)."""
@@ -401,9 +403,9 @@ cdef class Connection:
 
     cdef int count_frame(self, int api, int version, int64_t size) except -1:
         """Count an executed request of `size` bytes, none of which are records (records are counted by topic)."""
-        cdef uint64_t* values = usage_of(self.metering.client.number, TOPIC_NONE, api).values
-        values[USAGE_REQUESTS] += 1
-        values[USAGE_BYTES_IN] += <uint64_t>size
+        cdef shared_u64* values = usage_of(self.metering.client.number, TOPIC_NONE, api).values
+        count_64(&values[USAGE_REQUESTS], 1)
+        count_64(&values[USAGE_BYTES_IN], <uint64_t>size)
         count_request(api, version)
         return 0
 
@@ -412,7 +414,7 @@ cdef class Connection:
         cdef int64_t passed = now_ms - self.metering.counted_ms
         if passed <= 0 or (not still_client(&self.metering.client) and self.fd >= 0 and not self.frames.greeted):
             return 0
-        usage_of(self.metering.client.number, TOPIC_NONE, METER_KEY_NONE).values[USAGE_CONNECTION_MS] += <uint64_t>passed
+        count_usage(self.metering.client.number, TOPIC_NONE, METER_KEY_NONE, USAGE_CONNECTION_MS, passed)
         self.metering.counted_ms = now_ms
         return 0
 

@@ -28,6 +28,7 @@ from odradek._ext.net.sending cimport ResponseSender
 from odradek._ext.net.socket_events cimport EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, SocketEvents, epoll_event
 from odradek._ext.net.tls cimport Tls
 from odradek._ext.net.turns cimport Turns, ended_while_throttled
+from odradek._ext.shm.atomics cimport count_64
 from odradek._ext.shm.clock cimport coarse_ms
 from odradek._ext.shm.metering cimport CONNECTIONS_ACCEPTED, METER_LISTENERS, add, own_page
 from odradek._ext.shm.owners cimport owner_of
@@ -124,8 +125,8 @@ cdef class DataLoop:
             raise OSError(error, strerror(error).decode())
         add(CONNECTIONS_ACCEPTED, 1)
         if 0 <= listener_index < METER_LISTENERS:
-            own_page().listeners[listener_index].open += 1
-            own_page().listeners[listener_index].accepted += 1
+            count_64(&own_page().listeners[listener_index].open, 1)
+            count_64(&own_page().listeners[listener_index].accepted, 1)
         if c.tls is not None:
             self.connections.admit(c)
         return c

@@ -34,6 +34,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from odradek._ext.net.connection cimport CLOSE_HANDLER, CLOSE_IDLE, Connection
 from odradek._ext.net.open_connections cimport OpenConnections
+from odradek._ext.shm.atomics cimport store_relaxed_64
 from odradek._ext.shm.metering cimport FORGOTTEN_BYTES, KEPT_BYTES, add, own_page
 
 
@@ -164,7 +165,7 @@ cdef class KeptMemory:
                 keeping.append(c)
         if self.kept > self.budget:
             self.reduce(keeping, now_ms)
-        own_page().words[<int>KEPT_BYTES] = <uint64_t>self.kept
+        store_relaxed_64(&own_page().words[<int>KEPT_BYTES], <uint64_t>self.kept)
         return self.kept
 
     cdef int reduce(self, list keeping, int64_t now_ms) except -1:

@@ -34,6 +34,7 @@ from odradek._ext.net.output cimport drop_queue
 from odradek._ext.net.sending cimport ResponseSender
 from odradek._ext.net.socket_events cimport SocketEvents
 from odradek._ext.net.tls cimport Tls
+from odradek._ext.shm.atomics cimport count_64, store_relaxed_64
 from odradek._ext.shm.clock cimport coarse_ms
 from odradek._ext.shm.metering cimport (
     CLOSED_EOF,
@@ -126,7 +127,7 @@ cdef class OpenConnections:
             while pending is not None:
                 queued += pending.answer.span_bytes + pending.answer.file_bytes + pending.after.span_bytes + pending.after.file_bytes
                 pending = pending.next
-        own_page().words[<int>QUEUED_BYTES] = <uint64_t>queued
+        store_relaxed_64(&own_page().words[<int>QUEUED_BYTES], <uint64_t>queued)
 
     # --- connections that have not authenticated ---
 
@@ -310,7 +311,7 @@ cdef class OpenConnections:
         self.closes_by_reason[reason] += 1
         add(CLOSED_EOF + reason, 1)
         if 0 <= c.listener_index < METER_LISTENERS and own_page().listeners[c.listener_index].open:
-            own_page().listeners[c.listener_index].open -= 1
+            count_64(&own_page().listeners[c.listener_index].open, -1)
         software_closed(c.metering.software)
         c.metering.software = -1
         c.count_time(coarse_ms())

@@ -3,20 +3,21 @@
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
+from odradek._ext.shm.atomics cimport shared_u32
 from odradek._ext.shm.slot cimport Slot
 from odradek._ext.storage.directories cimport DIR
 
 
 cdef struct AppendFiles:          # descriptors of one slot, private to this process
     uint32_t incarnation
-    uint32_t busy                 # 1 while a thread that holds the slot's lock uses them, or the evictor closes them
+    shared_u32 busy               # 1 while a thread that holds the slot's lock uses them, or the evictor closes them
     int64_t segment_base
     uint64_t generation           # a truncation may have put another file in place under the old name
     int32_t log_fd                # 0: not open (descriptor 0 never belongs to a log)
     int32_t index_fd
     int32_t time_fd
     int32_t txn_fd
-    uint32_t used                 # used since the clock hand last passed
+    shared_u32 used               # used since the clock hand last passed
 
 
 # Returns the files of the slot's active segment and opens them if necessary; NULL with *error = -errno. The caller holds the slot's

@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free
 from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR
 from posix.unistd cimport close
 
-from odradek._ext.shm.atomics cimport fetch_add_64
+from odradek._ext.shm.atomics cimport compare_swap_32, fetch_add_i64, shared_i64, store_relaxed_32, store_release_32
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.slot cimport Slot, slot_at
 from odradek._ext.storage.directories cimport DIR, fdopendir
@@ -18,28 +18,16 @@ from odradek._ext.storage.file_calls cimport file_open
 from odradek._ext.storage.log_state cimport FILE_INDEX, FILE_LOG, FILE_TIME_INDEX, FILE_TXN_INDEX
 
 
-cdef extern from *:
-    """
-    static inline int take_word(uint32_t *p) {
-        uint32_t expected = 0;
-        return __atomic_compare_exchange_n(p, &expected, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-    }
-    static inline void give_word(uint32_t *p) { __atomic_store_n(p, 0, __ATOMIC_RELEASE); }
-    """
-    int take_word(uint32_t* p) noexcept nogil
-    void give_word(uint32_t* p) noexcept nogil
-
-
 cdef AppendFiles* table = NULL
 cdef uint64_t table_boot = 0       # boot id of the mapping to which the table belongs
 cdef uint64_t table_slots = 0
-cdef int64_t open_count = 0
+cdef shared_i64 open_count
 cdef int64_t open_limit = 3000
 cdef uint64_t hand = 0
 
 
 cdef inline void count_open(int64_t change) noexcept nogil:
-    fetch_add_64(<uint64_t*>&open_count, <uint64_t>change)
+    fetch_add_i64(&open_count, change)
 
 
 def limit_append_files(int64_t limit) -> None:
@@ -75,9 +63,9 @@ def sweep_append_files() -> int:
             continue
         slot = slot_at(<uint32_t>i)
         if files.generation != slot.generation or files.incarnation != slot.incarnation:
-            if take_word(&files.busy):
+            if compare_swap_32(&files.busy, 0, 1):
                 close_files(files)
-                give_word(&files.busy)
+                store_release_32(&files.busy, 0)
     return before - open_count
 
 
@@ -177,19 +165,19 @@ cdef void evict(int64_t down_to) noexcept nogil:
         if not has_open(files):
             continue
         if files.used:
-            files.used = 0
+            store_relaxed_32(&files.used, 0)
             continue
-        if take_word(&files.busy):
+        if compare_swap_32(&files.busy, 0, 1):
             close_files(files)
-            give_word(&files.busy)
+            store_release_32(&files.busy, 0)
 
 
 cdef AppendFiles* take_files(uint32_t index, Slot* slot, int64_t segment_base, int* error) noexcept nogil:
     cdef AppendFiles* files = &table[index]
     cdef int fd
-    while not take_word(&files.busy):   # only the evictor can hold it, and only while it closes four files
+    while not compare_swap_32(&files.busy, 0, 1):   # only the evictor can hold it, and only while it closes four files
         pass
-    files.used = 1
+    store_relaxed_32(&files.used, 1)
     if files.incarnation != slot.incarnation or files.segment_base != segment_base or files.generation != slot.generation:
         close_files(files)
         files.incarnation = slot.incarnation
@@ -201,7 +189,7 @@ cdef AppendFiles* take_files(uint32_t index, Slot* slot, int64_t segment_base, i
         fd = open_in_slot(slot, segment_base, FILE_LOG, O_RDWR)
         if fd < 0:
             error[0] = fd
-            give_word(&files.busy)
+            store_release_32(&files.busy, 0)
             return NULL
         files.log_fd = fd
         count_open(1)
@@ -223,7 +211,7 @@ cdef int index_file(AppendFiles* files, Slot* slot, int kind) noexcept nogil:
 
 
 cdef void release_files(AppendFiles* files) noexcept nogil:
-    give_word(&files.busy)
+    store_release_32(&files.busy, 0)
 
 
 cdef void drop_files(uint32_t index) noexcept nogil:
@@ -232,7 +220,7 @@ cdef void drop_files(uint32_t index) noexcept nogil:
     if table == NULL:
         return                          # no table: this process never appends
     files = &table[index]
-    while not take_word(&files.busy):
+    while not compare_swap_32(&files.busy, 0, 1):
         pass
     close_files(files)
-    give_word(&files.busy)
+    store_release_32(&files.busy, 0)

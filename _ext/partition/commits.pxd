@@ -4,27 +4,27 @@ Inline, because every append uses all of these functions.
 """
 
 from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport memcpy
 
-from odradek._ext.shm.atomics cimport fence_release, store_release_64
+from odradek._ext.shm.atomics cimport fence_release, fill_words, load_relaxed_64, store_release_64, store_release_i64
 from odradek._ext.shm.faults cimport APPEND_BLOCK_FILLED, fault
 from odradek._ext.shm.slot cimport Commit, Slot
 
 
 cdef inline Commit* current(Slot* slot) noexcept nogil:
-    return &slot.commits[slot.sequence & 1]
+    return &slot.commits[load_relaxed_64(&slot.sequence) & 1]
 
 
 cdef inline void publish(Slot* slot, const Commit* commit) noexcept nogil:
     """Publish a new commit block: fill the block that is not in use, then switch to it with one release-store."""
+    cdef uint64_t sequence = load_relaxed_64(&slot.sequence)
     fence_release()     # a reader that sees the block being filled also sees that the other one was published before, and tries again
-    memcpy(&slot.commits[(slot.sequence + 1) & 1], commit, sizeof(Commit))
+    fill_words(&slot.commits[(sequence + 1) & 1], commit, sizeof(Commit))
     fault(APPEND_BLOCK_FILLED)
-    store_release_64(&slot.sequence, slot.sequence + 1)
+    store_release_64(&slot.sequence, sequence + 1)
 
 
 cdef inline void new_generation(Slot* slot) noexcept nogil:
-    store_release_64(&slot.generation, slot.generation + 1)
+    store_release_64(&slot.generation, load_relaxed_64(&slot.generation) + 1)
 
 
 cdef inline int64_t applied_position(Slot* slot, Commit* commit) noexcept nogil:
@@ -36,9 +36,9 @@ cdef inline void set_applied(Slot* slot, int64_t base, int64_t position) noexcep
     # Store the position before the base: while the base is that of another segment the position is ignored, so no mix of old and
     # new skips a batch.
     if slot.applied_base != base:
-        store_release_64(<uint64_t*>&slot.applied_base, <uint64_t>-1)
-    store_release_64(<uint64_t*>&slot.applied_position, <uint64_t>position)
-    store_release_64(<uint64_t*>&slot.applied_base, <uint64_t>base)
+        store_release_i64(&slot.applied_base, -1)
+    store_release_i64(&slot.applied_position, position)
+    store_release_i64(&slot.applied_base, base)
 
 
 cdef inline bint within_flush_messages(Slot* slot, const Commit* commit, int64_t flushed_offset) noexcept nogil:

@@ -24,7 +24,15 @@ from odradek._ext.partition.rolling cimport end_segment
 from odradek._ext.partition.segment_files cimport next_segment, segment_holding
 from odradek._ext.partition.slot_access cimport note_failure, wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, name_of, topic_of
-from odradek._ext.shm.atomics cimport compare_swap_64, fetch_add_64, store_release_32, store_release_64
+from odradek._ext.shm.atomics cimport (
+    compare_swap_64,
+    count_64,
+    fetch_add_64,
+    shared_u64,
+    store_relaxed_i64,
+    store_release_32,
+    store_release_i64,
+)
 from odradek._ext.shm.c_library cimport syncfs
 from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.faults cimport *
@@ -46,7 +54,7 @@ cdef enum:
 
 BEAT_S = 0.5
 
-cdef uint64_t serial = 0              # number of this process's last flush: no two flusher words are equal, even if a truncation clears one
+cdef shared_u64 serial                # number of this process's last flush: no two flusher words are equal, even if a truncation clears one
 
 
 cdef struct Flush:                    # one flush of one slot
@@ -200,12 +208,12 @@ cdef int end_flush(Flush* flush) noexcept nogil:
             moved = follow_device(slot, flush.commit.log_end_offset, flush.commit.segment_base, flush.commit.size)
             fault(FLUSH_HIGH_WATERMARK_MOVED)
             if flush.commit.log_end_offset > slot.flushed_offset:
-                store_release_64(<uint64_t*>&slot.flushed_offset, <uint64_t>flush.commit.log_end_offset)
+                store_release_i64(&slot.flushed_offset, flush.commit.log_end_offset)
             if flush.whole:
-                slot.synced_end = flush.commit.log_end_offset
-                slot.synced_base = flush.commit.segment_base
-            slot.flushed_ms = monotonic_ms()
-            slot.flushes += 1
+                store_relaxed_i64(&slot.synced_end, flush.commit.log_end_offset)
+                store_relaxed_i64(&slot.synced_base, flush.commit.segment_base)
+            store_relaxed_i64(&slot.flushed_ms, monotonic_ms())
+            count_64(&slot.flushes, 1)
             advanced = True
             fault(FLUSH_ADVANCED)
     if flush.device_failed:

@@ -3,7 +3,7 @@
 Each function that changes the log takes and releases the slot's lock; no GIL, no allocation.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 from libc.string cimport memset
 
 from odradek._ext.partition.commits cimport current, new_generation
@@ -42,7 +42,7 @@ from odradek._ext.partition.truncation cimport INTENT_RESTART, INTENT_TRUNCATE, 
 from odradek._ext.protocol.kafka_errors cimport INVALID_RECORD
 from odradek._ext.records.old_messages cimport MESSAGE_HEADER_BYTES, message_crc_matches, parse_message
 from odradek._ext.records.record_batch cimport BatchInfo, check_batch, parse_batch_header
-from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64, store_release_64
+from odradek._ext.shm.atomics cimport fence_acquire, load_acquire_32, load_acquire_i64, store_release_64, store_release_i64
 from odradek._ext.shm.faults cimport (
     FOLLOW_BEFORE_UNLOCK,
     FOLLOW_LOG_START_STORED,
@@ -240,7 +240,7 @@ cdef void follow_leader(Slot* slot, int64_t leader_high_watermark, int64_t leade
     set_high_watermark(slot, min(leader_high_watermark, current(slot).log_end_offset))
     high_watermark = current(slot).high_watermark
     if slot.log_start_offset < leader_log_start_offset <= high_watermark:
-        store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>leader_log_start_offset)
+        store_release_i64(&slot.log_start_offset, leader_log_start_offset)
         fault(FOLLOW_LOG_START_STORED)
         settle_last_stable(slot, high_watermark)
         new_generation(slot)
@@ -358,7 +358,7 @@ cdef bint follower_position(Slot* slot, FollowerPosition* out) noexcept nogil:
     cdef int64_t flushed_offset
     cdef int _attempt, i
     for _attempt in range(POSITION_TRIES):
-        flushed_offset = <int64_t>load_acquire_64(<uint64_t*>&slot.flushed_offset)
+        flushed_offset = load_acquire_i64(&slot.flushed_offset)
         out.incarnation = load_acquire_32(&slot.incarnation)
         out.leader_epoch = slot.leader_epoch
         out.leader_id = slot.leader_id
@@ -373,7 +373,7 @@ cdef bint follower_position(Slot* slot, FollowerPosition* out) noexcept nogil:
         for i in range(ring.count):
             if ring.entries[i].start_offset < ring.log_end_offset and ring.log_start_offset < ring.log_end_offset:
                 out.last_epoch = ring.entries[i].epoch
-        fence()
+        fence_acquire()
         flushed_offset = min(flushed_offset, slot.flushed_offset)
         out.on_device = out.log_end_offset - flushed_offset < slot.settings.flush_messages
         if slot.incarnation == out.incarnation and slot.leader_epoch == out.leader_epoch and slot.leader_id == out.leader_id \

@@ -10,7 +10,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from odradek._ext.partition.commits cimport current
-from odradek._ext.partition.high_watermark cimport follower_of, is_member, move_high_watermark
+from odradek._ext.partition.high_watermark cimport follower_of, is_listed, move_high_watermark
 from odradek._ext.partition.slot_access cimport take_slot, wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot
 from odradek._ext.protocol.kafka_errors cimport (
@@ -22,7 +22,17 @@ from odradek._ext.protocol.kafka_errors cimport (
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from odradek._ext.shm.atomics cimport fence, fence_release, load_acquire_32, store_release_32
+from odradek._ext.shm.atomics cimport (
+    fence_acquire,
+    fence_release,
+    load_acquire_32,
+    load_acquire_i32,
+    store_relaxed_32,
+    store_relaxed_i32,
+    store_relaxed_i64,
+    store_release_i32,
+    store_release_i64,
+)
 from odradek._ext.shm.brokers cimport broker_alive
 from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.faults cimport FOLLOWER_FETCH_NOTED, FOLLOWER_HIGH_WATERMARK_MOVED, fault
@@ -52,19 +62,23 @@ from odradek._ext.shm.waking cimport wake_after, wake_slot
 
 cdef void clear_follower(Follower* follower, int32_t broker_id) noexcept nogil:
     """The id is stored last: after a death the entry is free, or complete."""
-    store_release_32(<uint32_t*>&follower.broker_id, <uint32_t>-1)
+    store_release_i32(&follower.broker_id, -1)
     fence_release()                     # no reader without the mutex sees the cleared fields under the former id
-    follower.candidate = 0
-    follower.broker_epoch = follower.candidate_epoch = -1
-    follower.log_end_offset = follower.log_start_offset = -1
-    follower.caught_up_ms = follower.last_fetch_ms = follower.leader_end_at_fetch = 0
-    store_release_32(<uint32_t*>&follower.broker_id, <uint32_t>broker_id)
+    store_relaxed_i32(&follower.candidate, 0)
+    store_relaxed_i64(&follower.broker_epoch, -1)
+    store_relaxed_i64(&follower.candidate_epoch, -1)
+    store_relaxed_i64(&follower.log_end_offset, -1)
+    store_release_i64(&follower.log_start_offset, -1)
+    store_relaxed_i64(&follower.caught_up_ms, 0)
+    store_relaxed_i64(&follower.last_fetch_ms, 0)
+    store_relaxed_i64(&follower.leader_end_at_fetch, 0)
+    store_release_i32(&follower.broker_id, broker_id)
 
 
 cdef void drop_removed_followers(Slot* slot) noexcept nogil:
     cdef int i
     for i in range(MAX_FOLLOWERS):
-        if slot.followers[i].broker_id >= 0 and not is_member(slot.replicas, slot.replica_count, slot.followers[i].broker_id):
+        if slot.followers[i].broker_id >= 0 and not is_listed(slot.replicas, slot.replica_count, slot.followers[i].broker_id):
             clear_follower(&slot.followers[i], -1)
 
 
@@ -89,8 +103,8 @@ cdef void begin_followers(Slot* slot, int64_t now_ms) noexcept nogil:
         if broker_id == region().header.broker_id:
             continue
         follower = entry_for(slot, broker_id)
-        if follower != NULL and is_member(slot.in_sync, slot.in_sync_count, broker_id):
-            follower.caught_up_ms = now_ms
+        if follower != NULL and is_listed(slot.in_sync, slot.in_sync_count, broker_id):
+            store_relaxed_i64(&follower.caught_up_ms, now_ms)
 
 
 cdef bint may_join(Slot* slot, const Follower* follower) noexcept nogil:
@@ -98,7 +112,7 @@ cdef bint may_join(Slot* slot, const Follower* follower) noexcept nogil:
     would lose them as the next leader."""
     return follower.last_fetch_ms > 0 and follower.log_end_offset >= current(slot).high_watermark \
         and follower.log_end_offset >= slot.leader_epoch_start \
-        and is_member(slot.replicas, slot.replica_count, follower.broker_id) and broker_alive(follower.broker_id)
+        and is_listed(slot.replicas, slot.replica_count, follower.broker_id) and broker_alive(follower.broker_id)
 
 
 # -- a follower's fetch -----------------------------------------------------------------------------------------------
@@ -117,7 +131,7 @@ cdef int16_t check_follower(Slot* slot, uint32_t incarnation, int32_t leader_epo
         return FENCED_LEADER_EPOCH if leader_epoch < slot.leader_epoch else UNKNOWN_LEADER_EPOCH
     if slot.role != ROLE_LEADER:
         return NOT_LEADER_OR_FOLLOWER
-    if not is_member(slot.replicas, slot.replica_count, broker_id) or broker_id == region().header.broker_id:
+    if not is_listed(slot.replicas, slot.replica_count, broker_id) or broker_id == region().header.broker_id:
         return UNKNOWN_LEADER_EPOCH if leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
     return NO_ERROR
 
@@ -136,22 +150,22 @@ cdef int16_t note_fetch(Slot* slot, int32_t broker_id, int64_t broker_epoch, int
     if follower == NULL:
         return UNKNOWN_LEADER_EPOCH
     if 0 <= broker_epoch < follower.broker_epoch and \
-            (slot.in_sync_state != IN_SYNC_COMMITTED or is_member(slot.in_sync, slot.in_sync_count, broker_id)):
+            (slot.in_sync_state != IN_SYNC_COMMITTED or is_listed(slot.in_sync, slot.in_sync_count, broker_id)):
         return NOT_LEADER_OR_FOLLOWER
     if fetch_offset < slot.log_start_offset or fetch_offset > commit.log_end_offset:
         return OFFSET_OUT_OF_RANGE
     # After a death between two stores the follower counts as caught up at an earlier time, never at a later one.
     if broker_epoch >= 0:
-        follower.broker_epoch = broker_epoch
+        store_relaxed_i64(&follower.broker_epoch, broker_epoch)
     log_start_moved[0] = follower.log_start_offset != log_start_offset
-    follower.log_start_offset = log_start_offset
-    follower.log_end_offset = fetch_offset
+    store_release_i64(&follower.log_start_offset, log_start_offset)
+    store_relaxed_i64(&follower.log_end_offset, fetch_offset)
     if fetch_offset >= commit.log_end_offset:
-        follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
+        store_relaxed_i64(&follower.caught_up_ms, max(follower.caught_up_ms, now_ms))
     elif follower.last_fetch_ms > 0 and fetch_offset >= follower.leader_end_at_fetch:
-        follower.caught_up_ms = max(follower.caught_up_ms, follower.last_fetch_ms)
-    follower.leader_end_at_fetch = max(follower.leader_end_at_fetch, commit.log_end_offset)
-    follower.last_fetch_ms = max(follower.last_fetch_ms, now_ms)
+        store_relaxed_i64(&follower.caught_up_ms, max(follower.caught_up_ms, follower.last_fetch_ms))
+    store_relaxed_i64(&follower.leader_end_at_fetch, max(follower.leader_end_at_fetch, commit.log_end_offset))
+    store_relaxed_i64(&follower.last_fetch_ms, max(follower.last_fetch_ms, now_ms))
     fault(FOLLOWER_FETCH_NOTED)
     return NO_ERROR
 
@@ -160,13 +174,13 @@ cdef bint note_candidate(Slot* slot, Follower* follower, int64_t broker_epoch) n
     """Whether the fetch that was noted makes its follower a candidate for the in-sync set. Only a fetch does: what is known of a
     follower that has started again since its last fetch may be more than its log still has. While a proposal is under way the
     epoch remains the one that was proposed."""
-    if is_member(slot.in_sync, slot.in_sync_count, follower.broker_id) or not may_join(slot, follower):
-        follower.candidate = 0
+    if is_listed(slot.in_sync, slot.in_sync_count, follower.broker_id) or not may_join(slot, follower):
+        store_relaxed_i32(&follower.candidate, 0)
         return False
     if slot.in_sync_state != IN_SYNC_COMMITTED:
         return False
-    follower.candidate_epoch = broker_epoch
-    follower.candidate = 1
+    store_relaxed_i64(&follower.candidate_epoch, broker_epoch)
+    store_relaxed_i32(&follower.candidate, 1)
     return True
 
 
@@ -194,7 +208,7 @@ cdef int16_t note_follower_fetch(uint32_t index, uint32_t incarnation, int32_t l
     if error == NO_ERROR:
         wanted = note_candidate(slot, follower_of(slot, broker_id), broker_epoch)
         if wanted:
-            slot.in_sync_wanted = 1
+            store_relaxed_32(&slot.in_sync_wanted, 1)
         moved = move_high_watermark(slot, now_ms)
         fault(FOLLOWER_HIGH_WATERMARK_MOVED)
     unlock(index, slot)
@@ -225,7 +239,7 @@ def low_watermark(uint32_t index, uint32_t incarnation, int leader_epoch) -> int
     cdef Slot* slot = checked_slot(index)
     cdef Follower* follower
     cdef int64_t lowest = slot.log_start_offset
-    cdef uint32_t role_epoch = load_acquire_32(<uint32_t*>&slot.role_epoch)
+    cdef uint32_t role_epoch = load_acquire_i32(&slot.role_epoch)
     cdef int32_t partition_epoch = slot.partition_epoch
     cdef int32_t i, broker_id
     for i in range(min(slot.replica_count, <int32_t>MAX_IN_SYNC)):
@@ -234,9 +248,9 @@ def low_watermark(uint32_t index, uint32_t incarnation, int leader_epoch) -> int
             continue
         follower = follower_of(slot, broker_id)
         lowest = min(lowest, follower.log_start_offset if follower != NULL else <int64_t>-1)
-    fence()                                 # a role that ended meanwhile is seen: it ends before the followers change
+    fence_acquire()                                 # a role that ended meanwhile is seen: it ends before the followers change
     if load_acquire_32(&slot.role) != ROLE_LEADER or slot.incarnation != incarnation \
-            or <int32_t>load_acquire_32(<uint32_t*>&slot.led_since) > leader_epoch:
+            or load_acquire_i32(&slot.led_since) > leader_epoch:
         return None
     if <int32_t>role_epoch < 0 or slot.role_epoch != <int32_t>role_epoch or slot.partition_epoch != partition_epoch:
         return -1                           # replicas or followers were being changed; all are woken after that [R 10.1]

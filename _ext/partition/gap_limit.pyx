@@ -1,12 +1,12 @@
 """Changing the gap limit of a partition's log, in its file and then in its slot; see gap_limit.pxd."""
 
 from libc.errno cimport ENOENT
-from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdio cimport snprintf
 from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport directory_path, open_directory
-from odradek._ext.shm.atomics cimport store_release_64
+from odradek._ext.shm.atomics cimport store_release_i64
 from odradek._ext.shm.slot cimport Slot
 from odradek._ext.storage.gap_limit_file cimport (
     GAP_LIMIT_NAME,
@@ -29,14 +29,14 @@ cdef int put_gap_limit(Slot* slot, int64_t limit, bint durable) noexcept nogil:
     result = write_gap_limit_file(directory, limit, durable)
     close(directory)
     if result == 0:
-        store_release_64(<uint64_t*>&slot.gap_limit, <uint64_t>limit)
+        store_release_i64(&slot.gap_limit, limit)
     return result
 
 
 cdef int name_gap_limit(Slot* slot, int directory, int64_t limit) noexcept nogil:
     cdef int result = name_prepared_gap_limit(directory)
     if result == 0:
-        store_release_64(<uint64_t*>&slot.gap_limit, <uint64_t>limit)
+        store_release_i64(&slot.gap_limit, limit)
     return result
 
 
@@ -54,5 +54,5 @@ cdef int lower_gap_limit(Slot* slot, int64_t limit) noexcept nogil:
     elif result == 0 and not 0 <= present <= limit:
         result = put_gap_limit(slot, limit, True)
     if result == 0 and slot.gap_limit > limit:
-        store_release_64(<uint64_t*>&slot.gap_limit, <uint64_t>limit)
+        store_release_i64(&slot.gap_limit, limit)
     return result

@@ -11,6 +11,7 @@ set is smaller than min.insync.replicas [R 10.4].
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from odradek._ext.partition.slot_access cimport AppendResult
+from odradek._ext.shm.atomics cimport load_relaxed_i32, shared_i32
 from odradek._ext.shm.brokers cimport broker_alive
 from odradek._ext.shm.slot cimport Follower, Slot
 
@@ -51,6 +52,15 @@ cdef inline bint is_member(const int32_t* members, int32_t count, int32_t broker
     cdef int32_t i
     for i in range(count):
         if members[i] == broker_id:
+            return True
+    return False
+
+
+cdef inline bint is_listed(shared_i32* members, int32_t count, int32_t broker_id) noexcept nogil:
+    """As `is_member`, for a set in a slot."""
+    cdef int32_t i
+    for i in range(count):
+        if load_relaxed_i32(&members[i]) == broker_id:
             return True
     return False
 

@@ -48,7 +48,7 @@ cdef int64_t allowed_high_watermark(Slot* slot, int64_t log_end_offset, int64_t 
         broker_id = slot.replicas[i]
         if broker_id == region().header.broker_id:
             continue
-        if not is_member(slot.max_in_sync, slot.max_in_sync_count, broker_id):
+        if not is_listed(slot.max_in_sync, slot.max_in_sync_count, broker_id):
             if not region().header.clustered:
                 continue
             follower = follower_of(slot, broker_id)

@@ -8,14 +8,28 @@ takes and releases the slot's lock.
 from typing import NamedTuple
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy
 
 from odradek._ext.partition.commits cimport current
 from odradek._ext.partition.followers cimport may_join
-from odradek._ext.partition.high_watermark cimport allowed_high_watermark, follower_of, is_member, move_high_watermark
+from odradek._ext.partition.high_watermark cimport (
+    allowed_high_watermark,
+    follower_of,
+    is_listed,
+    is_member,
+    move_high_watermark,
+)
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of
-from odradek._ext.shm.atomics cimport store_release_32
+from odradek._ext.shm.atomics cimport (
+    copy_ids,
+    fill_ids,
+    shared_i32,
+    store_relaxed_32,
+    store_relaxed_i32,
+    store_relaxed_i64,
+    store_release_32,
+    store_release_i32,
+)
 from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.faults cimport (
     IN_SYNC_COMMIT_STORED,
@@ -113,29 +127,35 @@ cdef int take_broker_epochs(Members* out, in_sync, broker_epochs) except -1:
     return 0
 
 
-cdef void copy_members(Members* out, const int32_t* members, int32_t count) noexcept nogil:
+cdef void copy_members(Members* out, shared_i32* members, int32_t count) noexcept nogil:
     out.count = min(count, <int32_t>MAX_IN_SYNC)
-    memcpy(out.ids, members, out.count * sizeof(int32_t))
+    copy_ids(out.ids, members, out.count)
 
 
-cdef void add_member(int32_t* members, int32_t* count, int32_t broker_id) noexcept nogil:
-    if not is_member(members, count[0], broker_id) and count[0] < MAX_IN_SYNC:
-        members[count[0]] = broker_id
-        store_release_32(<uint32_t*>count, <uint32_t>(count[0] + 1))
+cdef void put_in(Members* members, int32_t broker_id) noexcept nogil:
+    if not is_member(members.ids, members.count, broker_id) and members.count < MAX_IN_SYNC:
+        members.ids[members.count] = broker_id
+        members.count += 1
 
 
-cdef void keep_members(int32_t* members, int32_t* count, const Members* kept) noexcept nogil:
+cdef void add_member(shared_i32* members, shared_i32* count, int32_t broker_id) noexcept nogil:
+    if not is_listed(members, count[0], broker_id) and count[0] < MAX_IN_SYNC:
+        store_relaxed_i32(&members[count[0]], broker_id)
+        store_release_i32(count, count[0] + 1)
+
+
+cdef void keep_members(shared_i32* members, shared_i32* count, const Members* kept) noexcept nogil:
     """Remove the members that are not in `kept`. After a death at any point the set has every member that is kept."""
     cdef int32_t i, end = 0
     for i in range(count[0]):
         if is_member(kept.ids, kept.count, members[i]):
-            members[end] = members[i]
+            store_relaxed_i32(&members[end], members[i])
             end += 1
             fault(IN_SYNC_PARTLY_STORED)
-    store_release_32(<uint32_t*>count, <uint32_t>end)
+    store_release_i32(count, end)
 
 
-cdef void change_members(int32_t* members, int32_t* count, const Members* changed) noexcept nogil:
+cdef void change_members(shared_i32* members, shared_i32* count, const Members* changed) noexcept nogil:
     """Members are added before others are removed: after a death at any point the set has every member that both sets have."""
     cdef int32_t i
     for i in range(changed.count):
@@ -159,7 +179,7 @@ cdef void copy_facts(Slot* slot, Found* found) noexcept nogil:
     for i in range(found.members.count):
         found.broker_epochs[i] = -1
         follower = follower_of(slot, found.members.ids[i])
-        if follower != NULL and not is_member(slot.in_sync, slot.in_sync_count, follower.broker_id):
+        if follower != NULL and not is_listed(slot.in_sync, slot.in_sync_count, follower.broker_id):
             found.broker_epochs[i] = follower.candidate_epoch
     found.incarnation = slot.incarnation
     found.leader_epoch = slot.leader_epoch
@@ -179,15 +199,15 @@ cdef object proposal(uint32_t index, Found* found, bint proposed):
 cdef bint find_expansion(Slot* slot, Found* found) noexcept nogil:
     cdef Follower* follower
     cdef int i
-    slot.in_sync_wanted = 0
+    store_relaxed_32(&slot.in_sync_wanted, 0)
     if not leads(slot) or slot.in_sync_state != IN_SYNC_COMMITTED:
         return False
     copy_members(&found.members, slot.in_sync, slot.in_sync_count)
     for i in range(MAX_FOLLOWERS):
         follower = &slot.followers[i]
         if follower.broker_id >= 0 and follower.candidate and may_join(slot, follower):
-            add_member(found.members.ids, &found.members.count, follower.broker_id)
-        follower.candidate = 0
+            put_in(&found.members, follower.broker_id)
+        store_relaxed_i32(&follower.candidate, 0)
     copy_facts(slot, found)
     return found.members.count > slot.in_sync_count
 
@@ -211,7 +231,7 @@ cdef bint find_lagging(Slot* slot, int64_t lag_ms, Found* found) noexcept nogil:
     found.members.count = 0
     for i in range(slot.in_sync_count):
         if not lags(slot, slot.in_sync[i], current(slot).log_end_offset, lag_ms, now):
-            add_member(found.members.ids, &found.members.count, slot.in_sync[i])
+            put_in(&found.members, slot.in_sync[i])
     copy_facts(slot, found)
     return 0 < found.members.count < slot.in_sync_count
 
@@ -327,9 +347,9 @@ cdef int store_proposal(Slot* slot, const Members* members, uint64_t* serial) no
     if slot.in_sync_state != IN_SYNC_COMMITTED:
         return UNDER_WAY
     for i in range(members.count):
-        if not is_member(slot.in_sync, slot.in_sync_count, members.ids[i]):
+        if not is_listed(slot.in_sync, slot.in_sync_count, members.ids[i]):
             added += 1
-            if not is_member(slot.replicas, slot.replica_count, members.ids[i]):
+            if not is_listed(slot.replicas, slot.replica_count, members.ids[i]):
                 return NOT_A_REPLICA
             if not joins(slot, members.ids[i], members.broker_epochs[i]):
                 return NOT_CAUGHT_UP
@@ -342,9 +362,9 @@ cdef int store_proposal(Slot* slot, const Members* members, uint64_t* serial) no
     for i in range(members.count):
         add_member(slot.max_in_sync, &slot.max_in_sync_count, members.ids[i])
     fault(IN_SYNC_MAXIMAL_STORED)
-    memcpy(slot.proposed, members.ids, members.count * sizeof(int32_t))
-    slot.proposed_count = members.count
-    slot.in_sync_since_ms = monotonic_ms()
+    fill_ids(slot.proposed, members.ids, members.count)
+    store_relaxed_i32(&slot.proposed_count, members.count)
+    store_relaxed_i64(&slot.in_sync_since_ms, monotonic_ms())
     slot.in_sync_serial += 1
     serial[0] = slot.in_sync_serial
     fault(IN_SYNC_PROPOSED)
@@ -403,7 +423,7 @@ cdef bint commit_change(Slot* slot, uint64_t serial, const Members* members, int
         add_member(slot.max_in_sync, &slot.max_in_sync_count, members.ids[i])
     fault(IN_SYNC_MAXIMAL_STORED)
     change_members(slot.in_sync, &slot.in_sync_count, members)
-    slot.partition_epoch = partition_epoch
+    store_relaxed_i32(&slot.partition_epoch, partition_epoch)
     slot.recovering = recovering
     fault(IN_SYNC_COMMIT_STORED)
     keep_members(slot.max_in_sync, &slot.max_in_sync_count, members)

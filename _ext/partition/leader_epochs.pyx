@@ -14,7 +14,19 @@ from posix.unistd cimport close
 
 from odradek._ext.partition.append_files cimport directory_path, open_at
 from odradek._ext.partition.segment_files cimport end_of
-from odradek._ext.shm.atomics cimport cpu_pause, fence, load_acquire_32, store_release_32
+from odradek._ext.shm.atomics cimport (
+    copy_words,
+    count_i32,
+    cpu_pause,
+    fence_acquire,
+    fence_release,
+    fill_words,
+    load_acquire_32,
+    load_relaxed_32,
+    store_relaxed_32,
+    store_relaxed_i32,
+    store_release_32,
+)
 from odradek._ext.shm.faults cimport APPEND_EPOCH_FILE_WRITTEN, EPOCHS_HALF_CHANGED, fault
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.slot cimport EPOCHS_KEPT, ROLE_LEADER, Commit, Slot, read_commit, slot_at
@@ -37,8 +49,8 @@ cdef void epoch_path(Slot* slot, char* out) noexcept nogil:
 cdef void begin_change(Slot* slot) noexcept nogil:
     """Tell readers that the ring is being changed; it may still be so because its last writer died."""
     if slot.epochs_sequence & 1 == 0:
-        store_release_32(&slot.epochs_sequence, slot.epochs_sequence + 1)
-    fence()
+        store_relaxed_32(&slot.epochs_sequence, slot.epochs_sequence + 1)
+    fence_release()
 
 
 cdef void end_change(Slot* slot) noexcept nogil:
@@ -48,10 +60,12 @@ cdef void end_change(Slot* slot) noexcept nogil:
 cdef void put_epoch(Slot* slot, int32_t epoch, int64_t start_offset) noexcept nogil:
     """The ring only grows: `epoch_count` counts all its epochs. Functions that remove epochs read the ring from the file again.
     """
-    cdef int at = slot.epoch_count % EPOCHS_KEPT
-    slot.epochs[at].epoch = epoch
-    slot.epochs[at].start_offset = start_offset
-    slot.epoch_count += 1
+    cdef EpochStart entry
+    entry.epoch = epoch
+    entry.spare = 0
+    entry.start_offset = start_offset
+    fill_words(&slot.epochs[slot.epoch_count % EPOCHS_KEPT], &entry, sizeof(entry))
+    count_i32(&slot.epoch_count, 1)
 
 
 cdef void assign_epoch(Slot* slot, int32_t epoch, int64_t start_offset) noexcept nogil:
@@ -193,7 +207,7 @@ cdef int read_epochs(Slot* slot) noexcept nogil:
     if result != 0:
         return result
     begin_change(slot)
-    slot.epoch_count = 0
+    store_relaxed_i32(&slot.epoch_count, 0)
     fault(EPOCHS_HALF_CHANGED)
     while at[0] != 0:
         line = at
@@ -244,13 +258,13 @@ cdef bint copy_epochs(Slot* slot, EpochRing* out) noexcept nogil:
         out.count = total - first
         out.complete = first == 0
         for i in range(out.count):
-            out.entries[i] = slot.epochs[(first + i) % EPOCHS_KEPT]
+            copy_words(&out.entries[i], &slot.epochs[(first + i) % EPOCHS_KEPT], sizeof(EpochStart))
         read_commit(slot, &commit)
         out.log_end_offset = commit.log_end_offset
         out.high_watermark = commit.high_watermark
         out.log_start_offset = slot.log_start_offset
-        fence()
-        if load_acquire_32(&slot.epochs_sequence) == sequence:
+        fence_acquire()
+        if load_relaxed_32(&slot.epochs_sequence) == sequence:
             return True
     return False
 

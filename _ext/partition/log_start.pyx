@@ -24,7 +24,7 @@ from odradek._ext.partition.slot_access cimport (
     note_failure,
     take_slot,
 )
-from odradek._ext.shm.atomics cimport store_release_64
+from odradek._ext.shm.atomics cimport store_release_64, store_release_i64
 from odradek._ext.shm.clock cimport monotonic_ms, now_ms
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport region
@@ -52,7 +52,7 @@ cdef AppendResult advance_log_start(uint32_t index, uint32_t incarnation, uint32
         if offset < 0 or offset > commit.high_watermark:
             checked = APPEND_OUT_OF_RANGE
         elif offset > slot.log_start_offset:
-            store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>offset)
+            store_release_i64(&slot.log_start_offset, offset)
             fault(REMOVE_LOG_START_STORED)
             settle_last_stable(slot, commit.high_watermark)
             store_release_64(&slot.generation, slot.generation + 1)

@@ -14,7 +14,7 @@ from odradek._ext.partition.producer_runs cimport find_producer, next_open, olde
 from odradek._ext.partition.producers cimport settle_last_stable
 from odradek._ext.partition.redo cimport MARKER_ABORT, Marker, apply_committed, apply_control, parse_marker
 from odradek._ext.partition.segment_files cimport cut_leftover
-from odradek._ext.shm.atomics cimport fence, fence_release, store_release_32, store_release_i64
+from odradek._ext.shm.atomics cimport fence_release, fill_words, store_relaxed_32, store_release_32, store_release_i64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.slot cimport RECENT_KEPT, RecentBatch
 from odradek._ext.storage.file_calls cimport file_pwrite, file_pwritev, iovec
@@ -171,31 +171,33 @@ cdef inline int write_indexes(Slot* slot, AppendFiles* files, Commit* commit, Ap
 # -- the ring of recent batches ---------------------------------------------------------------------------------------
 
 cdef void clear_recent(Slot* slot) noexcept nogil:
+    cdef RecentBatch[RECENT_KEPT] none
     if slot.recent_sequence & 1 == 0:
-        store_release_32(&slot.recent_sequence, slot.recent_sequence + 1)
+        store_relaxed_32(&slot.recent_sequence, slot.recent_sequence + 1)
         fence_release()
-    memset(slot.recent, 0xFF, sizeof(slot.recent))
+    memset(none, 0xFF, sizeof(none))
+    fill_words(slot.recent, none, sizeof(none))
     store_release_32(&slot.recent_sequence, slot.recent_sequence + 1)
 
 
 cdef void note_recent(Slot* slot, int64_t segment_base, int64_t position, AppendItem** batches, int count) noexcept nogil:
     """Add the newest batches to the ring that answers reads at the tail."""
     cdef int i = 0
-    cdef RecentBatch* recent
+    cdef RecentBatch recent
     if count > RECENT_KEPT:
         for i in range(count - RECENT_KEPT):
             position += batches[i].info.size
         i = count - RECENT_KEPT
-    store_release_32(&slot.recent_sequence, slot.recent_sequence + 1)
-    fence()
+    store_relaxed_32(&slot.recent_sequence, slot.recent_sequence + 1)
+    fence_release()
     fault(APPEND_RECENT_HALF_WRITTEN)
     while i < count:
-        recent = &slot.recent[slot.recent_next % RECENT_KEPT]
         recent.base_offset = batches[i].base_offset
         recent.last_offset = batches[i].base_offset + batches[i].info.last_offset_delta
         recent.position = position
         recent.segment_base = segment_base
         recent.max_timestamp = batches[i].info.max_timestamp
+        fill_words(&slot.recent[slot.recent_next % RECENT_KEPT], &recent, sizeof(recent))
         position += batches[i].info.size
         slot.recent_next += 1
         i += 1

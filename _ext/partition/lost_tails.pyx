@@ -10,6 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from odradek._ext.partition.slot_access cimport take_slot
 from odradek._ext.partition.slots cimport checked_slot
+from odradek._ext.shm.atomics cimport store_relaxed_8, store_relaxed_i64
 from odradek._ext.shm.locks cimport LOCK_BUSY, SPINS_OF_THREAD, unlock
 from odradek._ext.shm.slot cimport (
     ROLE_FOLLOWER,
@@ -42,14 +43,14 @@ def lost_tail(uint32_t index) -> LostRecords:
 
 
 cdef void note_lost_tail(Slot* slot, int64_t lost_bytes, int64_t log_end_offset) noexcept nogil:
-    slot.lost_tail_bytes = lost_bytes
-    slot.lost_tail_end = log_end_offset
-    slot.lost_tail = TAIL_LOST
+    store_relaxed_i64(&slot.lost_tail_bytes, lost_bytes)
+    store_relaxed_i64(&slot.lost_tail_end, log_end_offset)
+    store_relaxed_8(&slot.lost_tail, TAIL_LOST)
 
 
 cdef void lead_without_tail(Slot* slot, int32_t replica_count) noexcept nogil:
     if slot.lost_tail == TAIL_LOST:     # no other replica can have the records of a partition with one replica
-        slot.lost_tail = TAIL_LOST_LED if replica_count > 1 else TAIL_COMPLETE
+        store_relaxed_8(&slot.lost_tail, TAIL_LOST_LED if replica_count > 1 else TAIL_COMPLETE)
 
 
 cdef void note_caught_up(uint32_t index, uint32_t incarnation, int32_t leader_epoch, int64_t high_watermark) noexcept nogil:
@@ -60,5 +61,5 @@ cdef void note_caught_up(uint32_t index, uint32_t incarnation, int32_t leader_ep
     if slot.incarnation == incarnation and slot.role == ROLE_FOLLOWER and slot.leader_epoch == leader_epoch:
         read_commit(slot, &commit)
         if commit.high_watermark <= high_watermark <= commit.log_end_offset:
-            slot.lost_tail = TAIL_COMPLETE
+            store_relaxed_8(&slot.lost_tail, TAIL_COMPLETE)
     unlock(index, slot)

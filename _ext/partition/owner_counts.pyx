@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from odradek._ext.partition.producer_runs cimport Run, open_run
-from odradek._ext.shm.atomics cimport exchange_64, fetch_add_i32, load_acquire_64
+from odradek._ext.shm.atomics cimport exchange_64, fetch_add_i32, load_acquire_64, store_relaxed_64
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.owners cimport PRODUCER_OWNERS
 from odradek._ext.shm.slot cimport SLOT_DELETED, Slot, slot_at
@@ -58,6 +58,6 @@ def count_again() -> bool:
     with nogil:
         result = count_all()
     if result != 0:
-        region().header.owners_stale = 1
+        store_relaxed_64(&region().header.owners_stale, 1)
         raise MemoryError("no memory to count the producers of each client")
     return True

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
+from odradek._ext.shm.atomics cimport shared_i64, shared_u64
 from odradek._ext.shm.hash_key cimport hash_key
 from odradek._ext.shm.siphash cimport hash_bytes
 
@@ -26,12 +27,12 @@ cdef struct ProducerBatch:
 
 
 cdef struct ProducerEntry:        # 256 bytes; the first 64 contain what a sequence check reads
-    uint64_t key                  # producer id + 1; 0: free
-    uint64_t ring                 # producer epoch << 48 | batches kept << 40 | index of the newest << 32 | coordinator epoch
+    shared_u64 key                # producer id + 1; 0: free
+    shared_u64 ring               # producer epoch << 48 | batches kept << 40 | index of the newest << 32 | coordinator epoch
     int64_t last_timestamp        # of records
-    int64_t transaction_first_offset    # -1: none open
+    shared_i64 transaction_first_offset   # -1: none open
     uint64_t verification         # the mark: the coordinator has added the partition to a transaction of the producer; 0: none
-    int64_t last_marker_offset
+    shared_i64 last_marker_offset
     int64_t heard_ms              # monotonic time at which the broker last heard of the producer
     uint32_t owner
     uint32_t open_following       # in the list of entries with an open transaction: the next place + 1; 0: none

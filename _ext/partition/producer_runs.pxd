@@ -9,13 +9,14 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 
 from odradek._ext.partition.producer_entry cimport ProducerEntry
 from odradek._ext.shm.arena cimport ARENA_UNIT_BYTES, ArenaResult, arena_start, order_of_run
+from odradek._ext.shm.atomics cimport shared_u32
 from odradek._ext.shm.hash_key cimport hash_key
 from odradek._ext.shm.siphash cimport hash_word
 from odradek._ext.shm.slot cimport Slot
 
 
 cdef struct RunHead:              # 64 bytes
-    uint32_t used                 # places that were ever used; the other fields of the head are derived
+    shared_u32 used               # places that were ever used; the other fields of the head are derived
     uint32_t free                 # the first free place below `used`, + 1; 0: none
     uint32_t open_transactions
     uint32_t hand                 # where the next search for a silent producer begins

@@ -6,7 +6,15 @@ from libc.string cimport memcpy, memset
 
 from odradek._ext.partition.producer_entry cimport ProducerBatch, ProducerEntry, newest_batch
 from odradek._ext.shm.arena cimport ARENA_READY, ArenaResult, give_run, name_of_run, take_run
-from odradek._ext.shm.atomics cimport fetch_add_64, fetch_add_i32, store_release_32, store_release_64
+from odradek._ext.shm.atomics cimport (
+    count_32,
+    fetch_add_64,
+    fetch_add_i32,
+    store_relaxed_32,
+    store_relaxed_64,
+    store_release_32,
+    store_release_64,
+)
 from odradek._ext.shm.faults cimport (
     PRODUCER_HALF_DROPPED,
     PRODUCER_HALF_LISTED,
@@ -335,7 +343,7 @@ cdef void name_producer(Slot* slot, ProducerEntry* entry, int64_t producer_id, u
     enlist(&run, entry)
     if entry.transaction_first_offset >= 0:
         list_open(&run, entry)
-    slot.producer_count += 1
+    count_32(&slot.producer_count, 1)
     count_owner(owner, 1)
 
 
@@ -348,7 +356,7 @@ cdef void drop_producer(Slot* slot, ProducerEntry* entry) noexcept nogil:
     store_release_64(&entry.key, 0)
     entry.following = run.head.free
     run.head.free = number_of(&run, entry) + 1
-    slot.producer_count -= 1
+    count_32(&slot.producer_count, -1)
     count_owner(entry.owner, -1)
 
 
@@ -386,7 +394,7 @@ cdef void clear_derived(Run* run, uint32_t used) noexcept nogil:
     memset(run.cells, 0, run.cell_count * sizeof(uint32_t))
     if run.cell_count == 0:
         for i in range(used, run.capacity):
-            run.entries[i].key = 0      # a search reads all entries of a small run
+            store_relaxed_64(&run.entries[i].key, 0)      # a search reads all entries of a small run
     store_release_32(&run.head.used, used)
 
 
@@ -406,7 +414,7 @@ cdef void copy_entries(Run* source, Run* target) noexcept nogil:
             enlist(target, entry)
             entry.queued_ms = source.entries[number].queued_ms
             kept += 1
-            target.head.used = kept
+            store_relaxed_32(&target.head.used, kept)
             number = source.entries[number].following
             left -= 1
 
@@ -426,7 +434,7 @@ cdef ArenaResult move_run(uint32_t index, Slot* slot, int order, bint patient, u
         derive_open(&target)
     fault(PRODUCER_RUN_FILLED)
     store_release_64(&slot.producer_run, word)
-    slot.producer_count = target.head.used
+    store_relaxed_32(&slot.producer_count, target.head.used)
     give_run(old, patient, patient)
     return ARENA_READY
 
@@ -438,7 +446,7 @@ cdef void release_run(Slot* slot) noexcept nogil:
     if slot.producer_count:
         store_release_64(&region().header.owners_stale, 1)
     store_release_64(&slot.producer_run, 0)
-    slot.producer_count = 0
+    store_relaxed_32(&slot.producer_count, 0)
     give_run(old, True, True)
 
 
@@ -500,7 +508,7 @@ cdef void repair_run(Slot* slot) noexcept nogil:
     cdef ProducerEntry* entry
     cdef uint32_t i, used, next_place, living = 0
     if slot.producer_run == 0:
-        slot.producer_count = 0
+        store_relaxed_32(&slot.producer_count, 0)
         return
     open_run(slot.producer_run, &run)
     used = min(run.head.used, run.capacity)
@@ -515,4 +523,4 @@ cdef void repair_run(Slot* slot) noexcept nogil:
         put_cell(&run, number_of(&run, entry) + 1)
         enlist(&run, entry)
     derive_open(&run)
-    slot.producer_count = living
+    store_relaxed_32(&slot.producer_count, living)

@@ -25,6 +25,7 @@ from odradek._ext.partition.producers cimport restore_batch, restore_producer, s
 from odradek._ext.protocol.byte_order cimport load16, load32, load64, store16, store32, store64
 from odradek._ext.records.crc32c cimport crc32c
 from odradek._ext.records.record_batch cimport base_sequence_of
+from odradek._ext.shm.atomics cimport store_relaxed_i64
 from odradek._ext.shm.clock cimport coarse_ms, now_ms
 from odradek._ext.shm.faults cimport SNAPSHOT_WRITTEN, fault
 from odradek._ext.shm.layout cimport region
@@ -116,7 +117,7 @@ cdef int snapshot_producers(Slot* slot, int64_t offset) noexcept nogil:
         file_unlink(directory, temporary)
         return result
     fault(SNAPSHOT_WRITTEN)
-    slot.pending_snapshot = offset + 1
+    store_relaxed_i64(&slot.pending_snapshot, offset + 1)
     return 0
 
 

@@ -38,7 +38,15 @@ from odradek._ext.partition.producer_runs cimport (
     run_capacity,
 )
 from odradek._ext.records.record_batch cimport last_sequence_of, sequence_behind
-from odradek._ext.shm.atomics cimport fence_release, store_release_32, store_release_64, store_release_i64
+from odradek._ext.shm.atomics cimport (
+    fence_release,
+    store_relaxed_32,
+    store_relaxed_64,
+    store_relaxed_i64,
+    store_release_32,
+    store_release_64,
+    store_release_i64,
+)
 from odradek._ext.shm.faults cimport (
     PRODUCER_BATCH_STORED,
     PRODUCER_MARK_STORED,
@@ -65,9 +73,9 @@ cdef inline uint64_t pack(int16_t epoch, int kept, int newest, int32_t coordinat
 cdef ProducerEntry* new_entry(Slot* slot) noexcept nogil:
     cdef ProducerEntry* entry = free_place(slot)
     if entry != NULL:
-        entry.ring = pack(-1, 0, 0, -1)
-        entry.transaction_first_offset = -1
-        entry.last_marker_offset = -1
+        store_relaxed_64(&entry.ring, pack(-1, 0, 0, -1))
+        store_relaxed_i64(&entry.transaction_first_offset, -1)
+        store_relaxed_i64(&entry.last_marker_offset, -1)
     return entry
 
 
@@ -174,7 +182,7 @@ cdef void apply_marker(Slot* slot, int64_t producer_id, int16_t epoch, int32_t c
     else:
         store_release_64(&entry.ring, pack(epoch, entry_batches(entry), newest_index(entry), coordinator_epoch))
     fault(PRODUCER_MARKER_HALF_STORED)
-    store_release_64(<uint64_t*>&entry.last_marker_offset, <uint64_t>offset)    # the last store: a redo after a death decides by it
+    store_release_i64(&entry.last_marker_offset, offset)    # the last store: a redo after a death decides by it
     if created:
         name_producer(slot, entry, producer_id, OWNER_NOBODY)
     slot.producers_changed = 1
@@ -199,8 +207,10 @@ cdef void put_mark(Slot* slot, ProducerEntry* entry, int64_t producer_id, uint64
 # -- the last stable offset --------------------------------------------------------------------------------------------
 
 cdef void forget_transactions(Slot* slot) noexcept nogil:
-    slot.unreplicated_first[0] = slot.unreplicated_first[1] = -1
-    slot.unreplicated_last[0] = slot.unreplicated_last[1] = -1
+    store_relaxed_i64(&slot.unreplicated_first[0], -1)
+    store_relaxed_i64(&slot.unreplicated_first[1], -1)
+    store_relaxed_i64(&slot.unreplicated_last[0], -1)
+    store_relaxed_i64(&slot.unreplicated_last[1], -1)
     show_first_unstable(slot, -1, -1, -1)
 
 
@@ -209,12 +219,12 @@ cdef void show_first_unstable(Slot* slot, int64_t offset, int64_t segment_base, 
     if slot.unstable_sequence & 1 == 0:     # odd: a writer died during a change
         if slot.first_unstable_offset == offset and slot.unstable_base == segment_base and slot.unstable_position == position:
             return
-        store_release_32(&slot.unstable_sequence, slot.unstable_sequence + 1)
+        store_relaxed_32(&slot.unstable_sequence, slot.unstable_sequence + 1)
         fence_release()
-    slot.first_unstable_offset = offset
+    store_relaxed_i64(&slot.first_unstable_offset, offset)
     fault(UNSTABLE_HALF_STORED)
-    slot.unstable_base = segment_base
-    slot.unstable_position = position
+    store_relaxed_i64(&slot.unstable_base, segment_base)
+    store_relaxed_i64(&slot.unstable_position, position)
     store_release_32(&slot.unstable_sequence, slot.unstable_sequence + 1)
 
 
@@ -266,7 +276,7 @@ cdef void settle_last_stable(Slot* slot, int64_t high_watermark) noexcept nogil:
         stable = slot.first_unstable_offset
     if stable < high_watermark:
         stable = max(stable, slot.log_start_offset)     # its beginning may be deleted
-    store_release_64(<uint64_t*>&slot.last_stable_offset, <uint64_t>stable)
+    store_release_i64(&slot.last_stable_offset, stable)
 
 
 cdef void repair_producers(Slot* slot) noexcept nogil:
@@ -283,7 +293,7 @@ cdef ProducerEntry* restore_producer(Slot* slot, int64_t producer_id, int16_t ep
         return NULL
     entry.last_timestamp = timestamp
     entry.heard_ms = heard_ms
-    entry.ring = pack(epoch, 0, 0, coordinator_epoch)
+    store_relaxed_64(&entry.ring, pack(epoch, 0, 0, coordinator_epoch))
     name_producer(slot, entry, producer_id, OWNER_NOBODY)
     if transaction_first_offset >= 0:   # `settle_restored` lists it
         store_first_batch(entry, transaction_first_offset, -1, 0)

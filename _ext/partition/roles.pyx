@@ -8,7 +8,6 @@ the cleared epoch and takes the role away, and the controller's repeated request
 from odradek._ext.partition.slots import LogUnsettled, SlotChanged
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
-from libc.string cimport memcpy
 
 from odradek._ext.partition.followers cimport begin_followers, drop_removed_followers
 from odradek._ext.partition.high_watermark cimport move_high_watermark
@@ -16,7 +15,14 @@ from odradek._ext.partition.leader_epochs cimport note_epoch
 from odradek._ext.partition.lost_tails cimport lead_without_tail
 from odradek._ext.partition.slot_access cimport load_again, note_failure, wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of
-from odradek._ext.shm.atomics cimport fence_release, store_release_32
+from odradek._ext.shm.atomics cimport (
+    fence_release,
+    fill_ids,
+    store_relaxed_i32,
+    store_relaxed_i64,
+    store_release_32,
+    store_release_i32,
+)
 from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.faults cimport (
     ROLE_EPOCH_CLEARED,
@@ -153,9 +159,9 @@ def leave_role(uint32_t index, uint32_t incarnation, int leader_epoch) -> None:
                 result = OLDER_EPOCH
             else:
                 withdraw_role(slot)
-                slot.leader_epoch_start = -1
-                slot.leader_id = -1
-                slot.role_epoch = max(epoch, slot.role_epoch)
+                store_relaxed_i64(&slot.leader_epoch_start, -1)
+                store_relaxed_i32(&slot.leader_id, -1)
+                store_release_i32(&slot.role_epoch, max(epoch, slot.role_epoch))
                 wake_everyone(index, slot)
             unlock(index, slot)
     if not taken:
@@ -184,12 +190,12 @@ def give_up_leadership(uint32_t index) -> bool:
             led = slot.role == ROLE_LEADER
             if led:
                 # The epoch first: the recovery of the slot takes the role away if this process dies in between [R 10.1].
-                store_release_32(<uint32_t*>&slot.role_epoch, <uint32_t>-1)
+                store_release_i32(&slot.role_epoch, -1)
                 fault(ROLE_EPOCH_CLEARED)
                 withdraw_role(slot)
                 fault(ROLE_STORED)
-                slot.leader_epoch_start = -1
-                slot.leader_id = -1
+                store_relaxed_i64(&slot.leader_epoch_start, -1)
+                store_relaxed_i32(&slot.leader_id, -1)
                 wake_everyone(index, slot)
             unlock(index, slot)
     if not taken:
@@ -251,16 +257,16 @@ cdef int change_role(uint32_t index, Slot* slot, uint32_t incarnation, const Ass
         if result != 0:
             fail(index, slot, result)
             return result
-    store_release_32(<uint32_t*>&slot.role_epoch, <uint32_t>-1)
+    store_release_i32(&slot.role_epoch, -1)
     fault(ROLE_EPOCH_CLEARED)
     if fresh and not leads_on:
         withdraw_role(slot)         # readers without the mutex must not combine the old role with the new epoch
-        slot.led_since = new.leader_epoch
+        store_release_i32(&slot.led_since, new.leader_epoch)
     store_fields(slot, new, fresh, commit.log_end_offset)
     fault(ROLE_FIELDS_STORED)
     store_release_32(&slot.role, new.role)
     fault(ROLE_STORED)
-    store_release_32(<uint32_t*>&slot.role_epoch, <uint32_t>new.leader_epoch)
+    store_release_i32(&slot.role_epoch, new.leader_epoch)
     fault(ROLE_EPOCH_STORED)
     if new.role == ROLE_LEADER:
         move_high_watermark(slot, monotonic_ms())
@@ -278,30 +284,30 @@ cdef void withdraw_role(Slot* slot) noexcept nogil:
 cdef void store_fields(Slot* slot, const Assignment* new, bint fresh, int64_t log_end_offset) noexcept nogil:
     """Store everything but the role and its epoch. A proposed in-sync set ends, and responses to it are ignored."""
     cdef int i
-    slot.leader_id = new.leader_id
-    slot.leader_epoch = new.leader_epoch
-    slot.partition_epoch = new.partition_epoch
+    store_relaxed_i32(&slot.leader_id, new.leader_id)
+    store_relaxed_i32(&slot.partition_epoch, new.partition_epoch)
     slot.controller_epoch = new.controller_epoch
     slot.recovering = new.recovering
     slot.adding = new.adding
     slot.removing = new.removing
-    memcpy(slot.replicas, new.replicas, sizeof(slot.replicas))
-    slot.replica_count = new.replica_count
-    memcpy(slot.in_sync, new.in_sync, sizeof(slot.in_sync))
-    slot.in_sync_count = new.in_sync_count
-    memcpy(slot.max_in_sync, new.in_sync, sizeof(slot.in_sync))
-    slot.max_in_sync_count = new.in_sync_count
-    slot.in_sync_state = IN_SYNC_COMMITTED
+    fill_ids(slot.replicas, new.replicas, MAX_IN_SYNC)
+    store_relaxed_i32(&slot.replica_count, new.replica_count)
+    fill_ids(slot.in_sync, new.in_sync, MAX_IN_SYNC)
+    store_relaxed_i32(&slot.in_sync_count, new.in_sync_count)
+    fill_ids(slot.max_in_sync, new.in_sync, MAX_IN_SYNC)
+    store_relaxed_i32(&slot.max_in_sync_count, new.in_sync_count)
+    store_release_32(&slot.in_sync_state, IN_SYNC_COMMITTED)
     slot.in_sync_serial += 1
-    slot.in_sync_since_ms = monotonic_ms()
-    slot.fetch_error = 0
-    slot.fetch_lag = -1
+    store_relaxed_i64(&slot.in_sync_since_ms, monotonic_ms())
+    store_relaxed_i64(&slot.fetch_error, 0)
+    store_relaxed_i64(&slot.fetch_lag, -1)
+    store_release_i32(&slot.leader_epoch, new.leader_epoch)     # a reader that sees it also sees the leader of this epoch
     if new.role != ROLE_LEADER:
-        slot.leader_epoch_start = -1
+        store_relaxed_i64(&slot.leader_epoch_start, -1)
         for i in range(MAX_FOLLOWERS):
-            slot.followers[i].broker_id = -1
+            store_relaxed_i32(&slot.followers[i].broker_id, -1)
     elif fresh:
-        slot.leader_epoch_start = log_end_offset
+        store_relaxed_i64(&slot.leader_epoch_start, log_end_offset)
         lead_without_tail(slot, new.replica_count)
         begin_followers(slot, monotonic_ms())
     else:

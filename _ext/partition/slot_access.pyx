@@ -15,7 +15,7 @@ from odradek._ext.partition.removal cimport INTENT_REMOVE, finish_removal
 from odradek._ext.partition.segment_files cimport cut_leftover, unlink_segment
 from odradek._ext.partition.swapping cimport INTENT_SWAP, finish_swap
 from odradek._ext.partition.truncation cimport INTENT_RESTART, INTENT_TRUNCATE, finish_restart, finish_truncation
-from odradek._ext.shm.atomics cimport store_release_32, store_release_64
+from odradek._ext.shm.atomics cimport count_64, store_relaxed_8, store_release_32, store_release_64
 from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport region
@@ -55,7 +55,7 @@ cdef void note_failure(Slot* slot, int result) noexcept nogil:
 
 cdef void load_again(Slot* slot) noexcept nogil:
     if slot.begun_epoch == EPOCH_STORED:
-        slot.begun_epoch = EPOCH_KEPT         # clients were served in this epoch [R 3.5]
+        store_relaxed_8(&slot.begun_epoch, EPOCH_KEPT)         # clients were served in this epoch [R 3.5]
     store_release_32(&slot.state, SLOT_LOADING)
 
 
@@ -89,9 +89,9 @@ cdef int recover(uint32_t index, Slot* slot) noexcept nogil:
     """Restore a slot whose holder died to its last commit. Returns 0, or -errno. A death at any point does no harm."""
     cdef Commit* commit = current(slot)
     cdef int result = 0
-    slot.lock_recoveries += 1
+    count_64(&slot.lock_recoveries, 1)
     if slot.role_epoch < 0 and region().header.clustered:
-        slot.role = ROLE_NONE           # an assignment was not completed; the controller repeats it [R 10]
+        store_release_32(&slot.role, ROLE_NONE)           # an assignment was not completed; the controller repeats it [R 10]
     fault(RECOVER_STARTED)
     drop_files(index)
     if slot.state == SLOT_ONLINE:

@@ -16,11 +16,26 @@ from libc.string cimport memcpy, memset
 
 from odradek._ext.partition.append_files cimport directory_path, drop_files
 from odradek._ext.partition.high_watermark cimport move_high_watermark
+from odradek._ext.partition.log_writing cimport clear_recent
 from odradek._ext.partition.producers cimport forget_producers, forget_transactions
 from odradek._ext.partition.removed_files cimport note_removed_files
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of, topic_of
-from odradek._ext.shm.atomics cimport store_release_32, store_release_64
+from odradek._ext.shm.atomics cimport (
+    clear_words,
+    fence_release,
+    fill_ids,
+    fill_words,
+    store_relaxed_32,
+    store_relaxed_64,
+    store_relaxed_8,
+    store_relaxed_i32,
+    store_relaxed_i64,
+    store_release_32,
+    store_release_64,
+    store_release_i32,
+    store_release_i64,
+)
 from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport (
@@ -85,16 +100,16 @@ cdef void clear(Slot* slot) noexcept nogil:
     """Clear all data of the former partition; keep the mutex, the incarnation and the sequence."""
     cdef char* start = <char*>slot.commits
     cdef int i
-    memset(start, 0, sizeof(Slot) - (start - <char*>slot))
+    clear_words(start, sizeof(Slot) - (start - <char*>slot))
     memset(slot.topic_id, 0, 16)
     forget_transactions(slot)
-    slot.newest_abort_offset = -1
-    slot.role = ROLE_NONE
-    slot.role_epoch = -1
-    slot.leader_epoch_start = -1
+    store_relaxed_i64(&slot.newest_abort_offset, -1)
+    store_release_32(&slot.role, ROLE_NONE)
+    store_release_i32(&slot.role_epoch, -1)
+    store_relaxed_i64(&slot.leader_epoch_start, -1)
     for i in range(MAX_FOLLOWERS):
-        slot.followers[i].broker_id = -1
-    memset(slot.recent, 0xFF, sizeof(slot.recent))
+        store_relaxed_i32(&slot.followers[i].broker_id, -1)
+    clear_recent(slot)
 
 
 cdef struct Leadership:
@@ -125,14 +140,15 @@ cdef int take_leadership(Leadership* out, int leader_id, int leader_epoch, int p
 
 
 cdef void put_leadership(Slot* slot, const Leadership* source) noexcept nogil:
-    slot.leader_id = source.leader_id
-    slot.leader_epoch = source.leader_epoch
-    slot.partition_epoch = source.partition_epoch
-    memcpy(slot.replicas, source.replicas, source.replica_count * sizeof(int32_t))
-    memcpy(slot.in_sync, source.in_sync, source.in_sync_count * sizeof(int32_t))
-    memcpy(slot.max_in_sync, source.in_sync, source.in_sync_count * sizeof(int32_t))
-    slot.replica_count = source.replica_count
-    slot.in_sync_count = slot.max_in_sync_count = source.in_sync_count
+    store_relaxed_i32(&slot.leader_id, source.leader_id)
+    store_relaxed_i32(&slot.leader_epoch, source.leader_epoch)
+    store_relaxed_i32(&slot.partition_epoch, source.partition_epoch)
+    fill_ids(slot.replicas, source.replicas, source.replica_count)
+    fill_ids(slot.in_sync, source.in_sync, source.in_sync_count)
+    fill_ids(slot.max_in_sync, source.in_sync, source.in_sync_count)
+    store_relaxed_i32(&slot.replica_count, source.replica_count)
+    store_relaxed_i32(&slot.in_sync_count, source.in_sync_count)
+    store_relaxed_i32(&slot.max_in_sync_count, source.in_sync_count)
 
 
 cdef TopicSettings changed_settings(TopicSettings settings, changes) except *:
@@ -214,10 +230,10 @@ def allocate(str topic, bytes topic_id, int partition, *, int log_dir, replicas,
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
             identify(slot, name_bytes, name_length, id_bytes, partition, internal)
-            slot.log_dir = <uint8_t>log_dir
-            slot.begun_epoch = EPOCH_UNSTORED if epoch_unstored else EPOCH_KEPT
+            store_relaxed_8(&slot.log_dir, <uint8_t>log_dir)
+            store_relaxed_8(&slot.begun_epoch, EPOCH_UNSTORED if epoch_unstored else EPOCH_KEPT)
             put_leadership(slot, &leadership)
-            slot.settings = new_settings
+            fill_words(&slot.settings, &new_settings, sizeof(new_settings))
             store_release_32(&slot.incarnation, slot.incarnation + 1)
             store_release_32(&slot.state, SLOT_LOADING)
             unlock(index, slot)
@@ -252,7 +268,9 @@ def allocate_remote(str topic, bytes topic_id, int partition, *, bint internal=F
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
             identify(slot, name_bytes, name_length, id_bytes, partition, internal)
-            slot.leader_id = slot.leader_epoch = slot.partition_epoch = -1
+            store_relaxed_i32(&slot.leader_id, -1)
+            store_relaxed_i32(&slot.leader_epoch, -1)
+            store_relaxed_i32(&slot.partition_epoch, -1)
             store_release_32(&slot.incarnation, slot.incarnation + 1)
             store_release_32(&slot.state, SLOT_REMOTE)
             unlock(index, slot)
@@ -265,28 +283,34 @@ def allocate_remote(str topic, bytes topic_id, int partition, *, bint internal=F
 cdef void clear_log(Slot* slot) noexcept nogil:
     """Clear what a REMOTE slot still contains of a log that this broker had; keep the identity and the view."""
     cdef int i
-    memset(slot.commits, 0, <char*>&slot.leader_epoch - <char*>slot.commits)
+    clear_words(slot.commits, <char*>&slot.leader_epoch - <char*>slot.commits)
     forget_transactions(slot)
-    slot.newest_abort_offset = -1
-    slot.leader_id = slot.leader_epoch = slot.partition_epoch = -1
-    slot.replica_count = slot.in_sync_count = slot.max_in_sync_count = slot.epoch_count = 0
+    store_relaxed_i64(&slot.newest_abort_offset, -1)
+    store_relaxed_i32(&slot.leader_id, -1)
+    store_relaxed_i32(&slot.leader_epoch, -1)
+    store_relaxed_i32(&slot.partition_epoch, -1)
+    store_relaxed_i32(&slot.replica_count, 0)
+    store_relaxed_i32(&slot.in_sync_count, 0)
+    store_relaxed_i32(&slot.max_in_sync_count, 0)
+    store_relaxed_i32(&slot.epoch_count, 0)
     slot.adding = slot.removing = slot.recovering = 0
-    slot.in_sync_state = IN_SYNC_COMMITTED
-    slot.in_sync_wanted = 0
-    slot.proposed_count = 0
-    slot.fetch_error = 0
-    slot.fetch_lag = -1
-    slot.role_epoch = slot.leader_epoch_start = -1
-    slot.pending_snapshot = 0
+    store_release_32(&slot.in_sync_state, IN_SYNC_COMMITTED)
+    store_relaxed_32(&slot.in_sync_wanted, 0)
+    store_relaxed_i32(&slot.proposed_count, 0)
+    store_relaxed_i64(&slot.fetch_error, 0)
+    store_relaxed_i64(&slot.fetch_lag, -1)
+    store_release_i32(&slot.role_epoch, -1)
+    store_relaxed_i64(&slot.leader_epoch_start, -1)
+    store_relaxed_i64(&slot.pending_snapshot, 0)
     slot.producers_changed = 0
-    slot.intent = 0
-    slot.truncations = 0
-    slot.gap_limit = 0
-    slot.lost_tail = TAIL_COMPLETE
+    store_release_64(&slot.intent, 0)
+    store_relaxed_64(&slot.truncations, 0)
+    store_release_i64(&slot.gap_limit, 0)
+    store_relaxed_8(&slot.lost_tail, TAIL_COMPLETE)
     slot.uncut = 0
     for i in range(MAX_FOLLOWERS):
-        slot.followers[i].broker_id = -1
-    memset(slot.recent, 0xFF, sizeof(slot.recent))
+        store_relaxed_i32(&slot.followers[i].broker_id, -1)
+    clear_recent(slot)
 
 
 def begin_local(uint32_t index, int log_dir, settings) -> None:
@@ -307,9 +331,9 @@ def begin_local(uint32_t index, int log_dir, settings) -> None:
             remote = slot.state == SLOT_REMOTE
             if remote:
                 clear_log(slot)
-                slot.log_dir = <uint8_t>log_dir
-                slot.settings = new_settings
-                slot.begun_epoch = EPOCH_KEPT
+                store_relaxed_8(&slot.log_dir, <uint8_t>log_dir)
+                fill_words(&slot.settings, &new_settings, sizeof(new_settings))
+                store_relaxed_8(&slot.begun_epoch, EPOCH_KEPT)
                 store_release_32(&slot.incarnation, slot.incarnation + 1)
                 store_release_32(&slot.state, SLOT_LOADING)
             unlock(index, slot)
@@ -359,7 +383,7 @@ def drop_remote(uint32_t index) -> None:
         if taken:
             if slot.state == SLOT_REMOTE:
                 store_release_32(&slot.state, SLOT_DELETED)
-                slot.created_version = region().header.metadata_version + 1
+                store_release_64(&slot.created_version, region().header.metadata_version + 1)
                 wake_everyone(index, slot)
             unlock(index, slot)
     if not taken:
@@ -375,7 +399,7 @@ def configure(uint32_t index, settings) -> None:
     with nogil:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
-            slot.settings = new_settings
+            fill_words(&slot.settings, &new_settings, sizeof(new_settings))
             if slot.state == SLOT_ONLINE:
                 moved = move_high_watermark(slot, monotonic_ms())
             unlock(index, slot)
@@ -453,7 +477,7 @@ def epochs_stored(stored) -> None:
             taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
             if taken:
                 if slot.leader_epoch == epoch:
-                    slot.begun_epoch = EPOCH_STORED
+                    store_relaxed_8(&slot.begun_epoch, EPOCH_STORED)
                 unlock(index, slot)
         if not taken:
             raise busy(index)
@@ -469,8 +493,8 @@ def mark_epoch(uint32_t index, int leader_epoch) -> None:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
             if slot.state == SLOT_LOADING and epoch > slot.leader_epoch:
-                slot.leader_epoch = epoch
-                slot.begun_epoch = EPOCH_UNSTORED
+                store_relaxed_i32(&slot.leader_epoch, epoch)
+                store_relaxed_8(&slot.begun_epoch, EPOCH_UNSTORED)
             unlock(index, slot)
     if not taken:
         raise busy(index)
@@ -486,9 +510,9 @@ def put_epoch(uint32_t index, int leader_epoch, int partition_epoch) -> None:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
             if new_leader_epoch >= slot.leader_epoch:
-                slot.leader_epoch = new_leader_epoch
-                slot.partition_epoch = new_partition_epoch
-                slot.begun_epoch = EPOCH_STORED
+                store_relaxed_i32(&slot.leader_epoch, new_leader_epoch)
+                store_relaxed_i32(&slot.partition_epoch, new_partition_epoch)
+                store_relaxed_8(&slot.begun_epoch, EPOCH_STORED)
             unlock(index, slot)
     if not taken:
         raise busy(index)
@@ -530,16 +554,16 @@ cdef int rename_and_leave(uint32_t index, Slot* slot, const char* target, uint32
         note_device(slot.log_dir, -result)
         return result
     fault(DELETE_RENAMED)
-    slot.role = ROLE_NONE
+    store_release_32(&slot.role, ROLE_NONE)
     store_release_32(&slot.state, state)
     if state == SLOT_REMOTE:
         store_release_32(&slot.incarnation, slot.incarnation + 1)
-    slot.created_version = region().header.metadata_version + 1
-    slot.generation += 1
+    store_release_64(&slot.created_version, region().header.metadata_version + 1)
+    store_release_64(&slot.generation, slot.generation + 1)
     note_removed_files()
     fault(DELETE_STATE_STORED)
     forget_producers(slot)
-    slot.pending_snapshot = 0
+    store_relaxed_i64(&slot.pending_snapshot, 0)
     drop_files(index)
     wake_everyone(index, slot)
     return 0
@@ -558,11 +582,13 @@ def announce(indexes) -> int:
     cdef uint64_t version = header.metadata_version
     cdef bint few = len(indexes) < CHANGE_RING // 2     # otherwise a directory that far behind reads all slots, whatever is in the ring
     cdef int i
+    fence_release()     # a reader that sees a replaced entry of the ring also sees the versions that were published before
     for index in indexes:
         version += 1
-        slot_at(<uint32_t>index).created_version = version      # [R 8]: not reusable before every worker has passed it
+        # [R 8]: not reusable before every worker has passed it
+        store_relaxed_64(&slot_at(<uint32_t>index).created_version, version)
         if few:
-            header.changes[version % CHANGE_RING] = <uint64_t>index + 1
+            store_relaxed_64(&header.changes[version % CHANGE_RING], <uint64_t>index + 1)
     store_release_64(&header.metadata_version, version)
     fault(DELETE_ANNOUNCED)
     for i in range(header.process_count):

@@ -19,7 +19,15 @@ from odradek._ext.partition.producers cimport settle_last_stable
 from odradek._ext.partition.removed_files cimport note_removed_files
 from odradek._ext.partition.slot_access cimport note_failure, wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of
-from odradek._ext.shm.atomics cimport store_release_32, store_release_64
+from odradek._ext.shm.atomics cimport (
+    store_relaxed_8,
+    store_relaxed_i32,
+    store_relaxed_i64,
+    store_release_32,
+    store_release_64,
+    store_release_i32,
+    store_release_i64,
+)
 from odradek._ext.shm.clock cimport monotonic_ms, now_ms
 from odradek._ext.shm.layout cimport DROPPED_AT_START, region
 from odradek._ext.shm.locks cimport unlock
@@ -53,8 +61,8 @@ cdef void begin_epoch(Slot* slot, LogState* state, bint lost) noexcept nogil:
     cdef EpochEntry* epochs = <EpochEntry*>state.epochs.items
     cdef int32_t newest = epochs[state.epochs.count - 1].epoch if state.epochs.count else -1
     if (lost and slot.begun_epoch == EPOCH_KEPT) or newest > slot.leader_epoch:
-        slot.leader_epoch = max(slot.leader_epoch, newest) + 1
-        slot.begun_epoch = EPOCH_UNSTORED
+        store_relaxed_i32(&slot.leader_epoch, max(slot.leader_epoch, newest) + 1)
+        store_relaxed_8(&slot.begun_epoch, EPOCH_UNSTORED)
 
 
 cdef void commit_loaded(Slot* slot, LogState* state, bint flushed, int64_t high_watermark) noexcept nogil:
@@ -74,7 +82,7 @@ cdef void commit_loaded(Slot* slot, LogState* state, bint flushed, int64_t high_
     commit.timeindexed_timestamp = state.last_timeindex_timestamp
     commit.timeindexed_offset = -1
     commit.created_ms = min(now_ms(), state.created_ms) if state.created_ms >= 0 else now_ms()
-    slot.flushed_offset = state.log_end_offset if flushed else state.recovery_point
+    store_release_i64(&slot.flushed_offset, state.log_end_offset if flushed else state.recovery_point)
     commit.high_watermark = state.log_start_offset
     commit.high_watermark_base = -1
     if region().header.clustered:
@@ -83,20 +91,20 @@ cdef void commit_loaded(Slot* slot, LogState* state, bint flushed, int64_t high_
         commit_to_log_end(&commit)
     elif slot.in_sync_count <= 1:
         commit.high_watermark = max(slot.flushed_offset, state.log_start_offset)
-    slot.newest_abort_offset = state.newest_abort_offset
+    store_relaxed_i64(&slot.newest_abort_offset, state.newest_abort_offset)
     publish(slot, &commit)
-    slot.log_start_offset = state.log_start_offset
-    slot.gap_limit = state.gap_limit
-    slot.applied_base = state.base_offset
-    slot.applied_position = state.size
-    slot.recovery_point = slot.flushed_offset
-    slot.flushed_ms = monotonic_ms()
+    store_release_i64(&slot.log_start_offset, state.log_start_offset)
+    store_release_i64(&slot.gap_limit, state.gap_limit)
+    store_relaxed_i64(&slot.applied_base, state.base_offset)
+    store_relaxed_i64(&slot.applied_position, state.size)
+    store_relaxed_i64(&slot.recovery_point, slot.flushed_offset)
+    store_relaxed_i64(&slot.flushed_ms, monotonic_ms())
     # Nothing of a new log is synced, not even its directory entry; what a recovery wrote is not synced either.
-    slot.synced_base = state.base_offset if flushed and state.size > 0 else -1
-    slot.synced_end = slot.flushed_offset
+    store_relaxed_i64(&slot.synced_base, state.base_offset if flushed and state.size > 0 else -1)
+    store_relaxed_i64(&slot.synced_end, slot.flushed_offset)
     if state.newest_end_offset >= commit.high_watermark:
-        slot.unreplicated_last[0] = state.newest_end_offset     # where the transactions began is not known any more
-        slot.unreplicated_first[0] = commit.high_watermark
+        store_relaxed_i64(&slot.unreplicated_last[0], state.newest_end_offset)  # where the transactions began is not known any more
+        store_relaxed_i64(&slot.unreplicated_first[0], commit.high_watermark)
     settle_last_stable(slot, commit.high_watermark)
 
 
@@ -110,8 +118,8 @@ cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, RestorePlan* pla
         return NO_ROOM
     # Without a snapshot of exactly these producers the ordered stop writes one.
     slot.producers_changed = not state.snapshot_current and (state.producers.count > 0 or state.snapshots > 0)
-    slot.pending_snapshot = 0
-    slot.epoch_count = 0
+    store_relaxed_i64(&slot.pending_snapshot, 0)
+    store_relaxed_i32(&slot.epoch_count, 0)
     for i in range(state.epochs.count):
         assign_epoch(slot, epochs[i].epoch, epochs[i].start_offset)
     commit_loaded(slot, state, flushed, high_watermark)
@@ -120,19 +128,19 @@ cdef int fill_slot(uint32_t index, Slot* slot, LogState* state, RestorePlan* pla
     if region().header.clustered:
         if lost or high_watermark > state.log_end_offset:
             note_lost_tail(slot, state.lost_bytes, state.log_end_offset)
-        slot.role = ROLE_NONE               # until the controller assigns one
-        store_release_32(<uint32_t*>&slot.role_epoch, <uint32_t>-1)
+        store_release_32(&slot.role, ROLE_NONE)               # until the controller assigns one
+        store_release_i32(&slot.role_epoch, -1)
     elif slot.leader_id == region().header.broker_id:
         begin_epoch(slot, state, lost)
-        slot.led_since = slot.leader_epoch
+        store_release_i32(&slot.led_since, slot.leader_epoch)
         store_release_32(&slot.role, ROLE_LEADER)
         if flushed and state.epochs.count == 0:
             result = note_epoch(slot, slot.leader_epoch, state.log_end_offset)
     else:
-        slot.role = ROLE_FOLLOWER
+        store_release_32(&slot.role, ROLE_FOLLOWER)
     if result == 0 and state.snapshot_wanted:
         note_device(slot.log_dir, snapshot_producers(slot, state.log_end_offset))    # if this fails, the next recovery reads more
-    slot.generation += 1
+    store_release_64(&slot.generation, slot.generation + 1)
     note_removed_files()                # a recovery may have removed segments that other processes have open
     store_release_32(&slot.state, SLOT_ONLINE if result == 0 else SLOT_LOADING if is_full(result) else SLOT_OFFLINE)
     note_failure(slot, result)

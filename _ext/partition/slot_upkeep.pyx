@@ -22,7 +22,7 @@ from odradek._ext.partition.slot_access cimport note_failure, recover_dead_owner
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, name_of, topic_of
 from odradek._ext.partition.swapping cimport SWAP_UNDER_WAY
 from odradek._ext.shm.arena cimport UnnamedRun, gather_unnamed, give_unnamed
-from odradek._ext.shm.atomics cimport load_acquire_32, store_release_64
+from odradek._ext.shm.atomics cimport load_acquire_32, store_relaxed_i64, store_release_64
 from odradek._ext.shm.faults cimport GAP_LIMIT_DURABLE, GAP_LIMIT_NAMED, GAP_LIMIT_PREPARED, fault
 from odradek._ext.shm.layout cimport FORGOTTEN_EARLY, region
 from odradek._ext.shm.locks cimport unlock
@@ -180,7 +180,7 @@ def announce_recovery_point(uint32_t index, int64_t offset) -> tuple[int, int]:
             incarnation = slot.incarnation
             offset = min(offset, slot.flushed_offset)
             if slot.recovery_point < offset:
-                slot.recovery_point = offset
+                store_relaxed_i64(&slot.recovery_point, offset)
             unlock(index, slot)
     if not taken:
         raise busy(index)
@@ -200,7 +200,7 @@ def set_recovery_point(uint32_t index, int64_t offset, incarnation) -> None:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
             if slot.incarnation == expected:
-                slot.recovery_point = offset
+                store_relaxed_i64(&slot.recovery_point, offset)
             unlock(index, slot)
     if not taken:
         raise busy(index)

@@ -5,7 +5,7 @@ control path are in `slot_life`, those of upkeep in `slot_upkeep`; the rules are
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int16_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -45,7 +45,7 @@ from odradek._ext.partition.transactions cimport append_markers as end_in_slot
 from odradek._ext.protocol.kafka_errors cimport MESSAGE_TOO_LARGE
 from odradek._ext.records.batch_builder cimport BatchBuilder
 from odradek._ext.records.record_batch cimport NO_SEQUENCE, check_batch
-from odradek._ext.shm.atomics cimport fence, fetch_or_64, load_acquire_32
+from odradek._ext.shm.atomics cimport fence, fence_acquire, fetch_or_64, load_acquire_32, load_acquire_i32
 from odradek._ext.shm.clock cimport now_ms
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD, unlock
@@ -237,9 +237,9 @@ def leads(uint32_t index, uint32_t incarnation, int leader_epoch) -> bool:
     that was read from the slot before this call, and after the leader had that epoch, is of one log [R 10.6]: a former leader gives up the
     role before it truncates its log."""
     cdef Slot* slot = slot_at(index)
-    fence()
+    fence_acquire()
     return load_acquire_32(&slot.role) == ROLE_LEADER and slot.incarnation == incarnation \
-        and <int32_t>load_acquire_32(<uint32_t*>&slot.led_since) <= leader_epoch
+        and load_acquire_i32(&slot.led_since) <= leader_epoch
 
 
 def leadership(uint32_t index) -> tuple[int, int] | None:

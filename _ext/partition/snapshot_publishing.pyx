@@ -19,6 +19,7 @@ from odradek._ext.partition.append_files cimport open_directory, read_directory
 from odradek._ext.partition.producer_snapshots cimport check_snapshot, snapshot_paths
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, name_of
+from odradek._ext.shm.atomics cimport store_relaxed_i64
 from odradek._ext.shm.c_library cimport syncfs
 from odradek._ext.shm.faults cimport SNAPSHOT_RENAMED, SNAPSHOT_SYNCED, fault
 from odradek._ext.shm.layout cimport MAX_LOG_DIRS, region
@@ -162,7 +163,7 @@ cdef int settle(Publishing* publishing) noexcept nogil:
             fault(SNAPSHOT_RENAMED)
         if publishing.result == 0 and publishing.count < AT_ONCE and not publishing.partial \
                 and slot.snapshot_writes == publishing.writes:
-            slot.pending_snapshot = 0
+            store_relaxed_i64(&slot.pending_snapshot, 0)
     unlock(publishing.index, slot)
     return publishing.result
 

@@ -4,7 +4,7 @@ Runs with the slot's mutex held, allocates nothing and needs no GIL.
 """
 
 from libc.errno cimport EBADMSG, ENOENT, errno
-from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int64_t, uint32_t, uint8_t
 from posix.fcntl cimport O_RDWR
 from posix.unistd cimport close
 
@@ -30,7 +30,7 @@ from odradek._ext.partition.segment_files cimport (
 )
 from odradek._ext.partition.swapping cimport drop_swaps
 from odradek._ext.protocol.byte_order cimport load32
-from odradek._ext.shm.atomics cimport store_release_64, store_release_i64
+from odradek._ext.shm.atomics cimport store_relaxed_i64, store_release_64, store_release_i64
 from odradek._ext.shm.faults cimport *
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.slot cimport Commit, Slot
@@ -169,14 +169,14 @@ cdef void lower_offsets(Slot* slot, int64_t offset, int64_t base) noexcept nogil
     """Lower the offsets of the slot that are beyond the new log end `offset`; `base` is the segment that was cut."""
     set_applied(slot, offset, 0)
     if slot.log_start_offset > offset:
-        store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>offset)
+        store_release_i64(&slot.log_start_offset, offset)
     if slot.flushed_offset > offset:
-        slot.flushed_offset = offset
+        store_release_i64(&slot.flushed_offset, offset)
     if base >= offset:
-        slot.synced_base = -1           # not even the directory entry of the new segment is synced
+        store_relaxed_i64(&slot.synced_base, -1)           # not even the directory entry of the new segment is synced
     elif slot.synced_base > base or (slot.synced_base < 0 and slot.flushed_offset > base):
-        slot.synced_base = base         # the segment that was cut must be synced as a whole again
-    slot.synced_end = min(slot.synced_end, offset)
+        store_relaxed_i64(&slot.synced_base, base)         # the segment that was cut must be synced as a whole again
+    store_relaxed_i64(&slot.synced_end, min(slot.synced_end, offset))
     store_release_64(&slot.flusher, 0)  # a flush in progress must not mark later records as flushed
 
 
@@ -194,7 +194,7 @@ cdef int finish_truncation(uint32_t index, Slot* slot) noexcept nogil:
     cdef int result
     drop_files(index)
     store_release_64(&slot.truncations, slot.truncations + 1)
-    slot.pending_snapshot = 0           # its file may be among the removed ones
+    store_relaxed_i64(&slot.pending_snapshot, 0)           # its file may be among the removed ones
     result = drop_swaps(slot)           # they were made from the former log and must not be swapped in
     if result == 0:
         result = lower_gap_limit(slot, offset)      # before the cut: offsets that are appended next may not be missing
@@ -249,23 +249,23 @@ cdef int finish_restart(uint32_t index, Slot* slot) noexcept nogil:
     cdef int result
     drop_files(index)
     store_release_64(&slot.truncations, slot.truncations + 1)
-    slot.pending_snapshot = 0
+    store_relaxed_i64(&slot.pending_snapshot, 0)
     result = drop_swaps(slot)
     if result == 0:
         result = lower_gap_limit(slot, offset)
     fault(RESTART_GAP_LIMIT_LOWERED)
     if result == 0:
         if slot.log_start_offset < offset:
-            store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>offset)
+            store_release_i64(&slot.log_start_offset, offset)
         result = replace_all_segments(slot, offset, slot.intent_arguments[1])
     if result != 0:
         return result
-    store_release_64(<uint64_t*>&slot.log_start_offset, <uint64_t>offset)
+    store_release_i64(&slot.log_start_offset, offset)
     set_applied(slot, offset, 0)
     store_release_64(&slot.flusher, 0)  # a flush in progress must not mark later records as flushed
-    slot.flushed_offset = offset        # the log is empty
-    slot.synced_base = -1
-    slot.synced_end = min(slot.synced_end, offset)
+    store_release_i64(&slot.flushed_offset, offset)        # the log is empty
+    store_relaxed_i64(&slot.synced_base, -1)
+    store_relaxed_i64(&slot.synced_end, min(slot.synced_end, offset))
     slot.uncut = 0
     result = cut_epochs(slot, -1)
     forget_producers(slot)

@@ -179,9 +179,9 @@ def write_message(int magic, int codec, bint log_append_time, int64_t offset, in
     buffer_init(&b)
     try:
         put_message(&b, magic, codec, log_append_time, offset, timestamp,
-                    NULL if key_bytes is None else <const uint8_t*>PyBytes_AS_STRING(key_bytes),
+                    <const uint8_t*>NULL if key_bytes is None else <const uint8_t*>PyBytes_AS_STRING(key_bytes),
                     -1 if key_bytes is None else <int32_t>len(key_bytes),
-                    NULL if value_bytes is None else <const uint8_t*>PyBytes_AS_STRING(value_bytes),
+                    <const uint8_t*>NULL if value_bytes is None else <const uint8_t*>PyBytes_AS_STRING(value_bytes),
                     -1 if value_bytes is None else <int32_t>len(value_bytes))
         if b.error:
             raise MemoryError("no memory for a message")

@@ -258,9 +258,9 @@ cdef class RecordReader:
             key, value = message.key, message.value
             record.offset, record.timestamp = message.offset, message.timestamp
             record.key_bytes = -1 if key is None else len(key)
-            record.key = NULL if key is None else <const uint8_t*><const char*>key
+            record.key = <const uint8_t*>NULL if key is None else <const uint8_t*><const char*>key
             record.value_bytes = -1 if value is None else len(value)
-            record.value = NULL if value is None else <const uint8_t*><const char*>value
+            record.value = <const uint8_t*>NULL if value is None else <const uint8_t*><const char*>value
             if not self.take(&record):
                 break
         return 0

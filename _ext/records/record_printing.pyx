@@ -226,9 +226,9 @@ cdef class RecordPrinter:
             record.timestamp = timestamp
             record.timestamp_type = 0
             record.key_bytes = -1 if key_bytes is None else len(key_bytes)
-            record.key = NULL if key_bytes is None else <const uint8_t*><const char*>key_bytes
+            record.key = <const uint8_t*>NULL if key_bytes is None else <const uint8_t*><const char*>key_bytes
             record.value_bytes = -1 if value_bytes is None else len(value_bytes)
-            record.value = NULL if value_bytes is None else <const uint8_t*><const char*>value_bytes
+            record.value = <const uint8_t*>NULL if value_bytes is None else <const uint8_t*><const char*>value_bytes
             record.headers = packed.data
             record.headers_end = packed.data + packed.size
             record.header_count = len(headers or ())

@@ -13,7 +13,15 @@ from libc.string cimport memset
 from odradek._ext.partition.follower_append cimport FollowerPosition, follower_position
 from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport checked_slot
-from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
+from odradek._ext.shm.atomics cimport (
+    fence_acquire,
+    load_acquire_32,
+    load_acquire_64,
+    load_acquire_i32,
+    load_relaxed_64,
+    load_relaxed_i32,
+    store_relaxed_i64,
+)
 from odradek._ext.shm.layout cimport CHANGE_RING, Header, region
 from odradek._ext.shm.locks cimport unlock
 from odradek._ext.shm.slot cimport ROLE_FOLLOWER, SLOT_ONLINE, Slot, slot_at, state_now
@@ -71,11 +79,11 @@ cdef class FollowedSlots:
         if not at_all and self.version != 0 and newest - self.version < CHANGE_RING // 2:
             at = self.version + 1
             while at <= newest:
-                changed = header.changes[at % CHANGE_RING]
+                changed = load_relaxed_64(&header.changes[at % CHANGE_RING])
                 if changed:
                     self.look_at(<uint32_t>(changed - 1), changes)
                 at += 1
-            fence()
+            fence_acquire()
             if load_acquire_64(&header.metadata_version) - self.version < CHANGE_RING // 2:
                 self.version = newest
                 return changes
@@ -115,7 +123,7 @@ cdef class FollowedSlots:
         name = (<char*>slot.topic)[:slot.topic_bytes]
         found = Followed(name.decode(errors="replace"), (<char*>slot.topic_id)[:16], slot.partition, now.incarnation, now.leader_id,
                          now.leader_epoch)
-        fence()
+        fence_acquire()
         if slot.incarnation != now.incarnation:
             return 0                    # announced again
         seen[0] = now
@@ -124,13 +132,14 @@ cdef class FollowedSlots:
 
 
 cdef void read_role(Slot* slot, Seen* out) noexcept nogil:
-    """Without the lock: a role change stores ROLE_NONE first and the role last [R 10]."""
+    """Without the lock: a role change stores ROLE_NONE first and the role last [R 10]. The epoch is read before and after its leader,
+    because the role may be the same before a change and after it."""
     cdef uint32_t role = load_acquire_32(&slot.role)
     out.incarnation = slot.incarnation
-    out.leader_id = slot.leader_id
-    out.leader_epoch = slot.leader_epoch
+    out.leader_epoch = load_acquire_i32(&slot.leader_epoch)
+    out.leader_id = load_relaxed_i32(&slot.leader_id)
     out.followed = role == ROLE_FOLLOWER and state_now(slot) == SLOT_ONLINE
-    fence()
+    fence_acquire()
     if load_acquire_32(&slot.role) != role or slot.leader_epoch != out.leader_epoch or slot.incarnation != out.incarnation:
         out.followed = False
 
@@ -153,5 +162,5 @@ def note_fetch_error(uint32_t index, uint32_t incarnation, int leader_epoch, int
     with nogil:
         if slot.fetch_error != code and wait_slot(index, slot, PATIENCE_MS) == 0:
             if slot.incarnation == incarnation and slot.role == ROLE_FOLLOWER and slot.leader_epoch == epoch:
-                slot.fetch_error = code
+                store_relaxed_i64(&slot.fetch_error, code)
             unlock(index, slot)

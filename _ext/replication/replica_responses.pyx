@@ -32,6 +32,7 @@ from odradek._ext.replication.fetched_partitions cimport (
 )
 from odradek._ext.replication.replica_requests cimport FETCH_BY_ID
 from odradek._ext.replication.throttled_partitions cimport is_throttled
+from odradek._ext.shm.atomics cimport store_relaxed_i64
 from odradek._ext.shm.clock cimport coarse_ms, now_ms
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.locks cimport SPINS_OF_THREAD
@@ -142,7 +143,7 @@ cdef inline void note_lag(uint32_t slot, int64_t lag) noexcept nogil:
     cdef Slot* followed = slot_at(slot)
     lag = max(lag, <int64_t>0)
     if followed.fetch_lag != lag:
-        followed.fetch_lag = lag
+        store_relaxed_i64(&followed.fetch_lag, lag)
 
 
 cdef void take_part(FetchedPartitions partitions, FetchedPartition* fetched, const PartitionPart* part, FetchResponse* out,

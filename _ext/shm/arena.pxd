@@ -34,6 +34,9 @@ cdef ArenaResult take_run(uint32_t index, Slot* slot, int order, bint patient, u
 # arena is busy and the caller is not `patient`, the run stays taken until the cleaner frees it (`slot_upkeep.reclaim_arena`).
 cdef void give_run(uint64_t run, bint patient, bint clear) noexcept nogil
 
+# Whether memory consists of whole pages: madvise rounds up, and would clear runs of other partitions in the rest of a page.
+cdef bint is_whole_pages(uint64_t start, uint64_t size, uint64_t page_bytes) noexcept nogil
+
 # Runs that no slot names: left by processes that died between two stores, or by deleted partitions. `gather_unnamed` writes at most
 # `room` of them and returns their number. `give_unnamed` frees one and returns its units. Its caller holds the mutex of the slot in
 # the run's word, because another holder of that mutex may be about to name the run.

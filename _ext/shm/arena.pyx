@@ -2,8 +2,9 @@
 
 from libc.errno cimport EBUSY
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from posix.unistd cimport _SC_PAGESIZE, sysconf
 
-from odradek._ext.shm.atomics cimport cpu_pause, store_release_64
+from odradek._ext.shm.atomics cimport count_64, cpu_pause, shared_u64, store_relaxed_64, store_release_64
 from odradek._ext.shm.c_library cimport EOWNERDEAD, madvise, pthread_mutex_consistent, pthread_mutex_trylock, pthread_mutex_unlock
 from odradek._ext.shm.faults cimport ARENA_RUN_GIVEN, ARENA_RUN_MERGED, ARENA_RUN_SPLIT, ARENA_RUN_TAKEN, fault
 from odradek._ext.shm.layout cimport ARENA_ORDERS, Header, region
@@ -23,7 +24,6 @@ cdef enum:
     ORDER_SHIFT = 57              # of a word: the order of the run, 6 bits
     NEXT_SHIFT = 28               # of a free run's word: unit + 1 of the next and of the previous run in its list, 28 bits each
     SLOT_SHIFT = 32               # of a taken run's word: slot + 1, 25 bits; the slot's incarnation is below it
-    PAGE_ORDER = 2                # runs of this order or more consist of whole memory pages
     LEAST_LIMIT = 64              # a joined write may bring this many new producers
     BYTES_PER_PRODUCER = 512      # an entry with its part of the index, and the same amount for growth
 
@@ -81,7 +81,7 @@ cdef inline void put_word(uint64_t unit, uint64_t word) noexcept nogil:
 
 cdef void enlist(uint64_t unit, int order) noexcept nogil:
     cdef uint64_t* first = &region().header.arena_free[order]
-    cdef uint64_t* words = region().arena_blocks
+    cdef shared_u64* words = region().arena_blocks
     cdef uint64_t word
     put_word(unit, free_word(order, first[0], 0))
     if first[0]:
@@ -91,7 +91,7 @@ cdef void enlist(uint64_t unit, int order) noexcept nogil:
 
 
 cdef void delist(uint64_t unit) noexcept nogil:
-    cdef uint64_t* words = region().arena_blocks
+    cdef shared_u64* words = region().arena_blocks
     cdef uint64_t word = words[unit], other
     cdef int order = order_in(word)
     cdef uint64_t following = (word >> NEXT_SHIFT) & LINK_MASK, previous = word & LINK_MASK
@@ -131,7 +131,7 @@ cdef void free_all() noexcept nogil:
     cdef int order
     for order in range(ARENA_ORDERS):
         header.arena_free[order] = 0
-    header.arena_used = 0
+    store_relaxed_64(&header.arena_used, 0)
     while unit < header.arena_units:
         order = ARENA_ORDERS - 1
         while unit & ((<uint64_t>1 << order) - 1) or unit + (<uint64_t>1 << order) > header.arena_units:
@@ -155,7 +155,7 @@ cdef void list_again() noexcept nogil:
         else:
             used += <uint64_t>1 << order
         unit += <uint64_t>1 << order
-    header.arena_used = used
+    store_relaxed_64(&header.arena_used, used)
 
 
 # -- taking and freeing runs -------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ cdef ArenaResult take_run(uint32_t index, Slot* slot, int order, bint patient, u
         put_word(unit, free_word(split, 0, 0))
     put_word(unit, (<uint64_t>order << ORDER_SHIFT) | (<uint64_t>(index + 1) << SLOT_SHIFT) | slot.incarnation)
     fault(ARENA_RUN_TAKEN)
-    header.arena_used += size
+    count_64(&header.arena_used, size)
     unlock_arena()
     unit_out[0] = unit
     return ARENA_READY
@@ -213,17 +213,24 @@ cdef void give_unit(uint64_t unit, int order) noexcept nogil:
     """Free a run. The caller holds the arena's mutex."""
     put_word(unit, free_word(order, 0, 0))
     fault(ARENA_RUN_GIVEN)
-    region().header.arena_used -= <uint64_t>1 << order
+    count_64(&region().header.arena_used, -<uint64_t>1 << order)
     enlist_merged(unit, order, False)
+
+
+cdef bint is_whole_pages(uint64_t start, uint64_t size, uint64_t page_bytes) noexcept nogil:
+    return (start | size) % page_bytes == 0
 
 
 cdef void give_run(uint64_t run, bint patient, bint clear) noexcept nogil:
     cdef uint64_t unit = run >> 8
     cdef int order = order_of_run(run)
+    cdef char* start = region().arena + unit * ARENA_UNIT_BYTES
+    cdef size_t size = <size_t>ARENA_UNIT_BYTES << max(order, 0)
     if run == 0:
         return
-    if clear and order >= PAGE_ORDER:       # before another slot can take it; on a failure the memory is kept
-        madvise(region().arena + unit * ARENA_UNIT_BYTES, <size_t>ARENA_UNIT_BYTES << order, MADV_REMOVE)
+    # Before another slot can take it. On a failure the memory is kept.
+    if clear and is_whole_pages(<uint64_t>start, size, <uint64_t>sysconf(_SC_PAGESIZE)):
+        madvise(start, size, MADV_REMOVE)
     if not lock_arena(patient):
         return
     give_unit(unit, order)

@@ -9,7 +9,22 @@ from libc.string cimport memcpy, memset
 
 from typing import NamedTuple
 
-from odradek._ext.shm.atomics cimport cpu_pause, fence, fence_release, load_acquire_64, store_release_64
+from odradek._ext.shm.atomics cimport (
+    copy_words,
+    cpu_pause,
+    fence_acquire,
+    fence_release,
+    fill_words,
+    load_acquire_64,
+    load_acquire_i64,
+    load_relaxed_64,
+    store_relaxed_32,
+    store_relaxed_64,
+    store_relaxed_i32,
+    store_relaxed_i64,
+    store_release_64,
+    store_release_i64,
+)
 from odradek._ext.shm.layout cimport BROKER_TEXT_BYTES, MAX_BROKERS, BrokerEntry, BrokerTable, Header, region
 from odradek._ext.shm.partition_view cimport MAX_IN_SYNC
 from odradek._ext.shm.slot cimport MAX_FOLLOWERS
@@ -61,7 +76,7 @@ def publish_brokers(brokers) -> None:
     """
     cdef Header* header = region().header
     cdef BrokerTable* table = &header.brokers[(header.brokers_version + 1) & 1]
-    cdef BrokerEntry* entry
+    cdef BrokerEntry filled
     cdef bytes rack, text
     cdef uint64_t i = 0
     encoded = [(broker.id, broker.epoch, (broker.rack or "").encode(), _endpoints_text(broker).encode()) for broker in brokers]
@@ -72,17 +87,17 @@ def publish_brokers(brokers) -> None:
             raise ValueError(f"broker {broker_id}: its rack and its endpoints have more than {BROKER_TEXT_BYTES} bytes together")
     fence_release()     # a reader that sees the block being filled also sees that the other one was published before
     for broker_id, epoch, rack, text in encoded:
-        entry = &table.entries[i]
-        memset(entry, 0, sizeof(BrokerEntry))
-        entry.broker_id = broker_id
-        entry.broker_epoch = epoch
-        entry.rack_bytes = <uint16_t>len(rack)
-        entry.endpoint_bytes = <uint16_t>len(text)
-        memcpy(entry.text, <const char*>rack, len(rack))
-        memcpy(entry.text + len(rack), <const char*>text, len(text))
-        entry.alive = 1
+        memset(&filled, 0, sizeof(filled))
+        store_relaxed_i32(&filled.broker_id, broker_id)
+        store_relaxed_i64(&filled.broker_epoch, epoch)
+        store_relaxed_32(&filled.alive, 1)
+        filled.rack_bytes = <uint16_t>len(rack)
+        filled.endpoint_bytes = <uint16_t>len(text)
+        memcpy(filled.text, <const char*>rack, len(rack))
+        memcpy(filled.text + len(rack), <const char*>text, len(text))
+        fill_words(&table.entries[i], &filled, sizeof(filled))
         i += 1
-    table.count = i
+    store_relaxed_64(&table.count, i)
     store_release_64(&header.brokers_version, header.brokers_version + 1)
 
 
@@ -107,9 +122,9 @@ def brokers() -> list[BrokerInfo]:
     cdef uint64_t version, i
     while True:
         version = load_acquire_64(&header.brokers_version)
-        memcpy(&copy, &header.brokers[version & 1], sizeof(BrokerTable))
-        fence()
-        if load_acquire_64(&header.brokers_version) == version:
+        copy_words(&copy, &header.brokers[version & 1], sizeof(BrokerTable))
+        fence_acquire()
+        if load_relaxed_64(&header.brokers_version) == version:
             break
         cpu_pause()
     known = []
@@ -142,8 +157,8 @@ cdef int64_t find_epoch(int32_t broker_id, bint* alive) noexcept nogil:
                 alive[0] = table.entries[i].alive != 0
                 epoch = table.entries[i].broker_epoch
                 break
-        fence()
-        if load_acquire_64(&header.brokers_version) == version:
+        fence_acquire()
+        if load_relaxed_64(&header.brokers_version) == version:
             return epoch
         cpu_pause()
 
@@ -168,7 +183,7 @@ def is_alive(int32_t broker_id) -> bool:
 
 def set_controller(int broker_id, int epoch) -> None:
     """Note the controller, and the largest controller epoch that a request had."""
-    region().header.controller_id = broker_id
+    store_relaxed_i64(&region().header.controller_id, broker_id)
     store_release_64(&region().header.controller_epoch, <uint64_t><int64_t>epoch)
 
 
@@ -179,7 +194,7 @@ def controller() -> tuple[int, int]:
 
 def set_broker_epoch(int64_t epoch) -> None:
     """Note the epoch of this broker's registration; -1: it is not registered."""
-    store_release_64(<uint64_t*>&region().header.broker_epoch, <uint64_t>epoch)
+    store_release_i64(&region().header.broker_epoch, epoch)
 
 
 def broker_epoch() -> int:
@@ -188,7 +203,7 @@ def broker_epoch() -> int:
 
 
 cdef int64_t own_epoch() noexcept nogil:
-    return max(<int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch), <int64_t>-1)
+    return max(load_acquire_i64(&region().header.broker_epoch), <int64_t>-1)
 
 
 def end_registration(int64_t epoch=-1) -> None:
@@ -206,13 +221,13 @@ def end_registration(int64_t epoch=-1) -> None:
 def least_epoch() -> int:
     """The smallest broker epoch that requests for this broker may have; -1: all. The epochs of registrations grow, unless ZooKeeper
     was restored from an older backup."""
-    cdef int64_t word = <int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch)
+    cdef int64_t word = load_acquire_i64(&region().header.broker_epoch)
     return ENDED - word + 1 if word <= ENDED else word
 
 
 def was_registered() -> bool:
     """Whether this broker has been registered since its start."""
-    return <int64_t>load_acquire_64(<uint64_t*>&region().header.broker_epoch) != -1
+    return load_acquire_i64(&region().header.broker_epoch) != -1
 
 
 def note_published() -> None:
@@ -240,23 +255,23 @@ def note_session(int64_t session_id, bytes password not None, int64_t zxid) -> N
     cdef size_t length = <size_t>len(password)
     if length > sizeof(header.session_password):
         raise ValueError(f"the password of the session has {length} bytes")
-    store_release_64(<uint64_t*>&header.session_id, 0)
-    fence()
+    store_release_i64(&header.session_id, 0)
+    fence_release()
     memcpy(header.session_password, text, length)
     header.session_password_bytes = length
-    header.session_zxid = zxid
-    store_release_64(<uint64_t*>&header.session_id, <uint64_t>session_id)
+    store_relaxed_i64(&header.session_zxid, zxid)
+    store_release_i64(&header.session_id, session_id)
 
 
 def note_zxid(int64_t zxid) -> None:
     """Note the last transaction that the coordinator has seen."""
-    region().header.session_zxid = zxid
+    store_relaxed_i64(&region().header.session_zxid, zxid)
 
 
 def session() -> tuple[int, bytes, int] | None:
     """(id, password, last transaction seen) of the session that the coordinator noted last; None if there is none."""
     cdef Header* header = region().header
-    cdef int64_t session_id = <int64_t>load_acquire_64(<uint64_t*>&header.session_id)
+    cdef int64_t session_id = load_acquire_i64(&header.session_id)
     if session_id == 0:
         return None
     return session_id, bytes(header.session_password[:header.session_password_bytes]), header.session_zxid
@@ -275,5 +290,5 @@ def begin_cluster(int64_t lag_limit_ms) -> None:
     cdef Header* header = region().header
     header.clustered = 1
     header.lag_limit_ms = lag_limit_ms
-    header.controller_id = -1
-    header.broker_epoch = -1
+    store_relaxed_i64(&header.controller_id, -1)
+    store_relaxed_i64(&header.broker_epoch, -1)

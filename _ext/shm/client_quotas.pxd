@@ -5,6 +5,7 @@
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
+from odradek._ext.shm.atomics cimport shared_u64
 
 cpdef enum QuotaKind:
     QUOTA_PRODUCE = 0             # bytes of Produce requests
@@ -23,19 +24,19 @@ cdef enum:
 
 
 cdef struct QuotaCell:            # one window of time
-    uint64_t word                 # its number modulo 2**24, then 40 bits of amount
-    uint64_t last_ms              # when something was last counted
+    shared_u64 word               # its number modulo 2**24, then 40 bits of amount
+    shared_u64 last_ms            # when something was last counted
 
 
 cdef struct QuotaBucket:          # `cells` cells follow
-    uint64_t key                  # keyed hash of kind and names; 0: never used; 1: freed
-    uint64_t named                # equal to `key` once the fields below belong to it
-    uint64_t used_ms
-    uint64_t limit_bits           # the limit as a double, units per second, as of the last look-up
-    uint64_t throttled_ms         # sum of all throttle times
-    uint64_t throttled_until_ms   # the end of the longest throttle time
-    uint64_t throttles            # how many requests were throttled
-    uint64_t total                # counted since the bucket was taken
+    shared_u64 key                # keyed hash of kind and names; 0: never used; 1: freed
+    shared_u64 named              # equal to `key` once the fields below belong to it
+    shared_u64 used_ms
+    shared_u64 limit_bits         # the limit as a double, units per second, as of the last look-up
+    shared_u64 throttled_ms       # sum of all throttle times
+    shared_u64 throttled_until_ms  # the end of the longest throttle time
+    shared_u64 throttles          # how many requests were throttled
+    shared_u64 total              # counted since the bucket was taken
     uint32_t kind
     uint32_t owner                # of the client that made it necessary (owners.pxd)
     uint16_t user_bytes           # QUOTA_NO_NAME: the level does not tell users apart
@@ -49,12 +50,12 @@ cdef struct QuotaTable:           # the last part of the mapping; the buckets fo
     uint64_t windows              # number of windows of a rate; 0: not set
     uint64_t window_ms
     uint64_t stride               # bytes of a bucket with its cells
-    uint64_t overflows            # how often a bucket `other` was used because the table was full
-    uint64_t evicted              # how many buckets were freed because another needed their place
-    uint64_t expired              # how many buckets were freed because they were unused for long
-    uint64_t overflow_logged
-    uint64_t[16] throttles        # how many requests were throttled, by kind
-    uint64_t[QUOTA_GROUP_WORDS] used_groups   # a bit for each group of buckets [R 14.7]
+    shared_u64 overflows          # how often a bucket `other` was used because the table was full
+    shared_u64 evicted            # how many buckets were freed because another needed their place
+    shared_u64 expired            # how many buckets were freed because they were unused for long
+    shared_u64 overflow_logged
+    shared_u64[16] throttles      # how many requests were throttled, by kind
+    shared_u64[QUOTA_GROUP_WORDS] used_groups  # a bit for each group of buckets [R 14.7]
 
 
 cdef enum:

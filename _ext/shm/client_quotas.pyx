@@ -14,7 +14,9 @@ from libc.string cimport memcpy
 
 from odradek._ext.shm.atomics cimport (
     compare_swap_64,
+    copy_words,
     fence,
+    fence_acquire,
     fence_release,
     fetch_add_64,
     fetch_or_64,
@@ -499,9 +501,9 @@ def buckets(now_ms=None) -> list[tuple[int, bytes | None, bytes | None, float, f
         key = load_acquire_64(&bucket.key)
         if key <= FREED:
             continue
-        memcpy(&copy, bucket, sizeof(QuotaBucket))
-        fence()
-        if copy.named != key or load_acquire_64(&bucket.named) != key or load_acquire_64(&bucket.key) != key:
+        copy_words(&copy, bucket, sizeof(QuotaBucket))
+        fence_acquire()
+        if copy.named != key or load_relaxed_64(&bucket.named) != key or load_relaxed_64(&bucket.key) != key:
             continue
         measure(table, bucket, now, &rate)
         memcpy(&limit, &copy.limit_bits, 8)

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint64_t
 
-from odradek._ext.shm.atomics cimport FAULTS_COMPILED, fault_point
+from odradek._ext.shm.atomics cimport FAULTS_COMPILED, fault_point, shared_u64
 
 
 cpdef enum FaultPoint:
@@ -135,7 +135,7 @@ cpdef enum FaultPoint:
     IN_SYNC_STATE_STORED = 136
 
 
-cdef uint64_t* armed_fault() noexcept nogil    # of the mapping: fault point, countdown, signal
+cdef shared_u64* armed_fault() noexcept nogil    # of the mapping: fault point, countdown, signal
 
 
 cdef inline void fault(int point) noexcept nogil:

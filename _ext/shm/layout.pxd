@@ -9,6 +9,7 @@ rules as [R n].
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
+from odradek._ext.shm.atomics cimport shared_i16, shared_i32, shared_i64, shared_u32, shared_u64
 from odradek._ext.shm.c_library cimport pthread_mutex_t
 
 
@@ -60,34 +61,34 @@ cpdef enum ProducerEvent:         # what happened to producers because of a lack
 
 
 cdef struct Process:              # one for each process of the broker; written by that process, except where noted
-    uint64_t pid                  # written by the supervisor
+    shared_u64 pid                # written by the supervisor
     uint32_t kind                 # ProcessKind; written by the supervisor
-    uint32_t state                # ProcessState
-    uint64_t incarnation          # number of starts in this place; written by the supervisor
+    shared_u32 state              # ProcessState
+    shared_u64 incarnation        # number of starts in this place; written by the supervisor
     int32_t event_fd              # inherited by every child
-    uint32_t event_pending        # 1 while a wake-up is pending; saves writes to event_fd
-    uint64_t confirmed_version    # newest metadata version that this process has applied [R 8]
-    uint64_t started_ms
-    uint64_t progress             # changes at least once a second while the loop runs; the supervisor watches it
-    uint64_t[LANES] locked_slot   # by lane: slot + 1 while that thread holds a slot's mutex [R 5]
-    int64_t[LANES] locked_since_ms
-    int64_t connections           # open data connections; the acceptor reads it
-    uint64_t connections_accepted
-    int64_t kept_bytes            # memory that a worker keeps for idle connections
+    shared_u32 event_pending      # 1 while a wake-up is pending; saves writes to event_fd
+    shared_u64 confirmed_version  # newest metadata version that this process has applied [R 8]
+    shared_u64 started_ms
+    shared_u64 progress           # changes at least once a second while the loop runs; the supervisor watches it
+    shared_u64[LANES] locked_slot  # by lane: slot + 1 while that thread holds a slot's mutex [R 5]
+    shared_i64[LANES] locked_since_ms
+    shared_i64 connections        # open data connections; the acceptor reads it
+    shared_u64 connections_accepted
+    shared_i64 kept_bytes         # memory that a worker keeps for idle connections
     # the request that is being executed: after a crash the log names it [R 7]
-    int16_t request_key
-    int16_t request_version
-    int32_t request_correlation
-    uint64_t request_sequence     # 0 when no request is being executed
+    shared_i16 request_key
+    shared_i16 request_version
+    shared_i32 request_correlation
+    shared_u64 request_sequence   # 0 when no request is being executed
     uint8_t request_client[64]
     uint8_t request_peer[64]
-    uint64_t full_look            # set by the supervisor after a death: look at every slot that this process waits for [R 6]
+    shared_u64 full_look          # set by the supervisor after a death: look at every slot that this process waits for [R 6]
 
 
 cdef struct BrokerEntry:          # another broker, or this one, as the controller published it [R 10]
-    int32_t broker_id
-    uint32_t alive                # 0: free
-    int64_t broker_epoch          # -1: not known
+    shared_i32 broker_id
+    shared_u32 alive              # 0: free
+    shared_i64 broker_epoch       # -1: not known
     uint16_t rack_bytes           # 0: no rack
     uint16_t endpoint_bytes
     uint8_t[2] spare
@@ -96,29 +97,29 @@ cdef struct BrokerEntry:          # another broker, or this one, as the controll
 
 
 cdef struct BrokerTable:
-    uint64_t count
+    shared_u64 count
     BrokerEntry[MAX_BROKERS] entries
 
 
 cdef struct ReplicationQuota:     # what was sent to, or fetched by, throttled replicas that were not in sync [R 11]
-    uint64_t total_bytes          # since the broker started
-    uint64_t began_ms             # monotonic time of the first bytes after all windows had been empty
-    uint64_t[QUOTA_WINDOWS] windows   # the window of number n is at n % QUOTA_WINDOWS: n modulo 2**24, then 40 bits of bytes
-    uint64_t reassigned_bytes     # since the broker started, to or by replicas that a reassignment adds, whether throttled or not
+    shared_u64 total_bytes        # since the broker started
+    shared_u64 began_ms           # monotonic time of the first bytes after all windows had been empty
+    shared_u64[QUOTA_WINDOWS] windows  # the window of number n is at n % QUOTA_WINDOWS: n modulo 2**24, then 40 bits of bytes
+    shared_u64 reassigned_bytes   # since the broker started, to or by replicas that a reassignment adds, whether throttled or not
     uint64_t[5] spare             # the quotas do not share cache lines with other fields
 
 
 cdef struct LoadingDir:           # progress of opening the logs of one log directory; written by the loaders
-    uint64_t next_measured        # slots before it are measured, or another loader is measuring them
-    uint64_t next_opened
-    uint64_t logs                 # logs that have a slot
-    uint64_t logs_done
-    uint64_t bytes_to_recover     # after the recovery points; final when all logs are measured
-    uint64_t bytes_recovered      # read, or cut off
-    uint64_t truncated_bytes
-    uint64_t truncated_logs
-    int64_t began_ms              # monotonic; 0: not begun
-    int64_t ended_ms
+    shared_u64 next_measured      # slots before it are measured, or another loader is measuring them
+    shared_u64 next_opened
+    shared_u64 logs               # logs that have a slot
+    shared_u64 logs_done
+    shared_u64 bytes_to_recover   # after the recovery points; final when all logs are measured
+    shared_u64 bytes_recovered    # read, or cut off
+    shared_u64 truncated_bytes
+    shared_u64 truncated_logs
+    shared_i64 began_ms           # monotonic; 0: not begun
+    shared_i64 ended_ms
 
 
 cdef struct Header:
@@ -126,61 +127,61 @@ cdef struct Header:
     uint64_t total_bytes
     uint64_t boot_id
     uint64_t max_slots
-    uint64_t slots_used           # high-water mark of the slots ever assigned
-    uint64_t metadata_version     # [R 8]
-    uint64_t[CHANGE_RING] changes  # slot + 1 of the change that made version v, at v % CHANGE_RING
-    uint64_t brokers_version
-    uint64_t leaving              # LeaveState
-    uint64_t stopping
-    uint64_t[3] fault             # armed fault point, countdown, signal (debug build)
+    shared_u64 slots_used         # high-water mark of the slots ever assigned
+    shared_u64 metadata_version   # [R 8]
+    shared_u64[CHANGE_RING] changes  # slot + 1 of the change that made version v, at v % CHANGE_RING
+    shared_u64 brokers_version
+    shared_u64 leaving            # LeaveState
+    shared_u64 stopping
+    shared_u64[3] fault           # armed fault point, countdown, signal (debug build)
     int32_t broker_id
-    int32_t process_count
-    int32_t log_dir_count
+    shared_i32 process_count
+    shared_i32 log_dir_count
     int32_t spare
     int32_t[MAX_LOG_DIRS] log_dir_fds
-    uint32_t[MAX_LOG_DIRS] log_dir_offline  # 1 once its device failed; never reset while the broker runs
-    uint32_t[MAX_LOG_DIRS] disk_state  # DiskState; any process sets FULL, only the cleaner sets other values
-    uint64_t disk_full_noted      # one bit for each log directory in which a write found no space since the cleaner last took them
-    int64_t[MAX_LOG_DIRS] disk_free_bytes   # as last measured by the cleaner; -1: not measured yet
-    int64_t[MAX_LOG_DIRS] disk_total_bytes
-    uint64_t[MAX_LOG_DIRS] disk_full_times  # how often the directory became FULL
-    uint64_t files_removed        # how often files of logs were unlinked or renamed for removal [R 4.9]
-    uint64_t[5] file_fault        # armed file fault: errno, calls until then, times, kinds; calls counted (debug build)
+    shared_u32[MAX_LOG_DIRS] log_dir_offline  # 1 once its device failed; never reset while the broker runs
+    shared_u32[MAX_LOG_DIRS] disk_state  # DiskState; any process sets FULL, only the cleaner sets other values
+    shared_u64 disk_full_noted    # one bit for each log directory in which a write found no space since the cleaner last took them
+    shared_i64[MAX_LOG_DIRS] disk_free_bytes  # as last measured by the cleaner; -1: not measured yet
+    shared_i64[MAX_LOG_DIRS] disk_total_bytes
+    shared_u64[MAX_LOG_DIRS] disk_full_times  # how often the directory became FULL
+    shared_u64 files_removed      # how often files of logs were unlinked or renamed for removal [R 4.9]
+    shared_u64[5] file_fault      # armed file fault: errno, calls until then, times, kinds; calls counted (debug build)
     # producers [R 2]
     pthread_mutex_t arena_mutex
     uint64_t arena_units
-    uint64_t arena_used           # units of the taken runs
+    shared_u64 arena_used         # units of the taken runs
     uint64_t[ARENA_ORDERS] arena_free   # unit + 1 of the first free run of each order; 0: none
     uint64_t[2] hash_key          # random key, drawn when the mapping is created: for SipHash, in tables whose keys clients choose
     uint64_t producer_limit_of_client   # most entries of one owner
     uint32_t producer_limit_of_partition
     uint32_t producer_limit_of_client_in_partition
     int64_t producer_silent_ms    # a producer that was silent for this long may be evicted for another client's producer
-    uint64_t[PRODUCER_EVENTS] producer_events
-    uint64_t owners_stale         # 1 if the counts by owner may be wrong
-    uint64_t next_producer_id     # allocated block of producer ids; the controller allocates it
-    uint64_t last_producer_id
-    uint64_t loading_begun       # every partition has its slot: loaders may take slots
-    uint64_t loading_total
+    shared_u64[PRODUCER_EVENTS] producer_events
+    shared_u64 owners_stale       # 1 if the counts by owner may be wrong
+    shared_u64 next_producer_id   # allocated block of producer ids; the controller allocates it
+    shared_u64 last_producer_id
+    shared_u64 loading_begun      # every partition has its slot: loaders may take slots
+    shared_u64 loading_total
     LoadingDir[MAX_LOG_DIRS] loading
     # cluster [R 10]
     uint64_t clustered            # 1: the metadata store is ZooKeeper, and other brokers may exist
-    uint64_t controller_epoch     # the largest that a request of a controller had
-    int64_t controller_id         # -1: not known
-    int64_t broker_epoch          # of the registration of this broker; -1: not registered
-    uint64_t published            # 1: the controller has sent the brokers and all partitions since the start
+    shared_u64 controller_epoch   # the largest that a request of a controller had
+    shared_i64 controller_id      # -1: not known
+    shared_i64 broker_epoch       # of the registration of this broker; -1: not registered
+    shared_u64 published          # 1: the controller has sent the brokers and all partitions since the start
     int64_t lag_limit_ms          # replica.lag.time.max.ms
     # pauses of all processes, and of the coordinator alone [R 12]; times of CLOCK_BOOTTIME
-    int64_t pause_limit_ms        # a longer time without a beat is a pause; 0: nobody looks for pauses
-    int64_t beat_ms               # when the supervisor ran last
-    int64_t paused_ms             # when the supervisor found the last pause, which had ended; 0: there was none
-    int64_t confirmed_ms          # after this time the broker was registered, or led nothing
-    int64_t session_id            # of the metadata store, for the successor of a coordinator; 0: none
-    int64_t session_zxid          # the last transaction that the coordinator has seen
+    shared_i64 pause_limit_ms     # a longer time without a beat is a pause; 0: nobody looks for pauses
+    shared_i64 beat_ms            # when the supervisor ran last
+    shared_i64 paused_ms          # when the supervisor found the last pause, which had ended; 0: there was none
+    shared_i64 confirmed_ms       # after this time the broker was registered, or led nothing
+    shared_i64 session_id         # of the metadata store, for the successor of a coordinator; 0: none
+    shared_i64 session_zxid       # the last transaction that the coordinator has seen
     uint64_t session_password_bytes
     uint8_t[64] session_password
-    int64_t session_beat_ms       # when the coordinator's thread that keeps the session ran last
-    int64_t session_paused_ms     # when that thread found that it had stood still, or that its predecessor had ended; 0: never
+    shared_i64 session_beat_ms    # when the coordinator's thread that keeps the session ran last
+    shared_i64 session_paused_ms  # when that thread found that it had stood still, or that its predecessor had ended; 0: never
     uint64_t[6] spare_before_quotas
     ReplicationQuota[2] quotas    # of this broker as the leader, as a follower [R 11]
     BrokerTable[2] brokers        # brokers[brokers_version & 1] is valid
@@ -210,8 +211,8 @@ cdef struct Region:               # this process's view; not shared
     Header* header
     Process* processes
     char* slots
-    uint64_t* arena_blocks        # one word for each unit: owner and order of the run that begins there
-    int32_t* owner_counts         # number of producers of each owner
+    shared_u64* arena_blocks      # one word for each unit: owner and order of the run that begins there
+    shared_i32* owner_counts      # number of producers of each owner
     char* arena
     void* meter                   # MeterPage of this process; NULL before `enter`
     int self                      # place of this process in the process table

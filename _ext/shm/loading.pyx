@@ -6,7 +6,15 @@ first one begins when every partition has its slot. The supervisor reads the cou
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from odradek._ext.shm.atomics cimport compare_swap_64, fetch_add_64, load_acquire_64, store_release_64
+from odradek._ext.shm.atomics cimport (
+    compare_swap_64,
+    count_64,
+    fetch_add_64,
+    load_acquire_64,
+    shared_u64,
+    store_relaxed_i64,
+    store_release_64,
+)
 from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.layout cimport LoadingDir, region
 from odradek._ext.shm.slot cimport slot_at
@@ -18,11 +26,11 @@ def begin(uint64_t total) -> None:
     cdef uint64_t slot
     cdef int i
     for slot in range(total):
-        loading[slot_at(<uint32_t>slot).log_dir].logs += 1
+        count_64(&loading[slot_at(<uint32_t>slot).log_dir].logs, 1)
     for i in range(region().header.log_dir_count):
-        loading[i].began_ms = monotonic_ms()
+        store_relaxed_i64(&loading[i].began_ms, monotonic_ms())
         if loading[i].logs == 0:
-            loading[i].ended_ms = loading[i].began_ms
+            store_relaxed_i64(&loading[i].ended_ms, loading[i].began_ms)
     store_release_64(&region().header.loading_total, total)
     store_release_64(&region().header.loading_begun, 1)
 
@@ -32,7 +40,7 @@ def begun() -> bool:
     return load_acquire_64(&region().header.loading_begun) != 0
 
 
-cdef int64_t take(uint64_t* cursor, int log_dir) noexcept nogil:
+cdef int64_t take(shared_u64* cursor, int log_dir) noexcept nogil:
     cdef uint64_t total = load_acquire_64(&region().header.loading_total)
     cdef uint64_t taken
     while True:
@@ -65,4 +73,4 @@ def opened(int log_dir, uint64_t truncated_bytes) -> None:
         fetch_add_64(&loading.truncated_bytes, truncated_bytes)
         fetch_add_64(&loading.truncated_logs, 1)
     if fetch_add_64(&loading.logs_done, 1) + 1 == loading.logs:
-        loading.ended_ms = monotonic_ms()
+        store_relaxed_i64(&loading.ended_ms, monotonic_ms())

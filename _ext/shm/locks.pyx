@@ -3,7 +3,15 @@
 from libc.errno cimport EBUSY
 from libc.stdint cimport uint32_t, uint64_t
 
-from odradek._ext.shm.atomics cimport cpu_pause, load_acquire_32, store_release_32
+from odradek._ext.shm.atomics cimport (
+    count_64,
+    cpu_pause,
+    load_acquire_32,
+    store_relaxed_64,
+    store_relaxed_i64,
+    store_release_32,
+    store_release_64,
+)
 from odradek._ext.shm.c_library cimport (
     EOWNERDEAD,
     PTHREAD_MUTEX_ROBUST,
@@ -67,12 +75,13 @@ cdef LockResult try_lock(uint32_t index, Slot* slot, int spins) noexcept nogil:
         if left % 8 == 0:
             result = pthread_mutex_trylock(&slot.mutex)
     if result != 0 and result != EOWNERDEAD:
-        slot.lock_busy += 1   # only a statistic: a lost increment does no harm
+        count_64(&slot.lock_busy, 1)    # only a statistic: a lost increment does no harm
         return LOCK_BUSY
     if region().self >= 0:
         lane = get_lane()
-        region().processes[region().self].locked_since_ms[lane] = monotonic_ms()
-        region().processes[region().self].locked_slot[lane] = <uint64_t>index + 1
+        store_relaxed_i64(&region().processes[region().self].locked_since_ms[lane], monotonic_ms())
+        # The supervisor must not see this lock with the time of an earlier one.
+        store_release_64(&region().processes[region().self].locked_slot[lane], <uint64_t>index + 1)
     return LOCK_OWNER_DIED if result == EOWNERDEAD else LOCK_TAKEN
 
 
@@ -82,5 +91,5 @@ cdef void mark_consistent(Slot* slot) noexcept nogil:
 
 cdef void unlock(uint32_t index, Slot* slot) noexcept nogil:
     if region().self >= 0:
-        region().processes[region().self].locked_slot[get_lane()] = 0
+        store_relaxed_64(&region().processes[region().self].locked_slot[get_lane()], 0)
     pthread_mutex_unlock(&slot.mutex)

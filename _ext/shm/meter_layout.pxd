@@ -8,6 +8,7 @@ memory (`meter_tables.pyx`).
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
+from odradek._ext.shm.atomics cimport shared_i64, shared_u32, shared_u64
 
 cdef enum:
     METER_WORDS = 256
@@ -66,21 +67,21 @@ cdef enum:                        # outcome of an authentication
 
 
 cdef struct MeterTimes:
-    uint64_t[METER_BUCKETS] buckets
-    uint64_t sum_us
+    shared_u64[METER_BUCKETS] buckets
+    shared_u64 sum_us
 
 
 cdef struct MeterListener:
-    uint64_t open
-    uint64_t accepted
-    uint64_t other_software       # open connections whose software has no place in the table
-    uint64_t[METER_MECHANISMS * LOGIN_OUTCOMES] logins           # ended authentications: mechanism * LOGIN_OUTCOMES + outcome
-    uint64_t expired_killed       # connections that were closed because they sent a request after the end of their session
+    shared_u64 open
+    shared_u64 accepted
+    shared_u64 other_software     # open connections whose software has no place in the table
+    shared_u64[METER_MECHANISMS * LOGIN_OUTCOMES] logins  # ended authentications: mechanism * LOGIN_OUTCOMES + outcome
+    shared_u64 expired_killed     # connections that were closed because they sent a request after the end of their session
 
 
 cdef struct MeterSoftware:
-    uint64_t since                # wall clock in ms, unique in a page; 0: free. Stored last, as in all tables
-    uint64_t open
+    shared_u64 since              # wall clock in ms, unique in a page; 0: free. Stored last, as in all tables
+    shared_u64 open
     uint32_t listener
     uint8_t[2] lengths            # of name and version
     uint8_t[2] spare
@@ -89,8 +90,8 @@ cdef struct MeterSoftware:
 
 
 cdef struct MeterClient:
-    uint64_t since
-    uint64_t last_ms
+    shared_u64 since
+    shared_u64 last_ms
     uint16_t principal_bytes
     uint16_t client_bytes
     uint32_t spare
@@ -99,52 +100,52 @@ cdef struct MeterClient:
 
 
 cdef struct MeterTopic:
-    uint64_t since
-    uint64_t last_ms
+    shared_u64 since
+    shared_u64 last_ms
     uint16_t name_bytes
     uint8_t[2] spare
-    uint32_t largest_batch        # appended for a producer, in bytes
+    shared_u32 largest_batch      # appended for a producer, in bytes
     uint8_t[256] name
 
 
 cdef struct MeterUsage:
-    uint64_t since
-    uint64_t key                  # client << 32 | topic << 8 | API
-    uint64_t last_ms
-    uint64_t retired_by           # `retired_sequence` of the retirement that added up its values; 0: the entry is live
-    uint64_t[USAGE_VALUES] values
+    shared_u64 since
+    shared_u64 key                # client << 32 | topic << 8 | API
+    shared_u64 last_ms
+    shared_u64 retired_by         # `retired_sequence` of the retirement that added up its values; 0: the entry is live
+    shared_u64[USAGE_VALUES] values
 
 
 cdef struct MeterPosition:
-    uint64_t since
-    uint64_t key                  # client << 32 | slot
-    int64_t offset                # after the last record that was sent, or the offset last requested if that request came later
-    uint64_t at_ms                # wall clock of that request or response, or of the last reader's leaving
-    uint32_t incarnation
-    uint32_t readers              # connections that read the partition as this client; cleared when their process dies
-    int64_t requested             # offset of the last request
-    uint64_t back_ms              # wall clock of the last request for an offset before `requested`; 0: there was none
+    shared_u64 since
+    shared_u64 key                # client << 32 | slot
+    shared_i64 offset             # after the last record that was sent, or the offset last requested if that request came later
+    shared_u64 at_ms              # wall clock of that request or response, or of the last reader's leaving
+    shared_u32 incarnation
+    shared_u32 readers            # connections that read the partition as this client; cleared when their process dies
+    shared_i64 requested          # offset of the last request
+    shared_u64 back_ms            # wall clock of the last request for an offset before `requested`; 0: there was none
 
 
 cdef struct MeterPage:
-    uint64_t[METER_WORDS] words
-    uint64_t began_ms             # 0: nothing was counted here yet
-    uint64_t last_since
-    uint64_t changes              # changes before and after entries are withdrawn; a reader that sees it change reads again
-    uint64_t retired_sequence     # the low bit selects the valid block below; one store publishes the sums of a retirement
-    uint64_t[2 * USAGE_VALUES] retired_even     # sums of entries without a topic, then of entries with one
-    uint64_t[2 * USAGE_VALUES] retired_odd
-    uint64_t clients_used         # high-water marks of the tables
-    uint64_t topics_used
-    uint64_t usage_used
-    uint64_t positions_used
-    uint64_t software_used
+    shared_u64[METER_WORDS] words
+    shared_u64 began_ms           # 0: nothing was counted here yet
+    shared_u64 last_since
+    shared_u64 changes            # changes before and after entries are withdrawn; a reader that sees it change reads again
+    shared_u64 retired_sequence   # the low bit selects the valid block below; one store publishes the sums of a retirement
+    shared_u64[2 * USAGE_VALUES] retired_even  # sums of entries without a topic, then of entries with one
+    shared_u64[2 * USAGE_VALUES] retired_odd
+    shared_u64 clients_used       # high-water marks of the tables
+    shared_u64 topics_used
+    shared_u64 usage_used
+    shared_u64 positions_used
+    shared_u64 software_used
     MeterListener[METER_LISTENERS] listeners
     MeterTimes loop_delay
-    uint64_t[METER_BUCKETS] batch_sizes      # of batches from producers; bucket i: up to 2 ** i bytes, the last one: everything larger
-    MeterTimes[METER_KEYS * METER_PHASES] times         # API * METER_PHASES + phase
-    uint64_t[METER_KEYS * METER_VERSIONS] requests       # API * METER_VERSIONS + version
-    uint64_t[METER_KEYS * METER_ERRORS] errors        # API * METER_ERRORS + code + 1
+    shared_u64[METER_BUCKETS] batch_sizes  # of batches from producers; bucket i: up to 2 ** i bytes, the last one: everything larger
+    MeterTimes[METER_KEYS * METER_PHASES] times  # API * METER_PHASES + phase
+    shared_u64[METER_KEYS * METER_VERSIONS] requests  # API * METER_VERSIONS + version
+    shared_u64[METER_KEYS * METER_ERRORS] errors  # API * METER_ERRORS + code + 1
     MeterSoftware[METER_SOFTWARE] software
     MeterUsage[METER_USAGE] usage
     MeterPosition[METER_POSITIONS] positions

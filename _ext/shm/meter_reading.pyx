@@ -1,15 +1,15 @@
 """Reading the meter pages of all processes. Runs in any process and does not disturb the writers.
 
-An entry is valid once its `since` is stored; everything read after that is complete. `changes` of a page moves while entries
-are withdrawn. A reader that sees it move reads again, so that it counts no value twice (in its entry and in `retired`) and
-misses none.
+An entry is valid once its `since` is stored; everything read after that is complete. `changes` of a page is odd while entries
+are withdrawn. A reader that sees it odd, or sees it move, reads again, so that it counts no value twice (in its entry and in
+`retired`) and misses none.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
-from odradek._ext.shm.atomics cimport fence, load_acquire_64
+from odradek._ext.shm.atomics cimport copy_words, fence_acquire, load_acquire_64, load_relaxed_64, shared_u64
 from odradek._ext.shm.meter_layout cimport (
     CLIENT_OTHER,
     FIRST_PRIVATE_KEY,
@@ -41,8 +41,12 @@ from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.meter_pages cimport meter_page
 from odradek._ext.shm.probes cimport TURN_US
 
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
 cdef enum:
     LOOKS = 64                    # attempts to read a page while entries are withdrawn, which takes some ten microseconds every ten seconds
+    YIELDS = 10000                # of one attempt, to a process that withdraws entries
 
 OTHER = "other"
 RETIRED = "retired"
@@ -58,12 +62,26 @@ cdef MeterPage* page_at(int process) except NULL:
     return meter_page(process)
 
 
+cdef uint64_t settled(MeterPage* page) noexcept nogil:
+    """Return `changes` when no entries are being withdrawn; or after some milliseconds, if the page's process stands still."""
+    cdef uint64_t changes = load_acquire_64(&page.changes)
+    cdef int _look
+    for _look in range(YIELDS):
+        if changes & 1 == 0:
+            break
+        sched_yield()
+        changes = load_acquire_64(&page.changes)
+    return changes
+
+
 cdef void copy_table(char* out, const char* table, uint64_t count, size_t size) noexcept nogil:
     """Copy the published entries. Entries that are not published become zero bytes, so that their `since` is 0."""
     cdef uint64_t i
+    cdef shared_u64* since
     for i in range(count):
-        if load_acquire_64(<const uint64_t*>(table + i * size)):
-            memcpy(out + i * size, table + i * size, size)
+        since = <shared_u64*>(table + i * size)
+        if load_acquire_64(since):
+            copy_words(out + i * size, table + i * size, size)
         else:
             memset(out + i * size, 0, size)
 
@@ -99,7 +117,7 @@ cdef class Copy:
         cdef uint64_t before
         for _ in range(LOOKS):
             self.drop()
-            before = load_acquire_64(&page.changes)
+            before = settled(page)
             self.sequence = load_acquire_64(&page.retired_sequence)
             self.usage_count = load_acquire_64(&page.usage_used) if usage else 0
             self.position_count = load_acquire_64(&page.positions_used) if positions else 0
@@ -109,7 +127,7 @@ cdef class Copy:
                 raise MemoryError("no memory for a copy of a meter page")
             copy_table(<char*>self.usage, <char*>page.usage, self.usage_count, sizeof(MeterUsage))
             copy_table(<char*>self.positions, <char*>page.positions, self.position_count, sizeof(MeterPosition))
-            memcpy(self.retired, &page.retired_odd[0] if self.sequence & 1 else &page.retired_even[0], sizeof(self.retired))
+            copy_words(self.retired, &page.retired_odd[0] if self.sequence & 1 else &page.retired_even[0], sizeof(self.retired))
             self.client_count = load_acquire_64(&page.clients_used)
             self.topic_count = load_acquire_64(&page.topics_used) if usage else 0
             self.clients = <MeterClient*>malloc(self.client_count * sizeof(MeterClient) + 1)
@@ -118,8 +136,9 @@ cdef class Copy:
                 raise MemoryError("no memory for a copy of a meter page")
             copy_table(<char*>self.clients, <char*>page.clients, self.client_count, sizeof(MeterClient))
             copy_table(<char*>self.topics, <char*>page.topics, self.topic_count, sizeof(MeterTopic))
-            fence()
-            if load_acquire_64(&page.changes) == before and load_acquire_64(&page.retired_sequence) == self.sequence:
+            fence_acquire()
+            if before & 1 == 0 and load_relaxed_64(&page.changes) == before \
+                    and load_relaxed_64(&page.retired_sequence) == self.sequence:
                 return 0
         raise PageInMotion(f"a meter page changed during each of {LOOKS} attempts to read it")
 
@@ -172,7 +191,7 @@ def read_usage(int process) -> list[tuple[str, str, str | None, int, int, int, t
         if client is None:
             client = names[number] = copy.client(<uint32_t>number)
         usage.append((client[0], client[1], copy.topic((entry.key >> 8) & 0xFFFFFF), key_of(entry.key & 0xFF), entry.since,
-                      entry.last_ms, values_of(entry.values)))
+                      entry.last_ms, values_of(<const uint64_t*>entry.values)))
     if copy.sequence:
         usage.append((OTHER, RETIRED, None, -1, page.began_ms, page.began_ms, values_of(copy.retired)))
         usage.append((OTHER, RETIRED, OTHER, -1, page.began_ms, page.began_ms, values_of(copy.retired + USAGE_VALUES)))
@@ -251,14 +270,14 @@ def read_largest_batches(int process) -> dict[str, int]:
     cdef uint64_t before
     cdef uint64_t i
     for _ in range(LOOKS):
-        before = load_acquire_64(&page.changes)
+        before = settled(page)
         largest = {OTHER: page.topics[TOPIC_OTHER].largest_batch} if page.topics[TOPIC_OTHER].largest_batch else {}
         for i in range(load_acquire_64(&page.topics_used)):
             copy_table(<char*>&entry, <char*>&page.topics[i], 1, sizeof(MeterTopic))
             if entry.since and entry.largest_batch:
                 largest[(<char*>entry.name)[:entry.name_bytes].decode("utf-8", "replace")] = entry.largest_batch
-        fence()
-        if load_acquire_64(&page.changes) == before:
+        fence_acquire()
+        if before & 1 == 0 and load_relaxed_64(&page.changes) == before:
             return largest
     raise PageInMotion(f"a meter page changed during each of {LOOKS} attempts to read it")
 
@@ -303,7 +322,7 @@ def read_software(int process) -> dict[tuple[str, str, int], int]:
     cdef uint64_t before
     cdef uint64_t i
     for _ in range(LOOKS):
-        before = load_acquire_64(&page.changes)
+        before = settled(page)
         open_connections = {}
         for i in range(load_acquire_64(&page.software_used)):
             copy_table(<char*>&entry, <char*>&page.software[i], 1, sizeof(MeterSoftware))
@@ -314,8 +333,8 @@ def read_software(int process) -> dict[tuple[str, str, int], int]:
         for i in range(METER_LISTENERS):
             if page.listeners[i].other_software:
                 open_connections[OTHER, OTHER, i] = open_connections.get((OTHER, OTHER, i), 0) + page.listeners[i].other_software
-        fence()
-        if load_acquire_64(&page.changes) == before:
+        fence_acquire()
+        if before & 1 == 0 and load_relaxed_64(&page.changes) == before:
             return open_connections
     raise PageInMotion(f"a meter page changed during each of {LOOKS} attempts to read it")
 

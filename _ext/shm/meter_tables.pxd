@@ -2,8 +2,22 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
+from odradek._ext.shm.atomics cimport fence_release, load_relaxed_64, store_relaxed_64, store_release_64
 from odradek._ext.shm.layout cimport Region
 from odradek._ext.shm.meter_layout cimport MeterPage
+
+
+cdef inline void begin_change(MeterPage* page) noexcept nogil:
+    """Before published entries are withdrawn: until `end_change` readers do not use what they read. The last change may have been
+    interrupted by a death."""
+    cdef uint64_t changes = load_relaxed_64(&page.changes)
+    if changes & 1 == 0:
+        store_relaxed_64(&page.changes, changes + 1)
+    fence_release()
+
+
+cdef inline void end_change(MeterPage* page) noexcept nogil:
+    store_release_64(&page.changes, load_relaxed_64(&page.changes) + 1)
 
 
 cdef struct Index:                # open addressing; a place holds an entry's number + 1

@@ -11,7 +11,15 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy, memset
 
-from odradek._ext.shm.atomics cimport fence, store_release_64
+from odradek._ext.shm.atomics cimport (
+    copy_words,
+    count_64,
+    fence_release,
+    fill_words,
+    shared_u64,
+    store_relaxed_64,
+    store_release_64,
+)
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.meter_layout cimport (
     CLIENT_OTHER,
@@ -100,7 +108,7 @@ cdef void enter_index(Index* index, uint64_t key, uint32_t number) noexcept nogi
 
 cdef uint64_t new_since(MeterPage* page) noexcept nogil:
     """The wall clock, made unique: an entry with a `since` that a caller remembers is the same entry."""
-    page.last_since = max(<uint64_t>max(state.now_ms, <int64_t>1), page.last_since + 1)
+    store_relaxed_64(&page.last_since, max(<uint64_t>max(state.now_ms, <int64_t>1), page.last_since + 1))
     return page.last_since
 
 
@@ -142,7 +150,7 @@ cdef void index_all(MeterPage* page) noexcept nogil:
 cdef void adopt(MeterPage* page) noexcept nogil:
     state.page = page
     if page.began_ms == 0:
-        page.began_ms = new_since(page)
+        store_relaxed_64(&page.began_ms, new_since(page))
     take_back(page)
     if state.indexed:
         memset(state.owners, 0, METER_CLIENTS * sizeof(uint32_t))
@@ -156,16 +164,15 @@ cdef void take_back(MeterPage* page) noexcept nogil:
     """Free the usage entries whose values `retired` contains; unmark those of a retirement that was not published."""
     cdef uint32_t i
     cdef MeterUsage* entry
-    store_release_64(&page.changes, page.changes + 1)
-    fence()
+    begin_change(page)
     for i in range(<uint32_t>page.usage_used):
         entry = &page.usage[i]
         if entry.since and entry.retired_by:
             if entry.retired_by <= page.retired_sequence:
                 store_release_64(&entry.since, 0)
-            entry.retired_by = 0
-    fence()
-    store_release_64(&page.changes, page.changes + 1)
+            else:
+                store_relaxed_64(&entry.retired_by, 0)
+    end_change(page)
 
 
 cdef void free_unused(MeterPage* page, const uint8_t* evicted) noexcept nogil:
@@ -179,8 +186,7 @@ cdef void free_unused(MeterPage* page, const uint8_t* evicted) noexcept nogil:
     cdef uint8_t[METER_TOPICS] topic_used
     memset(client_used, 0, METER_CLIENTS)
     memset(topic_used, 0, METER_TOPICS)
-    store_release_64(&page.changes, page.changes + 1)
-    fence()
+    begin_change(page)
     for i in range(<uint32_t>page.usage_used):
         if page.usage[i].since:
             client_used[page.usage[i].key >> 32] = 1
@@ -198,8 +204,7 @@ cdef void free_unused(MeterPage* page, const uint8_t* evicted) noexcept nogil:
     for i in range(<uint32_t>page.topics_used):
         if page.topics[i].since and not topic_used[i] and page.topics[i].last_ms < before:
             store_release_64(&page.topics[i].since, 0)
-    fence()
-    store_release_64(&page.changes, page.changes + 1)
+    end_change(page)
 
 
 cdef bint retire() noexcept nogil:
@@ -221,25 +226,27 @@ cdef void retire_entries(const uint8_t* evicted) noexcept nogil:
     :param evicted: by client: whether it is evicted; NULL: none.
     """
     cdef MeterPage* page = state.page
-    cdef uint64_t* now_holds = &page.retired_odd[0] if page.retired_sequence & 1 else &page.retired_even[0]
-    cdef uint64_t* following = &page.retired_even[0] if page.retired_sequence & 1 else &page.retired_odd[0]
+    cdef shared_u64* now_holds = &page.retired_odd[0] if page.retired_sequence & 1 else &page.retired_even[0]
+    cdef shared_u64* following = &page.retired_even[0] if page.retired_sequence & 1 else &page.retired_odd[0]
+    cdef uint64_t[2 * USAGE_VALUES] sums
     cdef uint64_t before = <uint64_t>max(state.now_ms - state.idle_ms, <int64_t>0)
     cdef uint32_t i
     cdef int v
     cdef MeterUsage* entry
     cdef bint retired_any = False
-    memcpy(following, now_holds, 2 * USAGE_VALUES * 8)
+    copy_words(sums, now_holds, sizeof(sums))
     for i in range(<uint32_t>page.usage_used):
         entry = &page.usage[i]
         if entry.since and entry.key >> 32 != CLIENT_OTHER and (
                 entry.last_ms < before or (evicted != NULL and evicted[entry.key >> 32])):
-            entry.retired_by = page.retired_sequence + 1
+            store_relaxed_64(&entry.retired_by, page.retired_sequence + 1)
             for v in range(USAGE_VALUES):
-                following[v if (entry.key >> 8) & 0xFFFFFF == TOPIC_NONE else USAGE_VALUES + v] += entry.values[v]
-            page.words[<int>RETIRED_ENTRIES] += 1
+                sums[v if (entry.key >> 8) & 0xFFFFFF == TOPIC_NONE else USAGE_VALUES + v] += entry.values[v]
+            count_64(&page.words[<int>RETIRED_ENTRIES], 1)
             retired_any = True
     if retired_any:
-        fence()
+        fence_release()     # a reader that sees the new sums being stored sees that the former ones were replaced before
+        fill_words(following, sums, sizeof(sums))
         store_release_64(&page.retired_sequence, page.retired_sequence + 1)
         take_back(page)
     free_unused(page, evicted)

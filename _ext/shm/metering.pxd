@@ -31,6 +31,8 @@ cdef bint is_client(Client* client, const uint8_t* client_id, int64_t client_byt
 cdef uint32_t find_topic(const char* name, int64_t name_bytes, uint32_t* number, uint64_t* since) noexcept nogil
 # Returns the entry to count in, never NULL: without room it is the entry of (client, other), then of (other, other).
 cdef MeterUsage* usage_of(uint32_t client, uint32_t topic, int api) noexcept nogil
+# Add `n` to a value of that entry.
+cdef void count_usage(uint32_t client, uint32_t topic, int api, int value, int64_t n) noexcept nogil
 # Count a batch: a producer sent `size` bytes of records for one partition.
 cdef void count_batch(uint32_t size) noexcept nogil
 # Count `size` bytes of a producer's records that were appended to a partition of the topic with this number.

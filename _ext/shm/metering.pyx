@@ -10,11 +10,20 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from odradek._ext.shm.probes import PROBE_WORDS
 
-from odradek._ext.shm.atomics cimport fence, store_release_64
+from odradek._ext.shm.atomics cimport (
+    count_32,
+    count_64,
+    store_relaxed_32,
+    store_relaxed_64,
+    store_relaxed_i64,
+    store_release_64,
+)
 from odradek._ext.shm.meter_tables cimport (
     MeterState,
     adopt,
+    begin_change,
     client_hash,
+    end_change,
     enter_index,
     evict_clients,
     hash_bytes,
@@ -85,7 +94,7 @@ cdef int64_t clock_us() noexcept nogil:
 
 
 cdef void add(int probe, int64_t n) noexcept nogil:
-    counted_page().words[probe] += <uint64_t>n
+    count_64(&counted_page().words[probe], <uint64_t>n)
 
 
 cdef int api_index(int key) noexcept nogil:
@@ -125,7 +134,7 @@ cdef void find_client(const char* principal, int64_t principal_bytes, const uint
         entry = &page.clients[i]
         if entry.principal_bytes == principal_bytes and entry.client_bytes == client_bytes \
                 and memcmp(entry.principal, principal, principal_bytes) == 0 and memcmp(entry.client_id, client_id, client_bytes) == 0:
-            entry.last_ms = <uint64_t>state.now_ms
+            store_relaxed_64(&entry.last_ms, <uint64_t>state.now_ms)
             if state.owners[i] == 0 and state.owner != 0:     # created by a predecessor of this process
                 state.clients_of[0] -= 1
                 state.clients_of[state.owner] += 1
@@ -140,17 +149,17 @@ cdef void find_client(const char* principal, int64_t principal_bytes, const uint
     if i == METER_CLIENTS and evict_clients():
         i = free_client(page)
     if i == METER_CLIENTS:
-        page.words[<int>FOLDED] += 1
+        count_64(&page.words[<int>FOLDED], 1)
         out.number = CLIENT_OTHER
         out.since = 0
         return
     entry = &page.clients[i]
-    page.clients_used = max(page.clients_used, <uint64_t>i + 1)
+    store_relaxed_64(&page.clients_used, max(page.clients_used, <uint64_t>i + 1))
     entry.principal_bytes = <unsigned short>principal_bytes
     entry.client_bytes = <unsigned short>client_bytes
     memcpy(entry.principal, principal, principal_bytes)
     memcpy(entry.client_id, client_id, client_bytes)
-    entry.last_ms = <uint64_t>state.now_ms
+    store_relaxed_64(&entry.last_ms, <uint64_t>state.now_ms)
     store_release_64(&entry.since, new_since(page))
     enter_index(&state.clients, key, i)
     state.live_clients += 1
@@ -163,7 +172,7 @@ cdef void find_client(const char* principal, int64_t principal_bytes, const uint
 cdef bint still_client(Client* client) noexcept nogil:
     cdef MeterClient* entry = &counted_page().clients[client.number]
     if client.number and entry.since == client.since:
-        entry.last_ms = <uint64_t>state.now_ms
+        store_relaxed_64(&entry.last_ms, <uint64_t>state.now_ms)
         return True
     client.number = CLIENT_OTHER
     client.since = 0
@@ -176,7 +185,7 @@ cdef bint is_client(Client* client, const uint8_t* client_id, int64_t client_byt
     client_bytes = min(max(client_bytes, <int64_t>0), <int64_t>CLIENT_ID_BYTES)
     if client.number and entry.since == client.since and entry.client_bytes == client_bytes \
             and memcmp(entry.client_id, client_id, client_bytes) == 0:
-        entry.last_ms = <uint64_t>state.now_ms
+        store_relaxed_64(&entry.last_ms, <uint64_t>state.now_ms)
         return True
     return False
 
@@ -187,7 +196,7 @@ cdef uint32_t find_topic(const char* name, int64_t name_bytes, uint32_t* number,
     cdef uint64_t key
     cdef uint32_t place, i
     if number[0] and entry.since == since[0]:
-        entry.last_ms = <uint64_t>state.now_ms
+        store_relaxed_64(&entry.last_ms, <uint64_t>state.now_ms)
         return number[0]
     name_bytes = min(name_bytes, <int64_t>TOPIC_BYTES)
     key = hash_bytes(0, <const uint8_t*>name, name_bytes)
@@ -196,7 +205,7 @@ cdef uint32_t find_topic(const char* name, int64_t name_bytes, uint32_t* number,
         i = state.topics.places[place] - 1
         entry = &page.topics[i]
         if entry.name_bytes == name_bytes and memcmp(entry.name, name, name_bytes) == 0:
-            entry.last_ms = <uint64_t>state.now_ms
+            store_relaxed_64(&entry.last_ms, <uint64_t>state.now_ms)
             number[0] = i
             since[0] = entry.since
             return i
@@ -208,15 +217,15 @@ cdef uint32_t find_topic(const char* name, int64_t name_bytes, uint32_t* number,
         i += 1
     state.free_topic = i
     if i == METER_TOPICS:
-        page.words[<int>FOLDED] += 1
+        count_64(&page.words[<int>FOLDED], 1)
         number[0] = 0
         return TOPIC_OTHER
     entry = &page.topics[i]
-    page.topics_used = max(page.topics_used, <uint64_t>i + 1)
+    store_relaxed_64(&page.topics_used, max(page.topics_used, <uint64_t>i + 1))
     entry.name_bytes = <unsigned short>name_bytes
-    entry.largest_batch = 0
+    store_relaxed_32(&entry.largest_batch, 0)
     memcpy(entry.name, name, name_bytes)
-    entry.last_ms = <uint64_t>state.now_ms
+    store_relaxed_64(&entry.last_ms, <uint64_t>state.now_ms)
     store_release_64(&entry.since, new_since(page))
     enter_index(&state.topics, key, i)
     state.live_topics += 1
@@ -236,7 +245,7 @@ cdef MeterUsage* usage_entry(uint64_t key) noexcept nogil:
     while state.usage.places[place]:
         entry = &page.usage[state.usage.places[place] - 1]
         if entry.key == key:
-            entry.last_ms = <uint64_t>state.now_ms
+            store_relaxed_64(&entry.last_ms, <uint64_t>state.now_ms)
             return entry
         place = (place + 1) & state.usage.mask
     if state.live_usage >= METER_USAGE * 3 // 4:
@@ -250,10 +259,10 @@ cdef MeterUsage* usage_entry(uint64_t key) noexcept nogil:
         i += 1
     state.free_usage = i
     entry = &page.usage[i]
-    page.usage_used = max(page.usage_used, <uint64_t>i + 1)
-    entry.key = key
-    entry.last_ms = <uint64_t>state.now_ms
-    entry.retired_by = 0
+    store_relaxed_64(&page.usage_used, max(page.usage_used, <uint64_t>i + 1))
+    store_relaxed_64(&entry.key, key)
+    store_relaxed_64(&entry.last_ms, <uint64_t>state.now_ms)
+    store_relaxed_64(&entry.retired_by, 0)
     memset(entry.values, 0, sizeof(entry.values))
     store_release_64(&entry.since, new_since(page))
     enter_index(&state.usage, key, i)
@@ -266,13 +275,17 @@ cdef MeterUsage* usage_of(uint32_t client, uint32_t topic, int api) noexcept nog
     cdef MeterUsage* entry = usage_entry(<uint64_t>client << 32 | <uint64_t>topic << 8 | <uint64_t>api)
     if entry != NULL:
         return entry
-    page.words[<int>FOLDED] += 1
+    count_64(&page.words[<int>FOLDED], 1)
     if topic != TOPIC_NONE:
         topic = TOPIC_OTHER
         entry = usage_entry(<uint64_t>client << 32 | <uint64_t>topic << 8 | <uint64_t>api)
     if entry == NULL:
         entry = usage_entry(<uint64_t>CLIENT_OTHER << 32 | <uint64_t>topic << 8 | <uint64_t>api)
     return entry
+
+
+cdef void count_usage(uint32_t client, uint32_t topic, int api, int value, int64_t n) noexcept nogil:
+    count_64(&usage_of(client, topic, api).values[value], <uint64_t>n)
 
 
 # -- positions of readers -------------------------------------------------------------------------------------------
@@ -294,11 +307,11 @@ cdef MeterPosition* put_position(uint32_t client, uint32_t slot, uint32_t incarn
         entry = position_entry(page, client, slot, incarnation)
         if entry == NULL:
             return NULL
-        entry.readers += 1
+        count_32(&entry.readers, 1)
         place.number = <uint32_t>(entry - &page.positions[0]) + 1
         place.since = entry.since
-    entry.offset = offset
-    entry.at_ms = <uint64_t>state.now_ms
+    store_relaxed_i64(&entry.offset, offset)
+    store_relaxed_64(&entry.at_ms, <uint64_t>state.now_ms)
     return entry
 
 
@@ -307,11 +320,11 @@ cdef void put_requested(uint32_t client, uint32_t slot, uint32_t incarnation, in
     if entry == NULL:
         return
     if entry.readers != 1:            # several connections may read at different offsets: none is compared with another's
-        entry.requested = -1
+        store_relaxed_i64(&entry.requested, -1)
         return
     if offset < entry.requested:
-        entry.back_ms = entry.at_ms
-    entry.requested = offset
+        store_relaxed_64(&entry.back_ms, entry.at_ms)
+    store_relaxed_i64(&entry.requested, offset)
 
 
 cdef void leave_position(ReaderPlace* place) noexcept nogil:
@@ -323,8 +336,8 @@ cdef void leave_position(ReaderPlace* place) noexcept nogil:
     if entry != NULL and entry.readers:
         if entry.readers == 1:
             turn_clock()
-            entry.at_ms = <uint64_t>state.now_ms
-        entry.readers -= 1
+            store_relaxed_64(&entry.at_ms, <uint64_t>state.now_ms)
+        count_32(&entry.readers, -1)
 
 
 cdef MeterPosition* position_entry(MeterPage* page, uint32_t client, uint32_t slot, uint32_t incarnation) noexcept nogil:
@@ -346,17 +359,17 @@ cdef MeterPosition* position_entry(MeterPage* page, uint32_t client, uint32_t sl
         i += 1
     state.free_position = i
     if i == METER_POSITIONS:
-        page.words[<int>FOLDED] += 1
+        count_64(&page.words[<int>FOLDED], 1)
         return NULL
     entry = &page.positions[i]
-    page.positions_used = max(page.positions_used, <uint64_t>i + 1)
-    entry.key = key
-    entry.incarnation = incarnation
-    entry.offset = 0
-    entry.at_ms = 0               # until the caller stores the position, the entry counts as idle
-    entry.readers = 0
-    entry.requested = -1
-    entry.back_ms = 0
+    store_relaxed_64(&page.positions_used, max(page.positions_used, <uint64_t>i + 1))
+    store_relaxed_64(&entry.key, key)
+    store_relaxed_32(&entry.incarnation, incarnation)
+    store_relaxed_i64(&entry.offset, 0)
+    store_relaxed_64(&entry.at_ms, 0)     # until the caller stores the position, the entry counts as idle
+    store_relaxed_32(&entry.readers, 0)
+    store_relaxed_i64(&entry.requested, -1)
+    store_relaxed_64(&entry.back_ms, 0)
     store_release_64(&entry.since, new_since(page))
     enter_index(&state.positions, key, i)
     state.live_positions += 1
@@ -366,28 +379,28 @@ cdef MeterPosition* position_entry(MeterPage* page, uint32_t client, uint32_t sl
 # -- batches --------------------------------------------------------------------------------------------------------
 
 cdef void count_batch(uint32_t size) noexcept nogil:
-    counted_page().batch_sizes[bucket_of(<int64_t>size - 1)] += 1
+    count_64(&counted_page().batch_sizes[bucket_of(<int64_t>size - 1)], 1)
 
 
 cdef void count_stored(uint32_t topic, uint32_t size) noexcept nogil:
     cdef MeterPage* page = counted_page()
     if size > page.topics[topic].largest_batch:
-        page.topics[topic].largest_batch = size
+        store_relaxed_32(&page.topics[topic].largest_batch, size)
 
 
 # -- requests -------------------------------------------------------------------------------------------------------
 
 cdef void count_request(int api, int version) noexcept nogil:
-    counted_page().requests[api * METER_VERSIONS + min(max(version, 0), METER_VERSIONS - 1)] += 1
+    count_64(&counted_page().requests[api * METER_VERSIONS + min(max(version, 0), METER_VERSIONS - 1)], 1)
 
 
 cdef void count_error(int api, int code) noexcept nogil:
-    counted_page().errors[api * METER_ERRORS + min(max(code + 1, 0), METER_ERRORS - 1)] += 1
+    count_64(&counted_page().errors[api * METER_ERRORS + min(max(code + 1, 0), METER_ERRORS - 1)], 1)
 
 
 cdef inline void count_time(MeterTimes* times, uint64_t n, int64_t us) noexcept nogil:
-    times.buckets[bucket_of(us)] += n
-    times.sum_us += n * <uint64_t>max(us, <int64_t>0)
+    count_64(&times.buckets[bucket_of(us)], n)
+    count_64(&times.sum_us, n * <uint64_t>max(us, <int64_t>0))
 
 
 cdef void count_times(int api, uint64_t n, int64_t queue_us, int64_t local_us, int64_t remote_us, int64_t send_us) noexcept nogil:
@@ -412,40 +425,39 @@ cdef int software_opened(int listener, bytes name, bytes version) except -2:
         if entry.since and entry.listener == <uint32_t>listener and entry.lengths[0] == len(name) \
                 and entry.lengths[1] == len(version) and memcmp(entry.name, <const char*>name, len(name)) == 0 \
                 and memcmp(entry.version, <const char*>version, len(version)) == 0:
-            entry.open += 1
+            count_64(&entry.open, 1)
             return i
         if place < 0 and entry.open == 0:
             place = i
     if page.software_used < METER_SOFTWARE:
         place = <int>page.software_used
-        page.software_used += 1
+        count_64(&page.software_used, 1)
     if place < 0:
-        page.words[<int>FOLDED] += 1
+        count_64(&page.words[<int>FOLDED], 1)
         if not 0 <= listener < METER_LISTENERS:
             return -1
-        page.listeners[listener].other_software += 1
+        count_64(&page.listeners[listener].other_software, 1)
         return METER_SOFTWARE + listener
     entry = &page.software[place]
-    store_release_64(&page.changes, page.changes + 1)
+    begin_change(page)
     store_release_64(&entry.since, 0)
-    fence()
     entry.listener = <uint32_t>listener
     entry.lengths[0] = <uint8_t>len(name)
     entry.lengths[1] = <uint8_t>len(version)
     memcpy(entry.name, <const char*>name, len(name))
     memcpy(entry.version, <const char*>version, len(version))
-    entry.open = 1
+    store_relaxed_64(&entry.open, 1)
     store_release_64(&entry.since, new_since(page))
-    store_release_64(&page.changes, page.changes + 1)
+    end_change(page)
     return place
 
 
 cdef void software_closed(int place) noexcept nogil:
     cdef MeterPage* page = counted_page()
     if 0 <= place < METER_SOFTWARE and page.software[place].open:
-        page.software[place].open -= 1
+        count_64(&page.software[place].open, -1)
     elif place >= METER_SOFTWARE and page.listeners[place - METER_SOFTWARE].other_software:
-        page.listeners[place - METER_SOFTWARE].other_software -= 1
+        count_64(&page.listeners[place - METER_SOFTWARE].other_software, -1)
 
 
 # -- for Python ----------------------------------------------------------------------------------------------------
@@ -457,13 +469,13 @@ def count_login(int listener, str mechanism not None, str outcome not None) -> N
     """
     cdef int place = MECHANISMS.index(mechanism) * LOGIN_OUTCOMES + <int>OUTCOMES[outcome]
     if 0 <= listener < METER_LISTENERS:
-        counted_page().listeners[listener].logins[place] += 1
+        count_64(&counted_page().listeners[listener].logins[place], 1)
 
 
 def count_expired(int listener) -> None:
     """Count a connection that was closed because it sent a request after the end of its session."""
     if 0 <= listener < METER_LISTENERS:
-        counted_page().listeners[listener].expired_killed += 1
+        count_64(&counted_page().listeners[listener].expired_killed, 1)
 
 
 def set_idle_ms(int64_t idle_ms) -> None:
@@ -473,7 +485,7 @@ def set_idle_ms(int64_t idle_ms) -> None:
 
 def count(str name, int64_t n=1) -> None:
     """Add `n` to one of this process's counters (see Probe). Raises KeyError for an unknown name."""
-    counted_page().words[<int>PROBE_WORDS[name]] += <uint64_t>n
+    count_64(&counted_page().words[<int>PROBE_WORDS[name]], <uint64_t>n)
 
 
 def gauge(str name, int64_t value) -> None:
@@ -481,7 +493,7 @@ def gauge(str name, int64_t value) -> None:
     cdef int probe = PROBE_WORDS[name]
     if probe >= METER_GAUGES:
         raise ValueError(f"{name} is a counter, not a gauge")
-    counted_page().words[probe] = <uint64_t>value
+    store_relaxed_64(&counted_page().words[probe], <uint64_t>value)
 
 
 def count_loop_delay(int64_t us) -> None:
@@ -505,4 +517,4 @@ def count_failed_request(context not None, int api_key) -> None:
     cdef Client client
     turn_clock()
     find_client(principal, len(principal), <const uint8_t*><const char*>client_id, len(client_id), &client)
-    usage_of(client.number, TOPIC_NONE, METER_KEY_NONE if api_key == -1 else api_index(api_key)).values[USAGE_ERRORS] += 1
+    count_usage(client.number, TOPIC_NONE, METER_KEY_NONE if api_key == -1 else api_index(api_key), USAGE_ERRORS, 1)

@@ -10,7 +10,7 @@ from cpython.array cimport array, resize_smart
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
+from odradek._ext.shm.atomics cimport fence_acquire, load_acquire_32, load_acquire_64, load_acquire_i64
 from odradek._ext.shm.brokers cimport broker_alive
 from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.layout cimport region
@@ -144,10 +144,10 @@ def partitions_of(Topic topic) -> list[Partition]:
             i, index, incarnation, generation, state, slot.role == ROLE_LEADER, slot.log_dir, max(view.leader_id, -1),
             view.replicas[0] if view.replica_count else -1, view.replica_count, view.in_sync_count,
             slot.settings.min_in_sync_replicas, slot.log_start_offset, commit.log_end_offset, commit.high_watermark,
-            <int64_t>load_acquire_64(<uint64_t*>&slot.last_stable_offset), commit.segment_base, commit.size,
+            load_acquire_i64(&slot.last_stable_offset), commit.segment_base, commit.size,
             slot.role == ROLE_FOLLOWER, slot.fetch_lag if slot.role == ROLE_FOLLOWER else -1,
         )
-        fence()
+        fence_acquire()
         if slot.incarnation != incarnation or state == SLOT_FREE or state == SLOT_DELETED:
             continue
         partitions.append(row)
@@ -256,7 +256,7 @@ def sample_ends(array incarnations, array ends) -> list[int]:
         if state_now(slot) == SLOT_ONLINE:
             read_commit(slot, &commit)
             end = commit.high_watermark
-        fence()
+        fence_acquire()
         if slot.incarnation != incarnation:
             continue                        # it is changing hands: next time
         if incarnations.data.as_ulonglongs[i] != incarnation or ends.data.as_longlongs[i] != end:
@@ -277,8 +277,8 @@ def unstable() -> list[tuple[int, int, int]]:
         incarnation = load_acquire_32(&slot.incarnation)
         if state_now(slot) != SLOT_ONLINE or slot.role != ROLE_LEADER:
             continue
-        first = <int64_t>load_acquire_64(<uint64_t*>&slot.first_unstable_offset)
-        fence()
+        first = load_acquire_i64(&slot.first_unstable_offset)
+        fence_acquire()
         if first >= 0 and slot.incarnation == incarnation:
             found.append((i, incarnation, first))
     return found

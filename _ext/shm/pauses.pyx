@@ -7,7 +7,7 @@
 from libc.stdint cimport int64_t
 from posix.time cimport clock_gettime, timespec
 
-from odradek._ext.shm.atomics cimport load_acquire_i64, store_release_i64
+from odradek._ext.shm.atomics cimport load_acquire_i64, store_relaxed_i64, store_release_i64
 from odradek._ext.shm.layout cimport Header, region
 
 
@@ -60,7 +60,7 @@ def set_session_timeout(int64_t timeout_ms) -> None:
 
     :param timeout_ms: as granted by ZooKeeper; as configured before it has granted one.
     """
-    region().header.pause_limit_ms = max(timeout_ms // 2, <int64_t>1)
+    store_relaxed_i64(&region().header.pause_limit_ms, max(timeout_ms // 2, <int64_t>1))
 
 
 def begin(int64_t timeout_ms, int64_t now_ms) -> None:

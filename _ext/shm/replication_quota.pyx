@@ -7,7 +7,7 @@ which are forgotten with their window.
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
-from odradek._ext.shm.atomics cimport compare_swap_64, fetch_add_64, load_relaxed_64, store_relaxed_64
+from odradek._ext.shm.atomics cimport compare_swap_64, fetch_add_64, load_relaxed_64, shared_u64, store_relaxed_64
 from odradek._ext.shm.clock cimport coarse_ms, monotonic_ms
 from odradek._ext.shm.layout cimport QUOTA_WINDOWS, QuotaLimit, ReplicationQuota, region
 from odradek._ext.shm.partition_view cimport MAX_IN_SYNC
@@ -101,7 +101,7 @@ cdef void quota_record(int side, int64_t bytes_, int64_t now_ms) noexcept nogil:
     cdef ReplicationQuota* quota = &region().header.quotas[side]
     cdef const QuotaLimit* limit = &region().quota_limits[side]
     cdef uint64_t number = <uint64_t>(now_ms // limit.window_ms)
-    cdef uint64_t* window = &quota.windows[number % QUOTA_WINDOWS]
+    cdef shared_u64* window = &quota.windows[number % QUOTA_WINDOWS]
     cdef uint64_t before, counted
     if bytes_ <= 0:
         return

@@ -5,14 +5,16 @@ The supervisor creates the mapping before the first fork; every child inherits i
 """
 
 from libc.errno cimport errno
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 from posix.unistd cimport close, ftruncate, getpid, read
 
 from odradek._ext.shm.arena cimport ARENA_UNIT_BYTES
 from odradek._ext.shm.atomics cimport (
+    clear_words,
     compare_swap_64,
+    count_64,
     exchange_32,
     exchange_64,
     fetch_add_64,
@@ -20,6 +22,11 @@ from odradek._ext.shm.atomics cimport (
     load_acquire_32,
     load_acquire_64,
     load_relaxed_64,
+    shared_i32,
+    shared_u64,
+    store_relaxed_64,
+    store_relaxed_i32,
+    store_relaxed_i64,
     store_release_32,
     store_release_64,
 )
@@ -65,6 +72,7 @@ cdef extern from "<sys/eventfd.h>" nogil:
 
 cdef enum:
     READY_AT_ONCE = 256
+    LARGEST_PAGE = 65536          # of aarch64: freed runs of the arena consist of whole pages of memory [R 2.2]
 
 MAGIC = 0x4B45_4441_5244_4F01
 DEFAULT_ARENA_BYTES = 256 << 20
@@ -104,7 +112,7 @@ cdef void lay_out(uint64_t max_slots, uint64_t arena_bytes, Parts* parts) noexce
     parts.slots_at = align(parts.bitmaps_at + parts.bitmap_bytes * MAX_PROCESSES, 4096)
     parts.arena_blocks_at = align(parts.slots_at + sizeof(Slot) * max_slots, 4096)
     parts.owners_at = align(parts.arena_blocks_at + parts.arena_units * 8, 4096)
-    parts.arena_at = align(parts.owners_at + <uint64_t>PRODUCER_OWNERS * 4, 4096)
+    parts.arena_at = align(parts.owners_at + <uint64_t>PRODUCER_OWNERS * 4, LARGEST_PAGE)
     parts.meters_at = align(parts.arena_at + parts.arena_units * ARENA_UNIT_BYTES, 4096)
     parts.total_bytes = align(parts.meters_at + meter_page_bytes() * MAX_PROCESSES, 4096) + quota_table_bytes()
 
@@ -180,7 +188,7 @@ cdef class SharedMemory:
         header.boot_id = int.from_bytes(os.urandom(8), "big") >> 1
         header.hash_key[0] = int.from_bytes(os.urandom(8), "big")
         header.hash_key[1] = int.from_bytes(os.urandom(8), "big")
-        header.metadata_version = 1
+        store_relaxed_64(&header.metadata_version, 1)
         header.processes_at = parts.processes_at
         header.bitmaps_at = parts.bitmaps_at
         header.bitmap_bytes = parts.bitmap_bytes
@@ -192,7 +200,9 @@ cdef class SharedMemory:
         header.meters_at = parts.meters_at
         header.broker_id = -1
         for i in range(MAX_LOG_DIRS):
-            header.log_dir_fds[i] = header.disk_free_bytes[i] = header.disk_total_bytes[i] = -1
+            header.log_dir_fds[i] = -1
+            store_relaxed_i64(&header.disk_free_bytes[i], -1)
+            store_relaxed_i64(&header.disk_total_bytes[i], -1)
         self._find_parts()
         header.magic = MAGIC
 
@@ -200,8 +210,8 @@ cdef class SharedMemory:
         cdef Header* header = the_region.header
         the_region.processes = <Process*>(the_region.base + header.processes_at)
         the_region.slots = the_region.base + header.slots_at
-        the_region.arena_blocks = <uint64_t*>(the_region.base + header.arena_blocks_at)
-        the_region.owner_counts = <int32_t*>(the_region.base + header.owners_at)
+        the_region.arena_blocks = <shared_u64*>(the_region.base + header.arena_blocks_at)
+        the_region.owner_counts = <shared_i32*>(the_region.base + header.owners_at)
         the_region.arena = the_region.base + header.arena_at
         the_region.self = -1
 
@@ -249,7 +259,7 @@ cdef class SharedMemory:
         p.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
         if p.event_fd < 0:
             raise OSError(errno, "eventfd failed")
-        the_region.header.process_count = index + 1
+        store_relaxed_i32(&the_region.header.process_count, index + 1)
         return index
 
     def add_log_dir(self, int fd) -> int:
@@ -258,15 +268,15 @@ cdef class SharedMemory:
         if index >= MAX_LOG_DIRS:
             raise ValueError(f"more than {MAX_LOG_DIRS} log directories")
         the_region.header.log_dir_fds[index] = fd
-        the_region.header.log_dir_count = index + 1
+        store_relaxed_i32(&the_region.header.log_dir_count, index + 1)
         return index
 
     def process_starts(self, int index) -> None:
         """Prepare place `index` for a fork by the supervisor: a new incarnation, whose process stores its pid [R 7]."""
         cdef Process* p = &the_region.processes[index]
-        p.pid = 0
-        p.incarnation += 1
-        p.started_ms = now_ms()
+        store_relaxed_64(&p.pid, 0)
+        count_64(&p.incarnation, 1)
+        store_relaxed_64(&p.started_ms, <uint64_t>now_ms())
         store_release_32(&p.state, STARTING)
 
     def process_died(self, int index) -> None:
@@ -278,15 +288,15 @@ cdef class SharedMemory:
         cdef int other
         cdef Slot* slot
         store_release_32(&p.state, DEAD)
-        p.connections = 0
-        p.kept_bytes = 0
-        p.event_pending = 0
-        p.confirmed_version = 0
+        store_relaxed_i64(&p.connections, 0)
+        store_relaxed_i64(&p.kept_bytes, 0)
+        exchange_32(&p.event_pending, 0)
+        store_relaxed_64(&p.confirmed_version, 0)
         for other in range(LANES):
             if p.locked_slot[other]:
                 store_release_64(&the_region.header.owners_stale, 1)    # it may have died during a change of producers
-        memset(p.locked_slot, 0, sizeof(p.locked_slot))
-        p.request_sequence = 0
+        clear_words(p.locked_slot, sizeof(p.locked_slot))
+        store_relaxed_64(&p.request_sequence, 0)
         clear_gauges(index)
         for i in range(the_region.header.slots_used):
             slot = slot_at(<uint32_t>i)
@@ -311,14 +321,14 @@ cdef class SharedMemory:
         the_region.self = index
         the_region.meter = meter_page(index)
         the_region.loop_thread = pthread_self()
-        the_region.processes[index].pid = getpid()
+        store_relaxed_64(&the_region.processes[index].pid, <uint64_t>getpid())
 
     def set_state(self, state) -> None:
         store_release_32(&the_region.processes[the_region.self].state, state)
 
     def beat(self) -> None:
         """Show the supervisor that this process's loop runs."""
-        the_region.processes[the_region.self].progress += 1
+        count_64(&the_region.processes[the_region.self].progress, 1)
 
     def event_fd(self, int index=-1) -> int:
         return the_region.processes[the_region.self if index < 0 else index].event_fd
@@ -366,11 +376,11 @@ cdef class SharedMemory:
         return load_acquire_64(&the_region.header.metadata_version)
 
     def set_connections(self, int64_t n) -> None:
-        the_region.processes[the_region.self].connections = n
+        store_relaxed_i64(&the_region.processes[the_region.self].connections, n)
 
     def set_kept_bytes(self, int64_t n) -> None:
         """Publish the memory that this process keeps for idle connections, in bytes."""
-        the_region.processes[the_region.self].kept_bytes = n
+        store_relaxed_i64(&the_region.processes[the_region.self].kept_bytes, n)
 
     def connections(self, int index) -> int:
         return the_region.processes[index].connections
@@ -382,6 +392,8 @@ cdef class SharedMemory:
     def process(self, int index) -> ProcessInfo:
         """The row of the process table at place `index`, as a ProcessInfo."""
         cdef Process* p = &the_region.processes[index]
+        cdef uint64_t locked_slot
+        cdef int64_t locked_since_ms
         info = ProcessInfo()
         info.index = index
         info.pid = p.pid
@@ -396,9 +408,11 @@ cdef class SharedMemory:
         info.locked_slot = 0
         info.locked_since_ms = 0
         for lane in range(LANES):  # of the slots that it holds, the one that it has held the longest
-            if p.locked_slot[lane] and (not info.locked_slot or p.locked_since_ms[lane] < info.locked_since_ms):
-                info.locked_slot = p.locked_slot[lane]
-                info.locked_since_ms = p.locked_since_ms[lane]
+            locked_slot = load_acquire_64(&p.locked_slot[lane])     # before its time, which is stored first
+            locked_since_ms = p.locked_since_ms[lane]
+            if locked_slot and (not info.locked_slot or locked_since_ms < info.locked_since_ms):
+                info.locked_slot = locked_slot
+                info.locked_since_ms = locked_since_ms
         info.confirmed_version = p.confirmed_version
         info.request = None
         if p.request_sequence:
@@ -470,7 +484,7 @@ cdef class SharedMemory:
 
     @stopping.setter
     def stopping(self, bint value) -> None:
-        the_region.header.stopping = value
+        store_relaxed_64(&the_region.header.stopping, value)
 
     @property
     def leave_state(self) -> LeaveState:
@@ -479,7 +493,7 @@ cdef class SharedMemory:
 
     @leave_state.setter
     def leave_state(self, value) -> None:
-        the_region.header.leaving = value
+        store_relaxed_64(&the_region.header.leaving, value)
 
     @property
     def loading(self) -> tuple[int, int]:
@@ -575,6 +589,6 @@ cdef class SharedMemory:
         cdef Header* header = the_region.header
         if state == DISK_FULL and header.disk_state[index] != DISK_FULL:
             fetch_add_64(&header.disk_full_times[index], 1)
-        header.disk_free_bytes[index] = free_bytes
-        header.disk_total_bytes[index] = total_bytes
+        store_relaxed_i64(&header.disk_free_bytes[index], free_bytes)
+        store_relaxed_i64(&header.disk_total_bytes[index], total_bytes)
         store_release_32(&header.disk_state[index], state)

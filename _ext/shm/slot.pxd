@@ -5,6 +5,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
+from odradek._ext.shm.atomics cimport shared_i32, shared_i64, shared_u32, shared_u64, shared_u8
 from odradek._ext.shm.c_library cimport pthread_mutex_t
 from odradek._ext.shm.partition_view cimport MAX_IN_SYNC, PartitionView
 
@@ -101,15 +102,15 @@ cdef struct TopicSettings:        # the part of a topic's configuration that the
 
 
 cdef struct Follower:
-    int32_t broker_id             # -1: free
-    int32_t candidate             # 1: at its last fetch it could join the in-sync set, and it was not proposed since
-    int64_t broker_epoch
-    int64_t candidate_epoch       # broker epoch of the fetch that set `candidate`; -1: the request had none. AlterPartition sends it
-    int64_t log_end_offset
-    int64_t log_start_offset
-    int64_t last_fetch_ms         # monotonic; 0: it has not fetched in this leader epoch
-    int64_t caught_up_ms          # monotonic time at which it last had every record of the leader; 0: not in this leader epoch
-    int64_t leader_end_at_fetch   # log end offset of the leader at its last fetch
+    shared_i32 broker_id          # -1: free
+    shared_i32 candidate          # 1: at its last fetch it could join the in-sync set, and it was not proposed since
+    shared_i64 broker_epoch
+    shared_i64 candidate_epoch    # broker epoch of the fetch that set `candidate`; -1: the request had none. AlterPartition sends it
+    shared_i64 log_end_offset
+    shared_i64 log_start_offset
+    shared_i64 last_fetch_ms      # monotonic; 0: it has not fetched in this leader epoch
+    shared_i64 caught_up_ms       # monotonic time at which it last had every record of the leader; 0: not in this leader epoch
+    shared_i64 leader_end_at_fetch  # log end offset of the leader at its last fetch
 
 
 cdef struct EpochStart:
@@ -128,99 +129,99 @@ cdef struct RecentBatch:          # answers reads at the tail without a system c
 
 cdef struct Slot:
     pthread_mutex_t mutex         # process-shared, robust; initialised once in the life of the mapping [R 5, R 8]
-    uint32_t mutex_ready
-    uint32_t state                # SlotState
-    uint32_t incarnation          # changes whenever the slot is given to another partition
-    uint32_t role                 # Role
-    uint64_t generation           # changes with every roll, truncation, deletion, swap, log start change; may contain SWAP_UNDER_WAY [R 4]
-    uint64_t sequence             # low bit: which commit block is valid [R 1]
+    shared_u32 mutex_ready
+    shared_u32 state              # SlotState
+    shared_u32 incarnation        # changes whenever the slot is given to another partition
+    shared_u32 role               # Role
+    shared_u64 generation         # changes with every roll, truncation, deletion, swap, log start change; may contain SWAP_UNDER_WAY [R 4]
+    shared_u64 sequence           # low bit: which commit block is valid [R 1]
     Commit[2] commits
     # what was applied to the state by redo of the log [R 1]
-    int64_t applied_base
-    int64_t applied_position
-    int64_t first_unstable_offset  # first offset of the oldest open transaction, -1 if none; see `unstable_sequence`
-    int64_t last_stable_offset
-    int64_t log_start_offset
-    int64_t flushed_offset        # every record before it is on the device
-    int64_t recovery_point        # the value last written to the checkpoint
-    int64_t flushed_ms            # CLOCK_MONOTONIC time at which `flushed_offset` was last advanced
-    uint64_t flusher              # serial << 8 | process index + 2 of the only flusher, 0 if none; a truncation clears it
-    int64_t synced_base           # active segment when all files and directory entries were last synced, -1: unknown
-    int64_t synced_end            # log end offset at that time; later records are synced only up to `flushed_offset`
-    uint64_t flushes              # how often `flushed_offset` was advanced
+    shared_i64 applied_base
+    shared_i64 applied_position
+    shared_i64 first_unstable_offset  # first offset of the oldest open transaction, -1 if none; see `unstable_sequence`
+    shared_i64 last_stable_offset
+    shared_i64 log_start_offset
+    shared_i64 flushed_offset     # every record before it is on the device
+    shared_i64 recovery_point     # the value last written to the checkpoint
+    shared_i64 flushed_ms         # CLOCK_MONOTONIC time at which `flushed_offset` was last advanced
+    shared_u64 flusher            # serial << 8 | process index + 2 of the only flusher, 0 if none; a truncation clears it
+    shared_i64 synced_base        # active segment when all files and directory entries were last synced, -1: unknown
+    shared_i64 synced_end         # log end offset at that time; later records are synced only up to `flushed_offset`
+    shared_u64 flushes            # how often `flushed_offset` was advanced
     # open transactions [R 2.10]
-    uint32_t unstable_sequence    # odd during a change of `first_unstable_offset` and of the two fields below
+    shared_u32 unstable_sequence  # odd during a change of `first_unstable_offset` and of the two fields below
     uint32_t spare_unstable
-    int64_t unstable_base         # segment with the batch that begins at `first_unstable_offset`, -1 if not known
-    int64_t unstable_position     # of that batch in the segment's file
-    int64_t newest_abort_offset   # not below the largest last offset in any transaction index of the log, -1 if there is no entry
+    shared_i64 unstable_base      # segment with the batch that begins at `first_unstable_offset`, -1 if not known
+    shared_i64 unstable_position  # of that batch in the segment's file
+    shared_i64 newest_abort_offset  # not below the largest last offset in any transaction index of the log, -1 if there is no entry
     # Transactions whose markers the high watermark has not passed: the smallest first offset (-1: none), and the largest offset of
     # a marker. [0] holds the last stable offset until the high watermark has passed its last marker; later ones wait in [1].
-    int64_t[2] unreplicated_first
-    int64_t[2] unreplicated_last
+    shared_i64[2] unreplicated_first
+    shared_i64[2] unreplicated_last
     # leadership [R 3]
-    int32_t leader_epoch
-    int32_t partition_epoch
-    int32_t leader_id
+    shared_i32 leader_epoch
+    shared_i32 partition_epoch
+    shared_i32 leader_id
     int32_t partition
-    int32_t in_sync_count
-    int32_t replica_count
-    int32_t max_in_sync_count
-    int32_t epoch_count
-    int32_t[MAX_IN_SYNC] in_sync
-    int32_t[MAX_IN_SYNC] max_in_sync
-    int32_t[MAX_IN_SYNC] replicas
+    shared_i32 in_sync_count
+    shared_i32 replica_count
+    shared_i32 max_in_sync_count
+    shared_i32 epoch_count
+    shared_i32[MAX_IN_SYNC] in_sync
+    shared_i32[MAX_IN_SYNC] max_in_sync
+    shared_i32[MAX_IN_SYNC] replicas
     uint32_t adding               # bit i: a reassignment adds replicas[i]
     uint32_t removing             # bit i: a reassignment removes replicas[i]
     int32_t controller_epoch      # of the controller that assigned the role
     uint32_t recovering           # 1: the leader was elected uncleanly and has not reported its recovery (LeaderRecoveryState)
-    int64_t leader_epoch_start    # log end offset when this broker became the leader in `leader_epoch`; -1: it is not the leader
-    uint32_t in_sync_state        # InSyncState
-    uint32_t in_sync_wanted       # 1: a follower may join the in-sync set; the coordinator clears it before it looks
+    shared_i64 leader_epoch_start  # log end offset when this broker became the leader in `leader_epoch`; -1: it is not the leader
+    shared_u32 in_sync_state      # InSyncState
+    shared_u32 in_sync_wanted     # 1: a follower may join the in-sync set; the coordinator clears it before it looks
     uint64_t in_sync_serial       # number of proposals; the response to an older proposal is ignored
-    int64_t in_sync_since_ms      # monotonic time of the proposal that is under way
-    int32_t[MAX_IN_SYNC] proposed  # the in-sync set that is proposed, for the successor of a coordinator
-    int32_t proposed_count
-    uint32_t epochs_sequence      # odd during a change of `epochs` [R 3]
-    int64_t fetch_error           # of a follower: Kafka's error code for which its fetcher does not fetch it, or -errno; 0: none
-    int64_t fetch_lag             # of a follower: committed records of the leader that the log lacked at the last response; -1: none yet
-    int32_t role_epoch            # leader epoch of the role; -1: none was assigned since the start, or an assignment is under way
-    int32_t led_since             # leader epoch in which this broker began to lead, without interruption since, if it leads [R 10.6]
-    uint64_t view_sequence        # low bit: which view is valid
+    shared_i64 in_sync_since_ms   # monotonic time of the proposal that is under way
+    shared_i32[MAX_IN_SYNC] proposed  # the in-sync set that is proposed, for the successor of a coordinator
+    shared_i32 proposed_count
+    shared_u32 epochs_sequence    # odd during a change of `epochs` [R 3]
+    shared_i64 fetch_error        # of a follower: Kafka's error code for which its fetcher does not fetch it, or -errno; 0: none
+    shared_i64 fetch_lag          # of a follower: committed records of the leader that the log lacked at the last response; -1: none yet
+    shared_i32 role_epoch         # leader epoch of the role; -1: none was assigned since the start, or an assignment is under way
+    shared_i32 led_since          # leader epoch in which this broker began to lead, without interruption since, if it leads [R 10.6]
+    shared_u64 view_sequence      # low bit: which view is valid
     PartitionView[2] views        # only in a cluster
     Follower[MAX_FOLLOWERS] followers
     EpochStart[EPOCHS_KEPT] epochs
     TopicSettings settings
     # waiting processes [R 6]
-    uint64_t waiters_log_end
-    uint64_t waiters_committed
-    uint64_t waiters_flushed
+    shared_u64 waiters_log_end
+    shared_u64 waiters_committed
+    shared_u64 waiters_flushed
     # producers [R 2]
-    uint64_t producer_run         # first unit of the run << 8 | log2(units) + 1; 0: none
-    uint32_t producer_count       # live entries of the run
+    shared_u64 producer_run       # first unit of the run << 8 | log2(units) + 1; 0: none
+    shared_u32 producer_count     # live entries of the run
     uint32_t producers_changed    # since the last snapshot
-    int64_t pending_snapshot      # offset + 1 of the newest snapshot that is written but not synced and renamed; 0: none
+    shared_i64 pending_snapshot   # offset + 1 of the newest snapshot that is written but not synced and renamed; 0: none
     uint64_t snapshot_writes      # how many were written: a snapshot is renamed only if it is the one that was synced
     # intent of a structural change that is in progress [R 4]
-    uint64_t intent
+    shared_u64 intent
     int64_t[4] intent_arguments
     # recent batches
-    uint32_t recent_sequence      # odd during a change
+    shared_u32 recent_sequence    # odd during a change
     uint32_t recent_next
     RecentBatch[RECENT_KEPT] recent
-    uint64_t lock_recoveries
-    uint64_t lock_busy
-    uint64_t created_version      # metadata version that announced this incarnation
-    uint64_t truncations          # since load: a compaction that sees another number than at its start has read another log
-    int64_t lost_tail_bytes       # that recovery cut off the log when it was loaded; 0: not known how many [R 13]
-    int64_t lost_tail_end         # log end offset after that recovery
-    int64_t gap_limit             # below it offsets may be missing, from it on none is [R 4]; INT64_MAX: not known yet
-    uint8_t log_dir
+    shared_u64 lock_recoveries
+    shared_u64 lock_busy
+    shared_u64 created_version    # metadata version that announced this incarnation
+    shared_u64 truncations        # since load: a compaction that sees another number than at its start has read another log
+    shared_i64 lost_tail_bytes    # that recovery cut off the log when it was loaded; 0: not known how many [R 13]
+    shared_i64 lost_tail_end      # log end offset after that recovery
+    shared_i64 gap_limit          # below it offsets may be missing, from it on none is [R 4]; INT64_MAX: not known yet
+    shared_u8 log_dir
     uint8_t internal
     uint16_t topic_bytes
     uint8_t uncut                 # a failed write may have left bytes after the commit: cut them before anything else [R 4]
-    uint8_t begun_epoch           # BegunEpoch: whether `leader_epoch` began with this start [R 3]
-    uint8_t lost_tail             # LostTail, in a cluster [R 13]
+    shared_u8 begun_epoch         # BegunEpoch: whether `leader_epoch` began with this start [R 3]
+    shared_u8 lost_tail           # LostTail, in a cluster [R 13]
     uint8_t spare
     uint8_t[16] topic_id
     uint8_t[256] topic            # name of topic_bytes bytes, not terminated

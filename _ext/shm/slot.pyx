@@ -1,9 +1,8 @@
 """Access to slots, and consistent reads of a slot's commit block; see slot.pxd."""
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memcpy
 
-from odradek._ext.shm.atomics cimport cpu_pause, fence, load_acquire_64
+from odradek._ext.shm.atomics cimport copy_words, cpu_pause, fence_acquire, load_acquire_64, load_relaxed_64
 from odradek._ext.shm.layout cimport Region, region
 
 
@@ -26,8 +25,8 @@ cdef void read_commit(Slot* slot, Commit* out) noexcept nogil:
     cdef uint64_t sequence
     while True:
         sequence = load_acquire_64(&slot.sequence)
-        memcpy(out, &slot.commits[sequence & 1], sizeof(Commit))
-        fence()
-        if load_acquire_64(&slot.sequence) == sequence:
+        copy_words(out, &slot.commits[sequence & 1], sizeof(Commit))
+        fence_acquire()
+        if load_relaxed_64(&slot.sequence) == sequence:
             return
         cpu_pause()

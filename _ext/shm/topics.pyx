@@ -11,7 +11,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
-from odradek._ext.shm.atomics cimport fence, load_acquire_32, load_acquire_64
+from odradek._ext.shm.atomics cimport fence_acquire, load_acquire_32, load_acquire_64, load_relaxed_64
 from odradek._ext.shm.layout cimport CHANGE_RING, Header, region
 from odradek._ext.shm.metering cimport find_topic
 from odradek._ext.shm.partition_view cimport PartitionView
@@ -192,11 +192,11 @@ cdef class TopicDirectory:
             return True
         version = self.version + 1
         while version <= newest:
-            changed = header.changes[version % CHANGE_RING]
+            changed = load_relaxed_64(&header.changes[version % CHANGE_RING])
             if changed:
                 self.refresh_slot(<uint32_t>(changed - 1))
             version += 1
-        fence()
+        fence_acquire()
         version = load_acquire_64(&header.metadata_version)
         if version - self.version >= CHANGE_RING // 2:    # the ring entries may have been overwritten before they were read
             self.look_at_all()

@@ -7,9 +7,19 @@ need no lock. With an embedded metadata store there are no views: the role in th
 from typing import NamedTuple
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
-from odradek._ext.shm.atomics cimport cpu_pause, fence, fence_release, load_acquire_64, store_release_64
+from odradek._ext.shm.atomics cimport (
+    copy_ids,
+    copy_words,
+    cpu_pause,
+    fence_acquire,
+    fence_release,
+    fill_words,
+    load_acquire_64,
+    load_relaxed_64,
+    store_release_64,
+)
 from odradek._ext.shm.faults cimport VIEW_FILLED, VIEW_PUBLISHED, fault
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.partition_view cimport MAX_IN_SYNC, PartitionView
@@ -43,23 +53,24 @@ cdef void read_view(Slot* slot, PartitionView* out) noexcept nogil:
         out.partition_epoch = slot.partition_epoch
         out.replica_count = slot.replica_count
         out.in_sync_count = slot.in_sync_count
-        memcpy(out.replicas, slot.replicas, sizeof(slot.replicas))
-        memcpy(out.in_sync, slot.in_sync, sizeof(slot.in_sync))
+        copy_ids(out.replicas, slot.replicas, MAX_IN_SYNC)
+        copy_ids(out.in_sync, slot.in_sync, MAX_IN_SYNC)
         return
     while True:
         sequence = load_acquire_64(&slot.view_sequence)
-        memcpy(out, &slot.views[sequence & 1], sizeof(PartitionView))
-        fence()
-        if load_acquire_64(&slot.view_sequence) == sequence:
+        copy_words(out, &slot.views[sequence & 1], sizeof(PartitionView))
+        fence_acquire()
+        if load_relaxed_64(&slot.view_sequence) == sequence:
             return
         cpu_pause()
 
 
 cdef void write_view(Slot* slot, const PartitionView* view) noexcept nogil:
+    cdef uint64_t sequence = load_relaxed_64(&slot.view_sequence)
     fence_release()     # a reader that sees the copy being filled also sees that the other one was published before
-    memcpy(&slot.views[(slot.view_sequence + 1) & 1], view, sizeof(PartitionView))
+    fill_words(&slot.views[(sequence + 1) & 1], view, sizeof(PartitionView))
     fault(VIEW_FILLED)
-    store_release_64(&slot.view_sequence, slot.view_sequence + 1)
+    store_release_64(&slot.view_sequence, sequence + 1)
     fault(VIEW_PUBLISHED)
 
 

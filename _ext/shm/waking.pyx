@@ -4,10 +4,9 @@ A bitmap has two levels: one bit for each slot, preceded by a summary with one b
 """
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memset
 from posix.unistd cimport write
 
-from odradek._ext.shm.atomics cimport exchange_32, exchange_64, fence, fetch_or_64, load_relaxed_64
+from odradek._ext.shm.atomics cimport clear_words, exchange_32, exchange_64, fence, fetch_or_64, load_relaxed_64, shared_u64
 from odradek._ext.shm.c_library cimport pthread_self
 from odradek._ext.shm.faults cimport WAKE_PENDING_SET, fault
 from odradek._ext.shm.layout cimport Process, region
@@ -22,16 +21,16 @@ cdef inline uint64_t word_count() noexcept nogil:
     return (region().header.max_slots + 63) // 64
 
 
-cdef inline uint64_t* summary_words(int process) noexcept nogil:
-    return <uint64_t*>(region().base + region().header.bitmaps_at + process * region().header.bitmap_bytes)
+cdef inline shared_u64* summary_words(int process) noexcept nogil:
+    return <shared_u64*>(region().base + region().header.bitmaps_at + process * region().header.bitmap_bytes)
 
 
-cdef inline uint64_t* ready_words(int process) noexcept nogil:
+cdef inline shared_u64* ready_words(int process) noexcept nogil:
     return summary_words(process) + (word_count() + 63) // 64
 
 
 cdef void clear_ready(int process) noexcept nogil:
-    memset(summary_words(process), 0, region().header.bitmap_bytes)
+    clear_words(summary_words(process), region().header.bitmap_bytes)
 
 
 cdef inline void ring(Process* p) noexcept nogil:
@@ -77,8 +76,8 @@ cdef void wake_slot(uint32_t index, uint64_t mask) noexcept nogil:
 cdef int take_ready(uint32_t* out, int limit) noexcept nogil:
     """Clear the summary bit before taking its word, so that a waker that comes in between sets the bit again."""
     cdef int me = region().self, taken = 0, high, low
-    cdef uint64_t* summary = summary_words(me)
-    cdef uint64_t* words = ready_words(me)
+    cdef shared_u64* summary = summary_words(me)
+    cdef shared_u64* words = ready_words(me)
     cdef uint64_t groups = (word_count() + 63) // 64, group, bits, word
     for group in range(groups):
         if load_relaxed_64(summary + group) == 0:
@@ -103,9 +102,9 @@ cdef void wake_after(uint32_t index, Slot* slot, bint log_end, bint committed) n
     """The fence pairs with the waiter's fence between setting its bit and its second look at the slot."""
     cdef uint64_t mask = 0
     fence()
-    if log_end and slot.waiters_log_end:
+    if log_end and load_relaxed_64(&slot.waiters_log_end):
         mask |= exchange_64(&slot.waiters_log_end, 0)
-    if committed and slot.waiters_committed:
+    if committed and load_relaxed_64(&slot.waiters_committed):
         mask |= exchange_64(&slot.waiters_committed, 0)
     if mask:
         wake_slot(index, mask)
@@ -114,9 +113,9 @@ cdef void wake_after(uint32_t index, Slot* slot, bint log_end, bint committed) n
 cdef void wake_flushed(uint32_t index, Slot* slot, bint committed) noexcept nogil:
     cdef uint64_t mask = 0
     fence()
-    if slot.waiters_flushed:
+    if load_relaxed_64(&slot.waiters_flushed):
         mask = exchange_64(&slot.waiters_flushed, 0)
-    if committed and slot.waiters_committed:
+    if committed and load_relaxed_64(&slot.waiters_committed):
         mask |= exchange_64(&slot.waiters_committed, 0)
     if mask:
         wake_slot(index, mask)

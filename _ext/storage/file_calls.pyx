@@ -11,7 +11,15 @@ from posix.types cimport off_t
 from posix.uio cimport iovec, pwritev
 from posix.unistd cimport fdatasync, fsync, ftruncate, pwrite, readlink
 
-from odradek._ext.shm.atomics cimport FAULTS_COMPILED, fence_release, fetch_add_64, load_acquire_64, load_relaxed_64, store_release_64
+from odradek._ext.shm.atomics cimport (
+    FAULTS_COMPILED,
+    fence_release,
+    fetch_add_64,
+    load_acquire_64,
+    load_relaxed_64,
+    shared_u64,
+    store_release_64,
+)
 from odradek._ext.shm.c_library cimport pthread_self
 from odradek._ext.shm.layout cimport region
 from odradek._ext.storage.page_cache cimport read_some
@@ -29,7 +37,7 @@ cdef enum:
     PATH_ROOM = 512
 
 cdef struct Failure:
-    uint64_t number               # 1 + its number in the sequence of failures, stored after the other fields; 0 while they are being filled
+    shared_u64 number             # 1 + its number in the sequence of failures, stored after the other fields; 0 while they are being filled
     unsigned long thread
     int error
     int reported                      # an OSError names it: the code that catches the exception reports it
@@ -38,13 +46,13 @@ cdef struct Failure:
 
 
 cdef Failure[FAILURES_KEPT] failures
-cdef uint64_t failure_count = 0
+cdef shared_u64 failure_count
 cdef uint64_t taken_count = 0
 
 
 cdef bint injected(uint64_t kind) noexcept nogil:
     """Whether an armed fault makes this call fail; sets errno. Debug build only."""
-    cdef uint64_t* armed
+    cdef shared_u64* armed
     cdef uint64_t number, calls
     if region().header == NULL:
         return False

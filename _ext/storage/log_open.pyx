@@ -6,7 +6,7 @@ snapshot that the stop wrote at the log's end. After an unclean stop the segment
 completely.
 """
 from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_CLOEXEC, O_DIRECTORY, O_RDONLY, O_RDWR, open
@@ -14,6 +14,7 @@ from posix.unistd cimport close
 
 from odradek._ext.protocol.byte_order cimport load32, load64
 from odradek._ext.records.record_batch cimport BatchInfo
+from odradek._ext.shm.atomics cimport shared_u64
 from odradek._ext.storage.file_calls cimport file_truncate
 from odradek._ext.storage.gap_limit_file cimport fit_gap_limit, read_gap_limit
 from odradek._ext.storage.index_entries cimport OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TXN_ENTRY_BYTES, AbortedEntry
@@ -301,7 +302,7 @@ cdef int recover_shortened(LogState* state, int directory, Array* snapshots, int
                            int64_t index_interval) noexcept nogil:
     """Handle a log that ends before its recovery point: files were removed, or the point belongs to another log of this name.
     In both cases it is unknown what of this log is on the device, so all of it is read."""
-    cdef uint64_t* progress = state.progress
+    cdef shared_u64* progress = state.progress
     cdef int error = add_event(state, EVENT_SHORTENED, FILE_LOG, state.base_offset, state.log_end_offset, 0,
                                recovery_point - state.log_end_offset)
     state.shortened = True

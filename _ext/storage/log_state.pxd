@@ -2,6 +2,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free
 
 from odradek._ext.records.record_batch cimport BatchInfo
+from odradek._ext.shm.atomics cimport shared_u64
 
 
 # Kinds of files, as bits of Segment.files.
@@ -113,7 +114,7 @@ cdef struct LogState:
     int64_t newest_end_offset           # of the newest marker that was replayed and ended a transaction with records, -1 without one
     int64_t scanned_bytes               # bytes that loading had to read
     int64_t lost_bytes                  # bytes of logs that were cut off, or that were in segments after a cut
-    uint64_t* progress                  # shared count of recovered bytes, for other processes to read; NULL: none
+    shared_u64* progress                # shared count of recovered bytes, for other processes to read; NULL: none
     bint epochs_changed
     bint snapshot_corrupt               # a snapshot was removed, and the log is read instead
     bint snapshot_current               # there is a snapshot at the log's end, with exactly these producers

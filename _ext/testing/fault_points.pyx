@@ -6,7 +6,7 @@ a test calls these functions; the release build refuses to arm a fault.
 
 from libc.stdint cimport uint64_t
 
-from odradek._ext.shm.atomics cimport FAULTS_COMPILED, store_release_64
+from odradek._ext.shm.atomics cimport FAULTS_COMPILED, shared_u64, store_relaxed_64, store_release_64
 from odradek._ext.shm.layout cimport region
 
 
@@ -22,8 +22,8 @@ def arm_fault(uint64_t identity, uint64_t countdown=1, int signal_number=9) -> N
     """
     if not FAULTS_COMPILED:
         raise RuntimeError("fault points are compiled into the debug build only (ODRADEK_DEBUG=1)")
-    region().header.fault[2] = signal_number
-    region().header.fault[1] = countdown
+    store_relaxed_64(&region().header.fault[2], signal_number)
+    store_relaxed_64(&region().header.fault[1], countdown)
     store_release_64(&region().header.fault[0], identity)
 
 
@@ -35,12 +35,12 @@ def arm_file_fault(uint64_t number, uint64_t countdown=1, uint64_t times=1, uint
     """
     if not FAULTS_COMPILED:
         raise RuntimeError("file faults are compiled into the debug build only (ODRADEK_DEBUG=1)")
-    cdef uint64_t* armed = region().header.file_fault
-    armed[0] = 0
-    armed[1] = countdown
-    armed[2] = times
-    armed[3] = kinds
-    armed[4] = 0
+    cdef shared_u64* armed = region().header.file_fault
+    store_relaxed_64(&armed[0], 0)
+    store_relaxed_64(&armed[1], countdown)
+    store_relaxed_64(&armed[2], times)
+    store_relaxed_64(&armed[3], kinds)
+    store_relaxed_64(&armed[4], 0)
     store_release_64(&armed[0], number)
 
 

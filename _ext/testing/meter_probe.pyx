@@ -8,6 +8,7 @@ from libc.string cimport memset
 
 from odradek._ext.shm.probes import PROBE_WORDS
 
+from odradek._ext.shm.atomics cimport count_64
 from odradek._ext.shm.meter_layout cimport (
     METER_CLIENTS,
     METER_KEY_NONE,
@@ -65,7 +66,7 @@ def count_usage(bytes principal, bytes client_id, topic, int api_key, tuple valu
         number = find_topic(topic, len(topic), &number, &since)
     entry = usage_of(client.number, number, METER_KEY_NONE if api_key == -1 else api_index(api_key))
     for i in range(USAGE_VALUES):
-        entry.values[i] += <uint64_t>values[i]
+        count_64(&entry.values[i], <uint64_t>values[i])
 
 
 def put_reader_position(bytes principal, bytes client_id, uint32_t slot, uint32_t incarnation, int64_t offset, bint ended=False) -> None:

@@ -1,7 +1,8 @@
 """What the memory of producers contains, for tests: units of the arena, owners and their counts. Read without locks."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
+from odradek._ext.shm.arena cimport is_whole_pages
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.owners cimport PRODUCER_OWNERS
 
@@ -14,3 +15,8 @@ def arena_units_used() -> int:
 def producers_of(uint32_t owner) -> int:
     """How many producers an owner has according to the table of counts."""
     return region().owner_counts[owner % PRODUCER_OWNERS]
+
+
+def returns_memory(uint64_t unit_bytes, uint64_t size, uint64_t page_bytes) -> bool:
+    """Whether a freed run, so many bytes behind the beginning of the arena, is returned to the system if pages have this size."""
+    return is_whole_pages(region().header.arena_at + unit_bytes, size, page_bytes)

@@ -25,7 +25,7 @@ class ConfirmedPages(ConfirmedVersion):
     @property
     def word(self) -> memoryview:
         """The version word, of eight bytes, for native code that compares it."""
-        return self._words[:1]
+        return memoryview(self._map).cast("Q")[:1]
 
     @property
     def changed(self) -> bool:

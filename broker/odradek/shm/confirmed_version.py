@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from odradek._ext.shm.layout import ProcessKind, ProcessState
 from odradek._ext.shm.shared_memory import SharedMemory
+from odradek._ext.shm.shared_words import SharedWords
 from odradek.shm.owned_descriptors import close_with
 
 PROCESSES = 64
@@ -31,7 +32,7 @@ class ConfirmedVersion:
         self._fd = os.memfd_create(name, os.MFD_CLOEXEC)
         os.ftruncate(self._fd, WORDS_BYTES + more_bytes)
         self._map = mmap.mmap(self._fd, WORDS_BYTES)
-        self._words = memoryview(self._map).cast("Q")
+        self._words = SharedWords(self._map)
         self._taken_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         close_with(self, self._fd, self._taken_fd)
         self._index = 0
@@ -42,9 +43,9 @@ class ConfirmedVersion:
         return self._fd, self._taken_fd
 
     @property
-    def more_words(self) -> memoryview:
+    def more_words(self) -> SharedWords:
         """The words after those of the processes, for other purposes; each has one writer, too."""
-        return self._words[1 + PROCESSES :]
+        return SharedWords(self._map, 1 + PROCESSES)
 
     @property
     def version(self) -> int:
