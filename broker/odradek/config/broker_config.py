@@ -19,6 +19,7 @@ from odradek.config.listeners import (
     check_advertised,
     check_ports,
     parse_address,
+    parse_host,
     parse_listeners,
     parse_protocol_map,
 )
@@ -106,6 +107,7 @@ class BrokerConfig:
     ``groups``: the settings of single groups by group id (only in the coordinator, see
     `odradek.config.dynamic.group_values`; the dict is replaced, never modified); ``listeners`` and
     ``advertised_listeners``, in the order of the setting; ``inter_broker_listener``; ``log_dirs``, absolute paths;
+    ``published_address``: host and port of `odradek.published.address`;
     ``node_id``; ``unknown`` keys and ``unknown_key_warnings``; all ``warnings``, one line each.
     """
 
@@ -128,6 +130,7 @@ class BrokerConfig:
         self.of_broker: dict[str, Setting] = {}
         self.settings = dict(settings)
         self.groups: dict[str, dict[str, Value]] = {}
+        self.published_address: tuple[str, int | None] | None = None
         self.unknown = tuple(unknown)
         self.unknown_key_warnings = [_unknown_key_warning(key) for key in unknown]
         self.warnings: list[str] = [*self.unknown_key_warnings]
@@ -407,8 +410,24 @@ class BrokerConfig:
                 errors.append(error)
             self.listeners = tuple(listeners)
             self.advertised_listeners = tuple(advertise(listeners) if advertised is None else advertised)
+            errors += self._wrong_published_address()
         yield from (error.at(self.where(error.name) if self.is_set(error.name) else "") for error in errors)
         yield from self._derive_inter_broker_listener(protocols, not errors)
+
+    def _wrong_published_address(self) -> Iterator[ConfigError]:
+        key = "odradek.published.address"
+        text = self._values[key]
+        if text is None:
+            return
+        try:
+            self.published_address = parse_host(key, str(text))
+        except ConfigError as error:
+            yield error
+        else:
+            if self.published_address[1] is not None and len(self.listeners) > 1:
+                yield ConfigError(
+                    key, str(text), "must have no port, because there are several listeners; use advertised.listeners"
+                )
 
     def _derive_inter_broker_listener(
         self, protocols: Mapping[str, str], listeners_known: bool
