@@ -144,13 +144,14 @@ def start(config_file: str | None, overrides: tuple[str, ...], log_level: str | 
 
     SIGTERM or Ctrl-C shuts the broker down cleanly (exit code 0). SIGHUP lets it read FILE again.
     """
-    from odradek.config.broker_config import load
+    from odradek.config.broker_config import Environment, load
     from odradek.config.errors import ConfigError
 
+    environment = click.get_current_context().find_object(Environment) or Environment()  # of the image
     settings = overrides if log_level is None else (*overrides, f"log.level={log_level}")
     log_uncaught(config_file, settings)
     try:
-        config = load(config_file, settings, to_start=True)
+        config = load(config_file, settings, to_start=True, environment=environment)
     except ConfigError as error:
         fail_start(error, config_file, settings)
     launch = import_module("odradek.processes.supervisor.launch")

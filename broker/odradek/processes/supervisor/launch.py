@@ -89,6 +89,8 @@ def check(config: BrokerConfig) -> "TlsListeners | None":
     """
     for line in config.warnings:
         log.warning("%s", line)
+    for line in config.notes:
+        log.info("%s", line)
     _report_settings_without_effect(config)
     _check_policies(config)
     tls = _begin_tls(config)
