@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odradek.config.listeners import ENCRYPTED, Listener, means_all_interfaces
+from odradek.config.listeners import Listener, by_connection
 
 ROUTES_KEPT_S = 5.0
 """A container can be connected to further networks while it runs."""
@@ -71,11 +71,7 @@ class ConnectionAddresses:
         routes: "Callable[[], Routes] | None" = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._own = {
-            index
-            for index, listener in enumerate(listeners)
-            if means_all_interfaces(listener) and listener.protocol not in ENCRYPTED
-        }
+        self._own = {index for index, listener in enumerate(listeners) if by_connection(listener)}
         self._published = published
         self._read_routes = routes or read_routes
         self._clock = clock

@@ -135,6 +135,12 @@ def means_all_interfaces(listener: Listener) -> bool:
     return listener.host in _ALL_INTERFACES
 
 
+def by_connection(listener: Listener) -> bool:
+    """Whether clients of a single broker may receive the address of their own connection instead of the listener's: it has
+    no host that was meant for clients, and no TLS, whose certificates name hosts."""
+    return means_all_interfaces(listener) and listener.protocol not in ENCRYPTED
+
+
 def parse_host(key: str, text: str) -> tuple[str, int | None]:
     """Host and port of ``host`` or ``host:port``; the port is None if there is none. Raises ConfigError for ``key``."""
     has_port = text.rpartition(":")[2].isdigit() and (text.count(":") == 1 or "]:" in text)

@@ -296,6 +296,18 @@ def test_the_published_address_is_a_default_of_containers_with_a_network_of_thei
     assert not shares_network(tmp_path / "nothing")
 
 
-def test_the_volume_of_another_image_is_used() -> None:
-    assert data_volume(lambda path: str(path) == "/bitnami/kafka") == Path("/bitnami/kafka")
-    assert data_volume(lambda _: False) is None
+@pytest.mark.parametrize(
+    ("mounted", "expected"),
+    [
+        ("/bitnami/kafka", "/bitnami/kafka"),
+        ("/bitnami", "/bitnami/kafka"),
+        ("/var/lib/kafka/data", "/var/lib/kafka/data"),
+        ("/kafka", "/kafka"),
+        ("/var/lib/odradek", None),
+    ],
+)
+def test_the_volume_of_another_image_is_used(mounted: str, expected: str | None, tmp_path: Path) -> None:
+    line = "36 35 98:0 /mnt1 {} rw,noatime shared:1 - ext4 /dev/root rw,errors=continue\n"
+    (tmp_path / "mountinfo").write_text(line.format("/") + line.format(mounted))
+    assert data_volume(tmp_path / "mountinfo") == expected
+    assert data_volume() is None

@@ -37,7 +37,7 @@ def run(arguments: list[str]) -> None:
         fail_start(error, CONFIG_FILE, ())
     volume = data_volume()
     if volume is not None and all(key not in ("log.dirs", "log.dir") for key, _, _ in environment.entries):
-        place = ("log.dirs", str(volume / "odradek"), f"the volume at {volume}")
+        place = ("log.dirs", f"{volume}/odradek", f"the volume at {volume}")
         environment = environment._replace(entries=(*environment.entries, place))
     if topics:
         first_topics.create_in_background(topics, options, environment)

@@ -7,7 +7,7 @@ variable that may be a secret.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -253,13 +253,22 @@ def _sasl_listeners(given: Mapping[str, Given]) -> list[str]:
     return names
 
 
-VOLUMES = (Path("/var/lib/kafka/data"), Path("/bitnami/kafka"), Path("/kafka"))
-"""Where stacks of other images mount the volume with the data."""
+VOLUMES = {
+    "/var/lib/kafka/data": "/var/lib/kafka/data",
+    "/var/lib/kafka": "/var/lib/kafka/data",
+    "/bitnami/kafka": "/bitnami/kafka",
+    "/bitnami": "/bitnami/kafka",
+    "/kafka": "/kafka",
+}
+"""Where stacks of other images mount the volume with the data, and where in it their data are."""
 
 
-def data_volume(is_mount: Callable[[Path], bool] = Path.is_mount) -> Path | None:
-    """The volume of a stack that was made for another image; None if there is none."""
-    return next((path for path in VOLUMES if is_mount(path)), None)
+def data_volume(mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
+    """The directory of the data in a stack that was made for another image; None if it mounts no volume for them.
+
+    Source: proc(5). A volume may be of the same file system as the container's root, so that its device does not show it."""
+    mounted = {line.split()[4] for line in mounts.read_text().splitlines()}
+    return next((data for volume, data in VOLUMES.items() if volume in mounted), None)
 
 
 def _defaults(variables: Mapping[str, str], network: Path = Path("/sys/class/net")) -> Iterator[Entry]:
