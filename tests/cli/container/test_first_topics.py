@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from odradek.cli.container.first_topics import FirstTopic, parse
 from odradek.cli.container.health import check, not_ready
@@ -107,6 +109,7 @@ def test_the_broker_is_healthy_when_it_serves_and_has_created_the_first_topics(t
 def test_the_broker_is_not_healthy_before_it_serves(tmp_path: Path) -> None:
     (tmp_path / "fd").mkdir()
     assert check(tmp_path) == "process 1 has no log directory open: the broker is starting, or is another program"
+    assert str(check(tmp_path / "ended")).startswith("the files of process 1 cannot be read: ")
     assert not_ready({"state": "starting"}) == "the broker is starting"
     assert (
         not_ready({"state": "serving", "cluster": {"brokers": []}})
@@ -174,3 +177,34 @@ def test_arguments_are_those_of_start_or_another_command(arguments: list[str], o
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert output is None or (done.returncode == 0 and done.stdout.startswith(output))
+
+
+@pytest.mark.parametrize("way", ["KAFKA_OPTS", "file"])
+def test_clients_log_in_as_the_variables_of_the_stack_say(way: str, tmp_path: Path) -> None:
+    module = 'org.apache.kafka.common.security.plain.PlainLoginModule required\n user_alice="of;alice";'
+    (tmp_path / "jaas.conf").write_text(
+        f"KafkaServer {{\n{module}\n}};\n" if way == "KAFKA_OPTS" else f"{module}\n".replace("\n ", " ")
+    )
+    variables = {
+        "KAFKA_LISTENERS": "SASL_PLAINTEXT://127.0.0.1:0",
+        "KAFKA_SASL_ENABLED_MECHANISMS": "PLAIN",
+        "KAFKA_SASL_MECHANISM_INTER_BROKER_PROTOCOL": "PLAIN",
+    }
+    if way == "KAFKA_OPTS":
+        variables["KAFKA_OPTS"] = f"-Xmx1G -Djava.security.auth.login.config={tmp_path / 'jaas.conf'}"
+    else:
+        variables["KAFKA_LISTENER_NAME_SASL__PLAINTEXT_PLAIN_SASL_JAAS_CONFIG_FILE"] = str(tmp_path / "jaas.conf")
+    with started(tmp_path, variables) as process:
+        until(lambda: check(Path(f"/proc/{process.pid}")) is None, lambda: (tmp_path / "log").read_text())
+        (listener,) = read_status(str(tmp_path / "data"))["listeners"]
+        login = {
+            "bootstrap.servers": f"127.0.0.1:{listener['port']}",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+        }
+        brokers = AdminClient(login | {"sasl.password": "of;alice"}).list_topics(timeout=30).brokers
+        assert [broker.port for broker in brokers.values()] == [listener["port"]]
+        with pytest.raises(KafkaException):
+            AdminClient(login | {"sasl.password": "wrong"}).list_topics(timeout=3)
+    assert "of;alice" not in (tmp_path / "log").read_text()

@@ -20,7 +20,10 @@ LIMIT_S = 5.0
 
 def check(supervisor: Path = Path("/proc/1"), processes: Path = Path("/proc")) -> str | None:
     """The reason why the broker is not ready; None if it is."""
-    directory = _directory(supervisor)
+    try:
+        directory = _directory(supervisor)
+    except OSError as error:
+        return f"the files of process 1 cannot be read: {error}"
     if directory is None:
         return "process 1 has no log directory open: the broker is starting, or is another program"
     try:
