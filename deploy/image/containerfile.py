@@ -156,6 +156,19 @@ def json_words(instruction: str, rest: str) -> list[str]:
     return words
 
 
+def health_step(line: int, instruction: str, rest: str) -> Step:
+    """HEALTHCHECK with options and a command that needs no shell. The words are the options, "CMD", and the command."""
+    options, separator, command = rest.partition("CMD ")
+    words = shlex.split(options)
+    if not separator or any(
+        not re.fullmatch(r"--(interval|timeout|start-period)=\d+s|--retries=\d+", word) for word in words
+    ):
+        raise ValueError(
+            f"{instruction} {rest}: must be options (--interval=10s, --timeout=, --start-period=, --retries=3) and CMD [...]"
+        )
+    return Step(line, instruction, (*words, "CMD", *json_words(instruction, command)))
+
+
 def word_step(line: int, instruction: str, rest: str) -> Step:
     words = rest.split()
     if not words or (instruction != "EXPOSE" and len(words) != 1):
@@ -178,6 +191,7 @@ PARSERS = {
     "ENTRYPOINT": exec_step,
     "ENV": pair_step,
     "EXPOSE": word_step,
+    "HEALTHCHECK": health_step,
     "LABEL": pair_step,
     "RUN": run_step,
     "STOPSIGNAL": word_step,

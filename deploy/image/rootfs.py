@@ -192,6 +192,18 @@ class Execution:
     def _stopsignal(self, step: Step, words: list[str]) -> None:
         self.config["StopSignal"] = words[0]
 
+    def _healthcheck(self, step: Step, words: list[str]) -> None:
+        *options, _ = words[: words.index("CMD") + 1]
+        names = {"interval": "Interval", "timeout": "Timeout", "start-period": "StartPeriod"}
+        check: dict[str, object] = {"Test": words[words.index("CMD") :]}
+        for option in options:
+            name, _, value = option.removeprefix("--").partition("=")
+            if name == "retries":
+                check["Retries"] = int(value)
+            else:
+                check[names[name]] = int(value.removesuffix("s")) * 10**9  # nanoseconds, as in Docker's images
+        self.config["Healthcheck"] = check
+
     def _entrypoint(self, step: Step, words: list[str]) -> None:
         self.config["Entrypoint"] = words
 

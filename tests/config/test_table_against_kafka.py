@@ -34,7 +34,7 @@ OWN_KEYS |= {"odradek.stuck.lock.ms", "odradek.stuck.process.ms", "odradek.log.d
 OWN_KEYS |= {"odradek.authentication.timeout.ms", "odradek.ssl.reload.ms", "odradek.unauthenticated.max.connections"}
 OWN_KEYS |= {"odradek.unauthenticated.max.connections.per.ip", "metrics.listener.tls"}
 OWN_KEYS |= {"metrics.listener.password.file", "metrics.listener.token.file"}
-OWN_KEYS |= {"odradek.connections.kept.bytes"}
+OWN_KEYS |= {"odradek.connections.kept.bytes", "odradek.published.address"}
 OWN_KEYS |= {"metrics.max.bytes", "odradek.id.max.length"}
 OWN_KEYS |= {
     "odradek.group.offset.metadata.max.bytes",

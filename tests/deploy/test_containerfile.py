@@ -1,12 +1,12 @@
 """The parser of Containerfiles, and what the Containerfiles of the project say."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from deploy.image.containerfile import ContainerfileError, Stage, expand, parse
 from deploy.image.rootfs import DEBIAN, BuildFailed, start_from
+from odradek.cli.container.__main__ import CONFIG_FILE
 from odradek.config.broker_config import load
 from tests.toolchains import REPOSITORY
 
@@ -48,7 +48,9 @@ def test_stages_and_steps_are_parsed_with_their_lines(tmp_path: Path) -> None:
     ("line", "expected"),
     [
         ("ADD a b", "ADD is not supported"),
-        ("HEALTHCHECK NONE", "HEALTHCHECK is not supported"),
+        ("HEALTHCHECK NONE", "must be options"),
+        ("HEALTHCHECK --interval=1m CMD true", "must be options"),
+        ("HEALTHCHECK --interval=1s CMD true", "must be a list"),
         ("run true", "run is not supported"),
         ("COPY --chown=1 a b", "COPY --chown is not supported; the only option is --from=STAGE"),
         ("COPY a", "must name sources and a target"),
@@ -92,7 +94,11 @@ def test_the_last_stage_is_not_root_and_stops_in_order(name: str) -> None:
     last = parse(IMAGE / name).stages[-1]
     assert last_words(last, "USER") == ("10001:10001",)
     assert last_words(last, "STOPSIGNAL") == ("SIGTERM",)
-    assert last_words(last, "ENTRYPOINT")[0] == "/opt/odradek/venv/bin/odradek"
+    programs = {
+        "Containerfile": "/opt/odradek/venv/bin/python",
+        "Containerfile.report": "/opt/odradek/venv/bin/odradek",
+    }
+    assert last_words(last, "ENTRYPOINT")[0] == programs[name]
     instructions = [step.instruction for step in last.steps]
     assert "RUN" not in instructions[instructions.index("USER") :]
     labels = {step.words[0] for step in last.steps if step.instruction == "LABEL"}
@@ -121,7 +127,12 @@ def test_the_settings_of_the_image_are_valid_and_log_json(tmp_path: Path) -> Non
     expected = {"/var/lib/odradek", "9092 9404"}
     last = parse(IMAGE / "Containerfile").stages[-1]
     assert {" ".join(map(str, last_words(last, name))) for name in ("VOLUME", "EXPOSE")} == expected
-    assert json.dumps(list(last_words(last, "CMD"))) == '["--config", "/etc/odradek/server.properties"]'
+    program = ["/opt/odradek/venv/bin/python", "-m", "odradek.cli.container"]
+    assert list(last_words(last, "ENTRYPOINT")) == program
+    check = last_words(last, "HEALTHCHECK")
+    assert list(check[check.index("CMD") + 1 :]) == [*program[:2], "odradek.cli.container.health"]
+    assert CONFIG_FILE == "/etc/odradek/server.properties"
+    assert "CMD" not in [step.instruction for step in last.steps]
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -19,7 +19,7 @@ DEFINITION = re.compile(
 FOREIGN = {
     "Kafka": {
         "CreateTime", "DefaultReplicationPolicy", "DirectoryConfigProvider", "EnvVarConfigProvider",
-        "IdentityReplicationPolicy", "LogAppendTime", "MirrorClient", "NoTimestampType", "RemoteClusterUtils",
+        "IdentityReplicationPolicy", "KafkaServer", "LogAppendTime", "MirrorClient", "NoTimestampType", "RemoteClusterUtils",
     },
     "Kubernetes": {"LoadBalancer", "NodePort", "Parallel"},
     "systemd": {"TimeoutStopSec"},

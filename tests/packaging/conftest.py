@@ -12,6 +12,7 @@ import pytest
 
 from tests import toolchains
 from tests.deploy.machines import Machine, machine, require_machines
+from tests.packaging import images
 from tests.packaging.debian import PACKAGES_AT, SETTINGS
 from tests.toolchains import REPOSITORY
 
@@ -102,6 +103,13 @@ def repaired(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(*repair, cwd=directory, environment={"PATH": path})
     (made,) = directory.glob("odradek-*.whl")
     return made
+
+
+@pytest.fixture(scope="session")
+def image(repaired: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The image of the broker, see `images.built`."""
+    with images.built(repaired, tmp_path_factory.mktemp("image") / "image") as directory:
+        yield directory
 
 
 @pytest.fixture(scope="session")

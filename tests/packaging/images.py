@@ -54,3 +54,34 @@ def size_of(image: Path) -> int:
     """The bytes of all files of an image."""
     paths = (image / "rootfs").rglob("*")
     return sum(path.stat().st_size for path in paths if path.is_file() and not path.is_symlink())
+
+
+def packed_size_of(image: Path) -> int:
+    """The bytes of the file system as registries store it: a tar archive, compressed by gzip."""
+    with subprocess.Popen(
+        ["tar", "--create", f"--directory={image / 'rootfs'}", "."], stdout=subprocess.PIPE
+    ) as packing:
+        packed = subprocess.run(["gzip"], stdin=packing.stdout, capture_output=True, check=True).stdout
+    assert packing.returncode == 0
+    return len(packed)
+
+
+def containerfile_of(image: Path) -> str:
+    """A Containerfile of the same root file system and settings as `image`, for a container runtime without a registry."""
+    config = settings(image)
+    check = config["Healthcheck"]
+    options = (
+        f"--interval={check['Interval'] // 10**9}s --timeout={check['Timeout'] // 10**9}s --retries={check['Retries']}"
+    )
+    lines = [
+        "FROM scratch",
+        "COPY rootfs/ /",
+        *(f"ENV {variable}" for variable in config["Env"]),
+        f"USER {config['User']}",
+        f"WORKDIR {config['WorkingDir']}",
+        *(f"VOLUME {volume}" for volume in config["Volumes"]),
+        f"STOPSIGNAL {config['StopSignal']}",
+        f"HEALTHCHECK {options} CMD {json.dumps(check['Test'][1:])}",
+        f"ENTRYPOINT {json.dumps(config['Entrypoint'])}",
+    ]
+    return "\n".join(lines) + "\n"

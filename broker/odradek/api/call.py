@@ -8,6 +8,7 @@ from odradek._ext.shm.shared_memory import SharedMemory
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.storage.segment_list import SegmentCache
 from odradek.api.cluster_brokers import ClusterBrokers
+from odradek.api.connection_address import ConnectionAddresses
 from odradek.api.permits import UNRESTRICTED, Permits
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.listeners import Listener
@@ -36,6 +37,7 @@ class WorkerView:
     """A worker's view of the broker, used in its loop (`segments` only by one off-loop thread).
 
     :param advertised: the address that clients receive for each listener, in the order of the bound listeners.
+    :param addresses: the addresses of the clients' connections; None if `advertised` is for all clients.
     :param brokers: the live brokers of the cluster; None with an embedded metadata store.
     :param logins: the logins of the worker's clients; None in tests without logins.
     :param tasks: the background tasks of this broker's processes; None in tests without them.
@@ -50,6 +52,7 @@ class WorkerView:
     brokers: ClusterBrokers | None = None
     logins: Logins | None = None
     tasks: PublishedTasks | None = None
+    addresses: ConnectionAddresses | None = None
 
 
 @dataclass

@@ -45,13 +45,17 @@ class PartitionState(NamedTuple):
 
 
 def brokers(call: Call) -> list[BrokerAddress]:
-    """The live brokers of the cluster, with the address advertised for the listener of the client's connection."""
+    """The live brokers of the cluster, with the address advertised for the listener of the client's connection; a single broker
+    without `advertised.listeners` with the address of this connection itself."""
     view = call.view
     if view.brokers is not None:
         return list(view.brokers.addresses(call.listener_index).values())
     rack = view.config["broker.rack"]
-    address = view.advertised[call.listener_index]
-    return [BrokerAddress(view.config.node_id, address.host, address.port, str(rack) if rack is not None else None)]
+    advertised = view.advertised[call.listener_index]
+    host, port = advertised.host, advertised.port
+    if view.addresses is not None:
+        host, port = view.addresses.of(call.listener_index, call.connection) or (host, port)
+    return [BrokerAddress(view.config.node_id, host, port, str(rack) if rack is not None else None)]
 
 
 def broker(call: Call, broker_id: int) -> BrokerAddress | None:

@@ -24,18 +24,9 @@ def run() -> None:
         except OSError:
             pass  # the whole command reports errors of its output
     if arguments[:1] == ["start"]:
-        from odradek.cli.framework import interrupt
-        from odradek.cli.start import plain_start, run_start
+        from odradek.cli.start import start_without_click
 
-        options = plain_start(arguments)
-        if options is not None:
-            try:
-                with interrupt.signals_as_exceptions():
-                    run_start(options)
-            except KeyboardInterrupt as error:
-                from odradek.cli.framework.lazy import end_stopped
-
-                end_stopped(error)
+        start_without_click(arguments)
     from odradek.cli.main import main
 
     main(prog_name="odradek")

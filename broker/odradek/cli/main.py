@@ -142,7 +142,7 @@ def start(config_file: str | None, overrides: tuple[str, ...], log_level: str | 
 
     SIGTERM or Ctrl-C shuts the broker down cleanly (exit code 0). SIGHUP lets it read FILE again.
     """
-    run_start(StartOptions(config_file, overrides, log_level))
+    run_start(StartOptions(config_file, overrides, log_level), click.get_current_context().obj)
 
 
 def find_options(command: Command) -> Command:

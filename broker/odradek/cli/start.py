@@ -8,9 +8,13 @@ import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from odradek.cli.framework import interrupt
 from odradek.cli.start_errors import fail_start, log_uncaught
+
+if TYPE_CHECKING:
+    from odradek.config.broker_config import Environment
 
 
 class StartOptions(NamedTuple):
@@ -38,17 +42,37 @@ def plain_start(arguments: Sequence[str]) -> StartOptions | None:
     )
 
 
-def run_start(options: StartOptions) -> NoReturn:
-    """Run the broker until it stops, and end the process."""
+def start_without_click(arguments: Sequence[str], environment: "Environment | None" = None) -> None:
+    """Run the broker if the command line is a plain start, and end the process; return if click must read it.
+
+    :param environment: see `run_start`.
+    """
+    options = plain_start(arguments)
+    if options is None:
+        return
+    try:
+        with interrupt.signals_as_exceptions():
+            run_start(options, environment)
+    except KeyboardInterrupt as error:
+        from odradek.cli.framework.lazy import end_stopped
+
+        end_stopped(error)
+
+
+def run_start(options: StartOptions, environment: "Environment | None" = None) -> NoReturn:
+    """Run the broker until it stops, and end the process.
+
+    :param environment: the settings that the image takes from its environment variables.
+    """
     gc.disable()  # until the broker serves: the imports would spend a tenth of their time on collections that find nothing
-    from odradek.config.broker_config import load
+    from odradek.config.broker_config import NO_ENVIRONMENT, load
     from odradek.config.errors import ConfigError
 
     config_file, overrides, log_level = options
     settings = overrides if log_level is None else (*overrides, f"log.level={log_level}")
     log_uncaught(config_file, settings)
     try:
-        config = load(config_file, settings, to_start=True)
+        config = load(config_file, settings, to_start=True, environment=environment or NO_ENVIRONMENT)
     except ConfigError as error:
         fail_start(error, config_file, settings)
     launch = import_module("odradek.processes.supervisor.launch")

@@ -19,6 +19,7 @@ from odradek.config.listeners import (
     check_advertised,
     check_ports,
     parse_address,
+    parse_host,
     parse_listeners,
     parse_protocol_map,
 )
@@ -57,11 +58,27 @@ class Setting(NamedTuple):
 _OF_PROCESS = ("/dev/fd/", "/dev/stdin", "/proc/")
 
 
+class Environment(NamedTuple):
+    """Settings of the program that starts the broker, such as those from environment variables, as (key, text, where).
+
+    :param defaults: the file takes precedence over them. :param entries: they take precedence over the file, and `--set` over
+        them. :param notes: lines to log about what has no effect.
+    """
+
+    defaults: tuple[tuple[str, str, str], ...] = ()
+    entries: tuple[tuple[str, str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+NO_ENVIRONMENT = Environment()
+
+
 class Source(NamedTuple):
     """The arguments of `load`: a configuration file, and settings that take precedence over it."""
 
     path: str
     overrides: tuple[str, ...]
+    environment: Environment = NO_ENVIRONMENT
 
     def read_again(self) -> "BrokerConfig":
         """The configuration with which the broker would start now. Raises ConfigError, also if the file could make this process
@@ -69,7 +86,13 @@ class Source(NamedTuple):
         if os.path.abspath(self.path).startswith(_OF_PROCESS):  # noqa: PTH100 - Path.resolve would follow links
             reason = "it is a descriptor of the process that started, so it cannot be read again: start the broker with a file"
             raise _unreadable(self.path, reason)
-        return load(self.path, self.overrides, to_start=True, read=lambda file: read_regular(file, -1))
+        return load(
+            self.path,
+            self.overrides,
+            to_start=True,
+            read=lambda file: read_regular(file, -1),
+            environment=self.environment,
+        )
 
 
 class UnknownKey(NamedTuple):
@@ -106,7 +129,9 @@ class BrokerConfig:
     ``groups``: the settings of single groups by group id (only in the coordinator, see
     `odradek.config.dynamic.group_values`; the dict is replaced, never modified); ``listeners`` and
     ``advertised_listeners``, in the order of the setting; ``inter_broker_listener``; ``log_dirs``, absolute paths;
-    ``node_id``; ``unknown`` keys and ``unknown_key_warnings``; all ``warnings``, one line each.
+    ``published_address``: host and port of `odradek.published.address`;
+    ``node_id``; ``unknown`` keys and ``unknown_key_warnings``; all ``warnings``, and
+    ``notes`` that nobody must act on, one line each.
     """
 
     def __init__(
@@ -128,9 +153,11 @@ class BrokerConfig:
         self.of_broker: dict[str, Setting] = {}
         self.settings = dict(settings)
         self.groups: dict[str, dict[str, Value]] = {}
+        self.published_address: tuple[str, int | None] | None = None
         self.unknown = tuple(unknown)
         self.unknown_key_warnings = [_unknown_key_warning(key) for key in unknown]
         self.warnings: list[str] = [*self.unknown_key_warnings]
+        self.notes: list[str] = []
         self._values: dict[str, Value] = {name: key.default for name, key in BROKER_KEYS.items()}
         self._values.update((name, setting.value) for name, setting in settings.items())
         errors = [*refused, *self._derive_identity(), *self._derive_listeners(), *self._derive_log_dirs()]
@@ -409,8 +436,24 @@ class BrokerConfig:
                 errors.append(error)
             self.listeners = tuple(listeners)
             self.advertised_listeners = tuple(advertise(listeners) if advertised is None else advertised)
+            errors += self._wrong_published_address()
         yield from (error.at(self.where(error.name) if self.is_set(error.name) else "") for error in errors)
         yield from self._derive_inter_broker_listener(protocols, not errors)
+
+    def _wrong_published_address(self) -> Iterator[ConfigError]:
+        key = "odradek.published.address"
+        text = self._values[key]
+        if text is None:
+            return
+        try:
+            self.published_address = parse_host(key, str(text))
+        except ConfigError as error:
+            yield error
+        else:
+            if self.published_address[1] is not None and len(self.listeners) > 1:
+                yield ConfigError(
+                    key, str(text), "must have no port, because there are several listeners; use advertised.listeners"
+                )
 
     def _derive_inter_broker_listener(
         self, protocols: Mapping[str, str], listeners_known: bool
@@ -524,6 +567,7 @@ def load(
     overrides: Sequence[str] = (),
     to_start: bool = False,
     read: Callable[[str], bytes] = _read_any,
+    environment: Environment = NO_ENVIRONMENT,
 ) -> BrokerConfig:
     """Load a ``server.properties`` file (or only the defaults, if ``path`` is None) with ``key=value`` overrides.
 
@@ -531,9 +575,10 @@ def load(
     each setting that cannot be used, also if the file cannot be read.
 
     :param to_start: also check what only a starting broker refuses (`BrokerConfig.check_metadata_store`).
+    :param environment: settings from elsewhere.
     :param read: reads the file; the default also reads from pipes and devices. Raises OSError.
     """
-    entries: list[tuple[str, str, str]] = []
+    entries: list[tuple[str, str, str]] = [*environment.defaults]
     if path is not None:
         file = os.fspath(path)
         try:
@@ -543,14 +588,16 @@ def load(
         entries += [
             (name, value, f"{file}:{line}") for name, value, line in properties.parse(properties.decode(data), file)
         ]
+    entries += environment.entries
     for override in overrides:
         name, separator, value = override.partition("=")
         if not separator or not name.strip():
             raise ConfigError("", None, f"must be key=value, not {override!r}", "--set")
         entries.append((name.strip(), value, "--set"))
     config = resolve(providers.resolved(entries), to_start)
+    config.notes += environment.notes
     if path is not None:
-        config.source = Source(os.fspath(path), tuple(overrides))
+        config.source = Source(os.fspath(path), tuple(overrides), environment)
     return config
 
 

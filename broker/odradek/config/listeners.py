@@ -130,10 +130,34 @@ def check_ports(listeners: Sequence[Listener], key: str = "listeners") -> None:
             raise ConfigError(key, ",".join(map(str, group)), f"port {port} is used twice; each port must occur once")
 
 
+def means_all_interfaces(listener: Listener) -> bool:
+    """Whether the listener is bound to all addresses of this machine."""
+    return listener.host in _ALL_INTERFACES
+
+
+def by_connection(listener: Listener) -> bool:
+    """Whether clients of a single broker may receive the address of their own connection instead of the listener's: it has
+    no host that was meant for clients, and no TLS, whose certificates name hosts."""
+    return means_all_interfaces(listener) and listener.protocol not in ENCRYPTED
+
+
+def parse_host(key: str, text: str) -> tuple[str, int | None]:
+    """Host and port of ``host`` or ``host:port``; the port is None if there is none. Raises ConfigError for ``key``."""
+    has_port = text.rpartition(":")[2].isdigit() and (text.count(":") == 1 or "]:" in text)
+    form = "must be host or host:port, with an IPv6 host in [brackets]"
+    try:
+        _, host, port = parse_address(key, f"HOST://{text}" if has_port else f"HOST://{text}:0")
+    except ConfigError:
+        raise ConfigError(key, text, form) from None
+    if not host or (has_port and port == 0):
+        raise ConfigError(key, text, form)
+    return host, port if has_port else None
+
+
 def advertise(listeners: Sequence[Listener]) -> list[Listener]:
     """The default of advertised.listeners: the listeners, with this machine's name in place of "all interfaces"."""
     return [
-        listener._replace(host=os.uname().nodename) if listener.host in _ALL_INTERFACES else listener
+        listener._replace(host=os.uname().nodename) if means_all_interfaces(listener) else listener
         for listener in listeners
     ]
 
@@ -147,5 +171,5 @@ def check_advertised(
         if listener.name not in names:
             reason = f"listeners does not contain {listener.name}; must be one of {', '.join(sorted(names))}"
             raise ConfigError(key, str(listener), reason)
-        if listener.host in _ALL_INTERFACES:
+        if means_all_interfaces(listener):
             raise ConfigError(key, str(listener), "must contain a host name or address that clients can reach")

@@ -107,6 +107,24 @@ def test_settings_that_an_operator_may_rely_on_are_warnings(caplog):
     ]
 
 
+@pytest.mark.parametrize(
+    ("settings", "logged"),
+    [
+        (["odradek.published.address=host:19092"], True),
+        ([], False),
+        (["odradek.published.address=host", "advertised.listeners=PLAINTEXT://a:1"], False),
+        (["odradek.published.address=host", "zookeeper.connect=127.0.0.1:1", "broker.id=1"], False),
+        (["odradek.published.address=host", "listeners=PLAINTEXT://127.0.0.1:9092"], False),
+    ],
+)
+def test_the_published_address_is_logged_if_clients_receive_it(caplog, settings, logged):
+    caplog.set_level("INFO")
+    launch.check(load(None, settings))
+    lines = [record.message for record in caplog.records if "(odradek.published.address)" in record.message]
+    assert len(lines) == logged
+    assert all("through a published port host:19092 (" in line for line in lines)
+
+
 def test_a_default_metrics_port_that_another_process_has_is_replaced_by_a_free_one(tmp_path, caplog):
     config = load(None, [f"log.dirs={tmp_path}"])
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from odradek.cli.framework.other_names import own_names
+
 PROGRAM = "odradek"
 
 
@@ -77,6 +79,10 @@ class HelpfulCommand(click.Command):
         super().__init__(*arguments, **options)
         for parameter in self.params:
             parameter.type = _in_plain_words(parameter.type)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Like click's; names of other tools' options become this command's."""
+        return super().parse_args(ctx, args if isinstance(self, click.Group) else own_names(self, args))
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
         """The names of the help option, whatever command is above: click keeps the option that it makes first, which would lack

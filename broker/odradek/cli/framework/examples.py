@@ -102,6 +102,8 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("Check a cluster:", "odradek doctor -b broker-1.example.org:9092"),
         ("Check the broker of this machine too, its disks, processes and certificates:",
          "odradek doctor --data-dir /var/lib/odradek/data"),
+        ("Write an archive for a report of a fault:",
+         "odradek doctor --data-dir /var/lib/odradek/data --bundle odradek.tar.gz"),
     ),
     "odradek group list": (
         ("List the groups with the largest lag first:", "odradek group list --sort lag"),

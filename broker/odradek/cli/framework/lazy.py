@@ -12,6 +12,7 @@ import click
 from odradek.cli.framework import interrupt
 from odradek.cli.framework.command import HelpfulCommand
 from odradek.cli.framework.failure import fail
+from odradek.cli.framework.other_names import command_of_words, own_command
 from odradek.spelling import did_you_mean
 
 WRONG_USAGE = 2
@@ -65,12 +66,11 @@ class LazyGroup(HelpfulCommand, click.Group):
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Like click's; the error for an unknown command names the closest command, or all commands."""
-        name = arguments[0]
-        if self.get_command(context, name) is None and not name.startswith("-"):
-            known = self.list_commands(context)
-            hint = did_you_mean(name, known) or f"the commands are {', '.join(known)}"
-            raise click.UsageError(f"no such command '{name}'; {hint}", context)
-        return super().resolve_command(context, arguments)
+        known = self.list_commands(context)
+        name = own_command(arguments[0], known)
+        if name not in known and not name.startswith("-"):
+            raise click.UsageError(f"no such command '{name}'; {_hint(name, known)}", context)
+        return super().resolve_command(context, [name, *arguments[1:]])
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing their modules."""
@@ -133,6 +133,16 @@ class LazyGroup(HelpfulCommand, click.Group):
         except KeyboardInterrupt as error:  # arrived after the command's end
             end_stopped(error)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    """The command that was probably meant, in this group or elsewhere, or all commands of this group."""
+    from odradek.cli.framework.examples import EXAMPLES
+
+    elsewhere = command_of_words(name, list(EXAMPLES))
+    if elsewhere is not None:
+        return f"did you mean '{elsewhere}'?"
+    return did_you_mean(name, known) or f"the commands are {', '.join(known)}"
 
 
 def _server_after_command(arguments: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 command."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -37,7 +38,16 @@ from odradek.cli.framework.options import (
     help="Also check the metrics of the broker with this metrics.listener. With --data-dir, the metrics.listener of that broker"
     " has precedence.",
 )
-def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, metrics: str | None) -> None:
+@click.option(
+    "--bundle",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Also write a .tar.gz archive for a report of a fault: findings, versions, settings without secrets, status, metrics,"
+    " processes, shared memory, the last lines of the log. The file must not exist.",
+)
+def doctor(
+    servers: str, timeout: float, as_json: bool, data_dir: str | None, metrics: str | None, bundle: Path | None
+) -> None:
     """Check a cluster's brokers, partitions and groups; report each problem, why it matters, and its remedy.
 
     Exit code 1 if there is an error, 0 if there are only warnings.
@@ -90,9 +100,11 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
         )
     findings.sort(key=lambda finding: ("error", "warning").index(finding.severity))
     errors = sum(finding.severity == "error" for finding in findings)
+    report = {"healthy": not errors, "checked": checked, "findings": [finding._asdict() for finding in findings]}
+    if bundle is not None:
+        _write_bundle(bundle, report, data_dir, metrics, servers, timeout)
     if as_json:
-        documents = [finding._asdict() for finding in findings]
-        echo_json({"healthy": not errors, "checked": checked, "findings": documents})
+        echo_json(report)
     else:
         _print(findings)
         warnings = len(findings) - errors
@@ -100,6 +112,22 @@ def doctor(servers: str, timeout: float, as_json: bool, data_dir: str | None, me
         echo(verdict, nl=False, style=BAD if errors else ATTENTION if findings else GOOD)
         echo(f"; checked {' and '.join(checked)}.")
     sys.exit(1 if errors else 0)
+
+
+def _write_bundle(
+    path: Path, report: dict[str, Any], data_dir: str | None, metrics: str | None, servers: str, timeout: float
+) -> None:
+    from odradek.cli.framework.failure import fail
+    from odradek.cli.framework.output import size
+    from odradek.cli.health.bundle import BundleError, write_bundle
+    from odradek.cli.inspection.usage_source import Source, UsageLocation
+
+    of_metrics = None if metrics is None else Source(UsageLocation(metrics), timeout).metrics
+    try:
+        written = write_bundle(path, report, data_dir, of_metrics, lambda: connection_to(servers, timeout))
+    except BundleError as error:
+        fail(error)
+    echo(f"wrote {path} ({size(written)}); look through it before you send it", err=True)
 
 
 def _print(findings: list[Any]) -> None:

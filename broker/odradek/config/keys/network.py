@@ -30,7 +30,14 @@ KEYS = (
         "means all interfaces, port 0 means a free port."),
     ConfigKey("advertised.listeners", LIST, None, NonEmpty(), HIGH, READ_ONLY,
         "The addresses that the broker returns to clients, as comma-separated NAME://host:port. Default: the value of "
-        "listeners, with the name of this machine in place of an empty host."),
+        "listeners. In place of an empty host, a single broker returns to each client the address to which this client has "
+        "connected; in a cluster, and for listeners with TLS, the name of this machine."),
+    ConfigKey("odradek.published.address", STRING, None, NonEmpty(), MEDIUM, READ_ONLY,
+        "The host, or host:port, that a single broker returns to clients that connect through a published port of its "
+        "container, as in `-p 19092:9092`: to those from the machine itself, from a gateway, or from a network behind a "
+        "gateway. Clients in the same network receive the address to which they have connected. Without a port, it is the one "
+        "of the listener. It has no effect if advertised.listeners is set, in a cluster, or for listeners with TLS. The image "
+        "sets it to localhost. Odradek's own key."),
     ConfigKey("listener.security.protocol.map", STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         None, LOW, READ_ONLY,

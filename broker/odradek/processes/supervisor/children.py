@@ -232,6 +232,18 @@ class Children:
                 os.close(child.pidfd)
                 child.pid, child.pidfd = 0, -1
 
+    def reap_orphans(self) -> None:
+        """Reap processes that this one did not start: as the first process of a container it inherits those whose parent has
+        ended. Does nothing while a child of the broker waits to be reaped; the next call finds the orphans."""
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if found is None or any(child.pid == found.si_pid for child in self.all):
+                return
+            os.waitpid(found.si_pid, 0)
+
     def reset_progress(self) -> None:
         """Restart the measurement of how long children are stuck: the supervisor itself was suspended, and perhaps they were,
         too."""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.config.key import show
-from odradek.config.listeners import Listener
+from odradek.config.listeners import Listener, by_connection
 from odradek.config.table import broker_key
 from odradek.metrics import http_access
 from odradek.net import listeners
@@ -89,7 +89,10 @@ def check(config: BrokerConfig) -> "TlsListeners | None":
     """
     for line in config.warnings:
         log.warning("%s", line)
+    for line in config.notes:
+        log.info("%s", line)
     _report_settings_without_effect(config)
+    _report_published_address(config)
     _check_policies(config)
     tls = _begin_tls(config)
     _check_logins(config)
@@ -216,6 +219,18 @@ def _report_settings_without_effect(config: BrokerConfig) -> None:
             "ignoring settings of Kafka's controllers, threads, JVM and share groups, which this broker does not have: %s",
             ", ".join(foreign),
         )
+
+
+def _report_published_address(config: BrokerConfig) -> None:
+    """Log which address clients receive if it depends on how they come (decision 52), and a part of it is configured."""
+    if config.published_address is None or config.is_set("advertised.listeners") or config.clustered:
+        return
+    if any(by_connection(listener) for listener in config.listeners):
+        log.info(
+            "each client receives the address to which it has connected, and through a published port %s "
+            "(odradek.published.address); set advertised.listeners to return one address to all clients of a listener",
+            config["odradek.published.address"],
+        )  # fmt: skip
 
 
 def _bind_metrics(config: BrokerConfig, listener: Listener) -> socket.socket:

@@ -46,6 +46,8 @@ from odradek.processes.table import LAST_STAGE, also_imported
 
 log = logging.getLogger("odradek.supervisor")
 
+INIT = 1
+"""The process that inherits those whose parent has ended."""
 WATCH_EVERY_S = 1.0
 SUSPENDED_S = 5.0
 MAX_RESTARTS_AT_START = 5
@@ -219,6 +221,8 @@ class Supervisor:
         if now - self._last_watch > SUSPENDED_S:  # this process was suspended, and perhaps the children were, too
             self.broker.children.reset_progress()
         self._last_watch = now
+        if os.getpid() == INIT:
+            self.broker.children.reap_orphans()
         if self.state != "starting" or any(child.running for child in self.broker.children.all):
             self.broker.shm.beat()
             self._check_log_dirs()

@@ -43,6 +43,7 @@ from odradek._ext.storage.segment_list import SegmentCache
 from odradek.api.api import Place
 from odradek.api.call import WorkerView
 from odradek.api.cluster_brokers import ClusterBrokers
+from odradek.api.connection_address import Address, ConnectionAddresses
 from odradek.api.dispatch import Dispatcher
 from odradek.api.replicas import ReplicaView
 from odradek.api.routes import routes_of
@@ -242,6 +243,7 @@ class Worker:
             brokers=self.brokers,
             logins=self.logins,
             tasks=self.context.tasks,
+            addresses=self._connection_addresses(),
         )
         dispatcher = Dispatcher(
             view, self._auto_create, self.look_ups, self.slices, self._settle, permits_by(self.authorization)
@@ -257,6 +259,14 @@ class Worker:
             max_bytes=max_request_bytes(config),
             brokers_listener=self._brokers_listener(),
         )
+
+    def _connection_addresses(self) -> ConnectionAddresses | None:
+        """None if all clients of a listener receive one address: the configured one, or that which other brokers return."""
+        config = self._config
+        if config.clustered or config.is_set("advertised.listeners"):
+            return None
+        published = None if config.published_address is None else Address(*config.published_address)
+        return ConnectionAddresses(self.context.listeners, published)
 
     def _brokers_listener(self) -> int:
         """The index of the only listener for requests of brokers; -1 if they may come to any listener."""

@@ -1,0 +1,76 @@
+"""The health check of the image: exit code 0 if the broker serves and has created the first topics, else a reason.
+
+A container runtime executes it every few seconds, so that it imports almost nothing. It finds the
+broker by the status socket in the directory that process 1 keeps open.
+"""
+
+import json
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from odradek.config.pid_file import STATUS_SOCKET
+
+PROCESS_NAME = "odradek-topics"
+"""The name of the process of `first_topics`."""
+LIMIT_S = 5.0
+
+
+def check(supervisor: Path = Path("/proc/1"), processes: Path = Path("/proc")) -> str | None:
+    """The reason why the broker is not ready; None if it is."""
+    try:
+        directory = _directory(supervisor)
+    except OSError as error:
+        return f"the files of process 1 cannot be read: {error}"
+    if directory is None:
+        return "process 1 has no log directory open: the broker is starting, or is another program"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(LIMIT_S)
+            connection.connect(str(directory / STATUS_SOCKET))
+            with connection.makefile("rb") as stream:
+                status = json.load(stream)
+    except (OSError, ValueError) as error:
+        return f"no status from {directory / STATUS_SOCKET}: {error}"
+    if (reason := not_ready(status)) is not None:
+        return reason
+    if any(_runs_as(PROCESS_NAME, entry) for entry in processes.iterdir() if entry.name.isdigit()):
+        return "the first topics are being created"
+    return None
+
+
+def not_ready(status: Mapping[str, Any]) -> str | None:
+    """The reason why a broker with this status does not serve clients yet; None if it does. In a cluster it closes the
+    connections of clients until the controller has sent the brokers and partitions."""
+    if status["state"] != "serving":
+        return f"the broker is {status['state']}"
+    if "cluster" in status and not status["cluster"]["brokers"]:
+        return "the broker waits for the controller of its cluster"
+    return None
+
+
+def _directory(supervisor: Path) -> Path | None:
+    """The first log directory: the one with a status socket among those of which the supervisor has files open."""
+    for descriptor in (supervisor / "fd").iterdir():
+        try:
+            directory = descriptor.readlink().parent
+        except OSError:
+            continue  # closed meanwhile
+        if (directory / STATUS_SOCKET).exists():
+            return directory
+    return None
+
+
+def _runs_as(name: str, process: Path) -> bool:
+    """Whether a process has this name and has not ended; the entry of one that has ended stays until it is reaped."""
+    try:
+        stat = (process / "stat").read_text()
+    except OSError:
+        return False  # reaped meanwhile
+    return f"({name}) " in stat and f"({name}) Z" not in stat
+
+
+if __name__ == "__main__":
+    sys.exit(check())

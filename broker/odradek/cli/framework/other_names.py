@@ -1,0 +1,103 @@
+"""Names that users of other tools (kcat, rpk, Kafka's scripts) type: of options, of topics and groups as options, of commands.
+
+Pure functions on the words of a command line. A name of the command itself always has precedence. Help and completion show only
+the command's own names.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import click
+
+OTHER_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "--bootstrap-server": ("--brokers", "--broker-list", "--bootstrap-servers"),
+    "--from": ("-o", "--offset"),
+    "--max": ("-c", "--num", "--max-messages"),
+    "--json": ("-J",),
+    "--partitions": ("--partition-count",),
+    "--replication-factor": ("--replicas",),
+    "--config": ("--topic-config",),
+}
+"""Names of options of kcat, rpk and Kafka's scripts that mean the same, by the name here."""
+ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "topic": ("-t", "--topic"),
+    "topics": ("-t", "--topic"),
+    "group_id": ("-g", "--group"),
+    "group_ids": ("-g", "--group"),
+}
+"""Options of other tools for what is an argument here, by the name of the parameter."""
+OTHER_COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "ls": ("list",),
+    "rm": ("delete", "remove"),
+    "del": ("delete", "remove"),
+    "info": ("describe",),
+    "show": ("describe",),
+    "new": ("create", "add"),
+}
+_WORDS = {"producer": "produce", "consumer": "consume", "kafka": "", "console": "", "sh": "", "configs": "config"}
+
+
+def own_names(command: click.Command, words: Sequence[str]) -> list[str]:
+    """The words of a command line with the command's own names. Words after `--` and values of options stay as they are."""
+    own = {name: option for option in command.params if isinstance(option, click.Option) for name in option.opts}
+    options = {
+        other: name for name, others in OTHER_OPTIONS.items() if name in own for other in others if other not in own
+    }
+    argument = next(
+        (
+            parameter.name
+            for parameter in command.params
+            if isinstance(parameter, click.Argument) and parameter.name in ARGUMENTS
+        ),
+        None,
+    )
+    of_argument = {other for other in ARGUMENTS.get(argument or "", ()) if other not in own}
+    arguments: list[str] = []
+    rest: list[str] = []
+    left = iter(words)
+    for word in left:
+        name, equals, value = word.partition("=")
+        if word == "--":
+            rest.append(word)
+            break
+        if word in of_argument:
+            arguments += [following] if (following := next(left, None)) is not None else []
+        elif equals and name in of_argument and name.startswith("--"):
+            arguments.append(value)
+        elif word in own and _takes_value(own[word]):
+            rest += [word, *_value(left)]
+        elif word in options:
+            rest += [options[word], *(_value(left) if _takes_value(own[options[word]]) else ())]
+        elif equals and name in options and name.startswith("--"):
+            rest.append(f"{options[name]}={value}")
+        else:
+            rest.append(word)
+    return [*arguments, *rest, *left]
+
+
+def _takes_value(option: click.Option) -> bool:
+    return not (option.is_flag or option.count)
+
+
+def _value(left: Iterator[str]) -> list[str]:
+    value = next(left, None)
+    return [] if value is None else [value]
+
+
+def own_command(name: str, known: Sequence[str]) -> str:
+    """The command that a name means: without the "s" of a plural, or another tool's name; the name itself if there is none."""
+    if name in known:
+        return name
+    candidates = (name.removesuffix("s"), *OTHER_COMMANDS.get(name, ()))
+    return next((candidate for candidate in candidates if candidate in known), name)
+
+
+def command_of_words(name: str, paths: Sequence[str]) -> str | None:
+    """The command that consists of the words of a name, in any order: `odradek topic list` for `list-topics`, `odradek consume`
+    for `kafka-console-consumer`; None if there is none.
+
+    :param paths: all commands but groups, such as "odradek topic list".
+    """
+    given = {_WORDS.get(word, word.removesuffix("s")) for word in name.replace(".", "-").split("-")} - {""}
+    groups = [path.rpartition(" ")[0] for path in paths]
+    singular = {path: {word.removesuffix("s") for word in path.split()[1:]} for path in (*groups, *paths)}
+    return next((path for path, words in singular.items() if given and words == given), None)
