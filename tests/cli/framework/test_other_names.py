@@ -46,6 +46,9 @@ COMMANDS = [path.removeprefix("odradek ") for path in EXAMPLES if path != "odrad
         ("group describe", "--group billing --members", "billing --members"),
         ("group reset-offsets", "billing -t orders --to earliest", "billing -t orders --to earliest"),  # its own -t
         ("doctor", "--brokers a:1", "--bootstrap-server a:1"),
+        ("topic create", "--topic-config a=b orders", "--config a=b orders"),
+        ("start", "--topic-config a=b", "--topic-config a=b"),  # its --config is a file
+        ("load run", "-o 1d", "-o 1d"),  # its --from is a time
     ],
 )
 def test_options_of_other_tools(path: str, given: str, expected: str) -> None:
@@ -64,7 +67,9 @@ def test_a_commands_own_names_stay_as_they_are(path: str) -> None:
 
 def test_every_name_of_the_tables_is_used_by_a_command() -> None:
     commands = [command_at(path) for path in COMMANDS]
-    options = {name for command in commands for parameter in command.params for name in parameter.opts}
+    options = {
+        parameter.name for command in commands for parameter in command.params if isinstance(parameter, click.Option)
+    }
     arguments = {
         parameter.name for command in commands for parameter in command.params if isinstance(parameter, click.Argument)
     }

@@ -9,15 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 OTHER_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "--bootstrap-server": ("--brokers", "--broker-list", "--bootstrap-servers"),
-    "--from": ("-o", "--offset"),
-    "--max": ("-c", "--num", "--max-messages"),
-    "--json": ("-J",),
-    "--partitions": ("--partition-count",),
-    "--replication-factor": ("--replicas",),
-    "--config": ("--topic-config",),
+    "servers": ("--brokers", "--broker-list", "--bootstrap-servers"),
+    "start": ("-o", "--offset"),
+    "limit": ("-c", "--num", "--max-messages"),
+    "as_json": ("-J",),
+    "partitions": ("--partition-count",),
+    "replication_factor": ("--replicas",),
+    "configs": ("--topic-config",),
 }
-"""Names of options of kcat, rpk and Kafka's scripts that mean the same, by the name here."""
+"""Names of options of kcat, rpk and Kafka's scripts that mean the same, by the name of the parameter: options such as `--from` and
+`--config` mean different things in different commands."""
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "topic": ("-t", "--topic"),
     "topics": ("-t", "--topic"),
@@ -40,7 +41,10 @@ def own_names(command: click.Command, words: Sequence[str]) -> list[str]:
     """The words of a command line with the command's own names. Words after `--` and values of options stay as they are."""
     own = {name: option for option in command.params if isinstance(option, click.Option) for name in option.opts}
     options = {
-        other: name for name, others in OTHER_OPTIONS.items() if name in own for other in others if other not in own
+        other: option.opts[-1]
+        for option in own.values()
+        for other in OTHER_OPTIONS.get(option.name or "", ())
+        if other not in own
     }
     argument = next(
         (
