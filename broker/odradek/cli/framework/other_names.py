@@ -17,7 +17,7 @@ OTHER_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "replication_factor": ("--replicas",),
     "configs": ("--topic-config",),
 }
-"""Names of options of kcat, rpk and Kafka's scripts that mean the same, by the name of the parameter: options such as `--from` and
+"""Names of options of kcat, rpk and Kafka's scripts that mean the same, by the name of the parameter: `--from` and
 `--config` mean different things in different commands."""
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "topic": ("-t", "--topic"),
