@@ -203,6 +203,7 @@ class Asked:
             topics=worker.topics,
             advertised=[SimpleNamespace(host="here", port=9092)],
             brokers=None,
+            addresses=None,
         )
         self.call = Call(12, None, 0, None, view, self.create)
 
