@@ -72,6 +72,9 @@ def test_a_name_with_a_line_feed_forges_no_finding(capsys: pytest.CaptureFixture
 
 
 SPLIT_TEXTS = {
+    "api/connection_address.py": "/proc",
+    "cli/container/variables.py": "/proc",
+    "cli/health/bundle.py": "/proc",
     "cli/machine/demo.py": "files of the demonstration",
     "cli/health/local.py": "/proc",
     "cli/health/tasks.py": "systemctl",

@@ -243,12 +243,12 @@ def _log(broker: Local) -> list[str]:
     if target.is_absolute() and target.is_file():
         with place.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
-            return file.read(LOG_BYTES).decode(errors="replace").splitlines()[-LOG_LINES:]
+            return file.read(LOG_BYTES).decode(errors="replace").rstrip("\n").split("\n")[-LOG_LINES:]
     if shutil.which("journalctl") is None:
         return [f"the log goes to {target}, which this command cannot read, and there is no journalctl"]
     command = ["journalctl", "--no-pager", "--output=short-iso", f"--lines={LOG_LINES}", f"_PID={broker.pid}"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, check=False)
-    return (done.stdout or done.stderr).splitlines()
+    return (done.stdout or done.stderr).rstrip("\n").split("\n")
 
 
 def _json(document: Mapping[str, Any]) -> str:
