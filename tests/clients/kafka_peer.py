@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ from tests.waiting import until
 
 START_S = 300
 """How long Kafka may take to listen; the script gives up after a minute, which a busy machine needs."""
+API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+"""Of version 0, without a client id: size, API, version, correlation id, length of the client id."""
 _COMPILER = "-XX:TieredStopAtLevel=1"
 """The second compiler of Java needs more CPU time in the short life of a peer than its code saves."""
 
@@ -75,6 +78,8 @@ class Peer:
                 )
                 if not self._listens():
                     started.check_returncode()
+            if "SSL" not in str(self._config):  # a TLS listener does not answer a client without TLS
+                until(self._answers, f"Kafka in {self._directory} answers a request", START_S)
             self._ports = ports.pop_all()
         return self
 
@@ -98,6 +103,17 @@ class Peer:
     def _listens(self) -> bool:
         with socket.socket() as connection:
             return connection.connect_ex(("127.0.0.1", self._port)) == 0
+
+    def _answers(self) -> bool:
+        """Whether the broker answers: on a busy machine it may reset the first connections to its listener."""
+        with socket.socket() as connection:
+            connection.settimeout(START_S)
+            try:
+                connection.connect(("127.0.0.1", self._port))
+                connection.sendall(API_VERSIONS_REQUEST)
+                return bool(connection.recv(4))
+            except ConnectionError:
+                return False
 
     def _runs(self) -> bool:
         pid = self._directory / "pid"
