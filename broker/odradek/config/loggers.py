@@ -13,6 +13,7 @@ LOGGERS = {
     ROOT: "All messages, including those of libraries.",
     "odradek": "The broker: the parent of all loggers below.",
     "odradek.supervisor": "Start and stop of the broker; processes that end and are restarted; the service manager.",
+    "odradek.container": "The first topics of a container.",
     "odradek.config": "Settings that change while the broker runs.",
     "odradek.connections": "Connections of clients: accepted, refused, closed, and why.",
     "odradek.security": "Logins: failures, and at DEBUG level successes; logins at other brokers; keys of identity providers.",
