@@ -14,7 +14,7 @@ import sys
 from odradek.cli.start import start_without_click
 from odradek.cli.start_errors import fail_start
 
-CONFIG_FILE = "/etc/odradek/server.properties"
+CONFIG_FILE = "/etc/odradek/server.properties"  # `odradek.cli.health.bundle` knows it, too
 
 
 def run(arguments: list[str]) -> None:
