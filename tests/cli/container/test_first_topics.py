@@ -183,6 +183,25 @@ def test_a_wrong_variable_ends_the_start(variables: dict[str, str], text: str, t
     assert text in (tmp_path / "log").read_text()
 
 
+def test_the_first_process_of_a_container_ends_at_a_signal_before_the_broker_starts(tmp_path: Path) -> None:
+    in_container = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*in_container, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs namespaces of processes (unshare)")
+    secret = tmp_path / "secret"
+    os.mkfifo(secret)
+    with subprocess.Popen(
+        [*in_container, *COMMAND, "--config", "/dev/null"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "KAFKA_SSL_KEY_PASSWORD_FILE": str(secret)},
+    ) as container:
+        try:
+            with secret.open("wb"):  # the program reads its variables
+                (first,) = Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text().split()
+                os.kill(int(first), signal.SIGTERM)
+                assert container.wait(30) == 128 + signal.SIGTERM
+        finally:
+            container.kill()
+
+
 @pytest.mark.parametrize(
     ("arguments", "output"), [(["--help"], "Usage: odradek start"), (["topic", "--help"], "Usage: odradek topic"),
                               (["start", "--help"], "Usage: odradek start")]

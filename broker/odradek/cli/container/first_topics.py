@@ -86,6 +86,7 @@ def create_in_background(topics: Sequence[FirstTopic], options: Sequence[str], e
     if os.fork():
         return
     code = 1
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         code = _run(topics, options, environment, parent)
     except BaseException:
