@@ -13,9 +13,12 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from odradek.backoff import Waits
+from odradek.cli.container import first_topics
 from odradek.cli.container.first_topics import FirstTopic, parse
 from odradek.cli.container.health import check, not_ready
 from odradek.clients.cluster import Cluster
+from odradek.config.broker_config import load
 from odradek.config.errors import ConfigError
 from odradek.testing.status import read_status
 from tests.waiting import until
@@ -54,6 +57,16 @@ def test_a_malformed_topic_is_refused(text: str) -> None:
         ConfigError, match=r"must be NAME:PARTITIONS:REPLICAS.*environment variable KAFKA_CREATE_TOPICS"
     ):
         parse({"KAFKA_CREATE_TOPICS": f"good:1:1,{text}"})
+
+
+def test_topics_that_cannot_be_created_before_the_deadline_are_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits = Waits(0.01, 0.01, 0.05)
+    config = load(None, [f"log.dirs={tmp_path}"])
+    assert first_topics._address(config, waits) is None
+    assert not first_topics._create(FirstTopic("orders", 1, 1, {}), "127.0.0.1:1", waits, clustered=False)
+    assert caplog.messages[-1].startswith("cannot create topic orders of KAFKA_CREATE_TOPICS: ")
 
 
 @contextmanager
@@ -175,6 +188,7 @@ def test_a_listener_with_logins_cannot_have_first_topics(tmp_path: Path) -> None
         ({"KAFKA_NUM_PARTITIONS": "x"}, "num.partitions=x: "),
         ({"KAFKA_CLIENT_USERS": "alice"}, "KAFKA_CLIENT_USERS: is not supported"),
         ({"KAFKA_CREATE_TOPICS": "a:b:c"}, "KAFKA_CREATE_TOPICS=a:b:c: must be NAME"),
+        ({"KAFKA_CREATE_TOPICS": "a", "START_TIMEOUT": "10m"}, "START_TIMEOUT=10m: must be a number of seconds"),
     ],
 )
 def test_a_wrong_variable_ends_the_start(variables: dict[str, str], text: str, tmp_path: Path) -> None:
