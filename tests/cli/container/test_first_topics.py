@@ -21,6 +21,7 @@ from odradek.clients.cluster import Cluster
 from odradek.config.broker_config import load
 from odradek.config.errors import ConfigError
 from odradek.testing.status import read_status
+from tests.ports import reserved
 from tests.waiting import until
 
 COMMAND = [sys.executable, "-m", "odradek.cli.container"]
@@ -117,6 +118,18 @@ def test_the_broker_is_healthy_when_it_serves_and_has_created_the_first_topics(t
     logged = messages(tmp_path)
     assert "topic orders of KAFKA_CREATE_TOPICS exists already" in logged
     assert [line for line in logged if line.startswith("cannot create topic wrong of KAFKA_CREATE_TOPICS: ")] != []
+
+
+def test_the_advertised_address_need_not_be_reachable_from_the_container(tmp_path: Path) -> None:
+    with reserved() as port:
+        variables = {
+            "KAFKA_CREATE_TOPICS": "orders:1:1",
+            "KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:0",
+            "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}",  # of the host
+        }
+        with started(tmp_path, variables) as process:
+            until(lambda: check(Path(f"/proc/{process.pid}")) is None, lambda: (tmp_path / "log").read_text())
+    assert "created topic orders of KAFKA_CREATE_TOPICS" in messages(tmp_path)
 
 
 def test_the_broker_is_not_healthy_before_it_serves(tmp_path: Path) -> None:

@@ -139,14 +139,18 @@ def _run(topics: Sequence[FirstTopic], options: Sequence[str], environment: Envi
 
 
 def _address(config: "BrokerConfig", waits: Waits) -> str | None:
-    """HOST:PORT of the first listener that is PLAINTEXT, when the broker serves; None if it does not before the deadline."""
+    """HOST:PORT of a listener that is PLAINTEXT, when the broker serves; None if it does not before the deadline. In a cluster,
+    brokers reach each other at the addresses of the listener for brokers."""
     from odradek.testing.status import read_status
 
     while True:
         try:
             status = read_status(config.log_dirs[0])
             if not_ready(status) is None:
-                return next(_reachable(row) for row in status["listeners"] if row["protocol"] == "PLAINTEXT")
+                plain = [row for row in status["listeners"] if row["protocol"] == "PLAINTEXT"]
+                return _reachable(
+                    next((row for row in plain if row["name"] == config.inter_broker_listener.name), plain[0])
+                )
         except (OSError, ValueError) as error:
             log.debug("no status of the broker yet: %s", error)
         if not waits.wait():
@@ -159,7 +163,8 @@ def _reachable(listener: Mapping[str, Any]) -> str:
 
 
 def _create(topic: FirstTopic, server: str, waits: Waits, clustered: bool) -> bool:
-    """Create a topic. In a cluster, the controller and other brokers may start later: retries until the deadline."""
+    """Create a topic. In a cluster, the controller and other brokers may start later: retries until the deadline. The address
+    that a single broker advertises may be one of the host."""
     from odradek.clients.cluster import Cluster
     from odradek.clients.errors import ClientError, RefusedError
     from odradek.clients.topics import create
@@ -169,7 +174,7 @@ def _create(topic: FirstTopic, server: str, waits: Waits, clustered: bool) -> bo
     passing = of_cluster if clustered else set()
     while True:
         try:
-            with Cluster(server) as cluster:
+            with Cluster(server, single=not clustered) as cluster:
                 create(cluster, topic.name, topic.partitions, topic.replicas, topic.configs)
         except ClientError as error:
             code = error.code if isinstance(error, RefusedError) else None
