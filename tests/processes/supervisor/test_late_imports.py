@@ -85,6 +85,13 @@ def test_the_finder_is_there_while_a_broker_runs_and_refuses_an_import(
     importlib.import_module(UNUSED)
 
 
+def test_a_package_that_is_no_directory_is_not_watched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(odradek, "__file__", str(tmp_path / "program.zip/odradek/__init__.py"))
+    before = list(sys.meta_path)
+    with late_imports.refused_after_upgrade():
+        assert sys.meta_path == before
+
+
 def test_a_broker_whose_program_was_replaced_says_so_and_serves_what_it_has_loaded(tmp_path: Path) -> None:
     copy = tmp_path / "program"
     shutil.copytree(

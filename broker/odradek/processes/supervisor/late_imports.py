@@ -71,7 +71,11 @@ def _identity(file: Path) -> tuple[int, int, int]:
 @contextmanager
 def refused_after_upgrade() -> Iterator[None]:
     """Let this process and its children import modules only of the version that has started."""
-    finder = LateImports(Path(odradek.__file__), odradek.__version__)
+    file = Path(odradek.__file__)
+    if not file.is_file():  # imported from an archive, which keeps its content while it is open
+        yield
+        return
+    finder = LateImports(file, odradek.__version__)
     sys.meta_path.insert(0, finder)
     try:
         yield
