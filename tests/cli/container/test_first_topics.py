@@ -21,6 +21,7 @@ from odradek.clients.cluster import Cluster
 from odradek.config.broker_config import load
 from odradek.config.errors import ConfigError
 from odradek.testing.status import read_status
+from tests import toolchains
 from tests.ports import reserved
 from tests.waiting import until
 
@@ -213,7 +214,7 @@ def test_a_wrong_variable_ends_the_start(variables: dict[str, str], text: str, t
 def test_the_first_process_of_a_container_ends_at_a_signal_before_the_broker_starts(tmp_path: Path) -> None:
     in_container = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
     if subprocess.run([*in_container, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs namespaces of processes (unshare)")
+        toolchains.unavailable("needs namespaces of users and processes (unshare)")
     secret = tmp_path / "secret"
     os.mkfifo(secret)
     with subprocess.Popen(
