@@ -1,9 +1,9 @@
 """Refuses imports of another version: a process of the broker imports some modules at their first use, and by then an upgrade
 may have replaced the files.
 
-The supervisor installs the finder, and all processes inherit it. Modules of two versions in one process could disagree about
-the layout of the shared memory, or about the arguments of a function. The version is that of `odradek/__init__.py`; another
-build of one version is not noticed. An import costs one `stat` more.
+The supervisor installs the finder, and all processes inherit it. Python modules of two versions in one process could disagree
+about functions and their arguments, also with the native packages, which stay those that are loaded. The version is that of
+`odradek/__init__.py`; another build of one version is not noticed. An import costs one `stat` more.
 """
 
 import logging
