@@ -96,10 +96,17 @@ cdef uint64_t oldest_confirmed() noexcept nogil:
     return oldest
 
 
+cdef inline void begin_reuse(Slot* slot) noexcept nogil:
+    """Change the incarnation before data are cleared; whoever clears changes it again when the slot is complete [R 8.3]."""
+    store_relaxed_32(&slot.incarnation, slot.incarnation + 1)
+    fence_release()     # a reader that sees cleared data also sees the change
+
+
 cdef void clear(Slot* slot) noexcept nogil:
     """Clear all data of the former partition; keep the mutex, the incarnation and the sequence."""
     cdef char* start = <char*>slot.commits
     cdef int i
+    begin_reuse(slot)
     clear_words(start, sizeof(Slot) - (start - <char*>slot))
     memset(slot.topic_id, 0, 16)
     forget_transactions(slot)
@@ -283,6 +290,7 @@ def allocate_remote(str topic, bytes topic_id, int partition, *, bint internal=F
 cdef void clear_log(Slot* slot) noexcept nogil:
     """Clear what a REMOTE slot still contains of a log that this broker had; keep the identity and the view."""
     cdef int i
+    begin_reuse(slot)
     clear_words(slot.commits, <char*>&slot.leader_epoch - <char*>slot.commits)
     forget_transactions(slot)
     store_relaxed_i64(&slot.newest_abort_offset, -1)

@@ -12,12 +12,15 @@ class FileCall(IntEnum):
     CALL_UNLINK = ...
     CALL_READ = ...
 
+class FailedCall(TypedDict):
+    thread: int
+    call: int
+    error: int
+    path: bytes
+
 class Failure(TypedDict):
     number: int
-    thread: int
-    error: int
     reported: int
-    call: int
-    path: bytes
+    failed: FailedCall
 
 def take_failures() -> list[str]: ...

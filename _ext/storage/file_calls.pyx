@@ -4,8 +4,9 @@ import os
 
 from libc cimport errno as c_errno
 from libc.errno cimport EAGAIN, EEXIST, EINTR, EMFILE, ENFILE, ENOENT
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdio cimport snprintf
+from libc.string cimport memset
 from posix.fcntl cimport O_CLOEXEC, O_CREAT, openat
 from posix.types cimport off_t
 from posix.uio cimport iovec, pwritev
@@ -13,11 +14,15 @@ from posix.unistd cimport fdatasync, fsync, ftruncate, pwrite, readlink
 
 from odradek._ext.shm.atomics cimport (
     FAULTS_COMPILED,
+    copy_words,
+    fence_acquire,
     fence_release,
     fetch_add_64,
+    fill_words,
     load_acquire_64,
     load_relaxed_64,
     shared_u64,
+    store_relaxed_64,
     store_release_64,
 )
 from odradek._ext.shm.c_library cimport pthread_self
@@ -36,13 +41,16 @@ cdef enum:
     FAILURES_KEPT = 16
     PATH_ROOM = 512
 
-cdef struct Failure:
-    shared_u64 number             # 1 + its number in the sequence of failures, stored after the other fields; 0 while they are being filled
+cdef struct FailedCall:
     unsigned long thread
-    int error
-    int reported                      # an OSError names it: the code that catches the exception reports it
     const char* call
+    int64_t error
     char[PATH_ROOM] path
+
+cdef struct Failure:
+    shared_u64 number                 # 1 + its number in the sequence of failures; 0 while the failed call is being filled
+    shared_u64 reported               # its number if an OSError names it: the code that catches the exception reports it
+    FailedCall failed
 
 
 cdef Failure[FAILURES_KEPT] failures
@@ -71,27 +79,26 @@ cdef void note(const char* call, int directory, const char* path) noexcept nogil
     """Note a failed call and leave errno unchanged. `path` NULL: `directory` is the descriptor of the file itself."""
     cdef int error = c_errno.errno
     cdef Failure* failure
+    cdef FailedCall failed
     cdef char[64] link
     cdef ssize_t n
     cdef uint64_t number
     if error == ENOENT or error == EINTR or error == EAGAIN or error == EEXIST or error == EMFILE or error == ENFILE:
         return                          # ordinary results, not failures
-    number = fetch_add_64(&failure_count, 1)
-    failure = &failures[number % FAILURES_KEPT]
-    store_release_64(&failure.number, 0)
-    fence_release()                     # a reader that copies a new field sees that `number` has changed
+    memset(&failed, 0, sizeof(failed))
     snprintf(link, 64, "/proc/self/fd/%d", directory)
-    n = readlink(link, failure.path, PATH_ROOM - 1)
-    if n < 0:
-        n = 0
-    failure.path[n] = 0
+    n = max(readlink(link, failed.path, PATH_ROOM - 1), 0)
     if path != NULL:
-        snprintf(failure.path + n, <size_t>(PATH_ROOM - n), "/%s", path)
-    failure.thread = pthread_self()
-    failure.error = error
-    failure.reported = 0
-    failure.call = call
-    store_release_64(&failure.number, number + 1)
+        snprintf(failed.path + n, <size_t>(PATH_ROOM - n), "/%s", path)
+    failed.thread = pthread_self()
+    failed.error = error
+    failed.call = call
+    number = fetch_add_64(&failure_count, 1) + 1
+    failure = &failures[number % FAILURES_KEPT]
+    store_relaxed_64(&failure.number, 0)
+    fence_release()                     # a reader that copies a new field sees that `number` has changed
+    fill_words(&failure.failed, &failed, sizeof(failed))
+    store_release_64(&failure.number, number)
     c_errno.errno = error
 
 
@@ -186,36 +193,56 @@ cdef int file_unlink(int directory, const char* path) noexcept nogil:
 
 # -- reports --------------------------------------------------------------------------------------------------------
 
+cdef uint64_t copy_failure(uint64_t number, FailedCall* out) noexcept nogil:
+    """Copy a failure, and return the number of the one in its place: a larger number if another thread's failure has replaced it,
+    a smaller one while its thread still notes it; then the copy is not valid."""
+    cdef Failure* failure = &failures[number % FAILURES_KEPT]
+    cdef uint64_t found
+    while True:
+        found = load_acquire_64(&failure.number)
+        copy_words(out, &failure.failed, sizeof(FailedCall))
+        fence_acquire()
+        if load_relaxed_64(&failure.number) == found:
+            return found
+
+
 cdef object file_error(int error, str otherwise):
     cdef uint64_t last = load_acquire_64(&failure_count)
-    cdef uint64_t back = 0
-    cdef Failure* failure
-    while back < FAILURES_KEPT and back < last:
-        failure = &failures[(last - 1 - back) % FAILURES_KEPT]
-        back += 1
-        if failure.thread == pthread_self() and load_acquire_64(&failure.number) == last - back + 1:
-            if failure.error != error:
+    cdef uint64_t number = last
+    cdef FailedCall failed
+    while number > 0 and last - number < FAILURES_KEPT:
+        if copy_failure(number, &failed) == number and failed.thread == pthread_self():
+            if failed.error != error:
                 break
-            failure.reported = 1
-            return OSError(error, os.strerror(error), os.fsdecode(<bytes>failure.path))
+            store_relaxed_64(&failures[number % FAILURES_KEPT].reported, number)
+            return OSError(error, os.strerror(error), os.fsdecode(<bytes>failed.path))
+        number -= 1
     return OSError(error, os.strerror(error), otherwise)
 
 
 def take_failures() -> list[str]:
     """The failures in this process since the last call, as lines "<call> of <path>: <error>"; the oldest may be overwritten.
 
-    Failures that an exception has named are not included, because the code that catches the exception reports them.
+    Failures that an exception has named are not included, because the code that catches the exception reports them. One that
+    another thread still notes, and all after it, are left for the next call.
     """
     global taken_count
     cdef uint64_t last = load_acquire_64(&failure_count)
-    cdef Failure* failure
+    cdef uint64_t overwritten = 0, found
+    cdef FailedCall failed
     lines = []
     if last - taken_count > FAILURES_KEPT:
-        lines.append(f"{last - taken_count - FAILURES_KEPT} failures of file calls were overwritten before they were reported")
-        taken_count = last - FAILURES_KEPT
+        overwritten = last - FAILURES_KEPT - taken_count
+        taken_count += overwritten
     while taken_count < last:
-        failure = &failures[taken_count % FAILURES_KEPT]
+        found = copy_failure(taken_count + 1, &failed)
+        if found < taken_count + 1:
+            break
         taken_count += 1
-        if load_acquire_64(&failure.number) == taken_count and not failure.reported:
-            lines.append(f"{failure.call.decode()} of {os.fsdecode(<bytes>failure.path)}: {os.strerror(failure.error)}")
+        if found > taken_count:
+            overwritten += 1
+        elif load_relaxed_64(&failures[taken_count % FAILURES_KEPT].reported) != taken_count:
+            lines.append(f"{failed.call.decode()} of {os.fsdecode(<bytes>failed.path)}: {os.strerror(failed.error)}")
+    if overwritten:
+        lines.insert(0, f"{overwritten} failures of file calls were overwritten before they were reported")
     return lines

@@ -1,7 +1,10 @@
 """A single broker returns to each client the address to which this client has connected, if advertised.listeners is not set."""
 
+import os
+import resource
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -98,6 +101,38 @@ def test_the_routes_are_read_again_after_a_while(monkeypatch: pytest.MonkeyPatch
     assert addresses.of(0, SimpleNamespace(fd=7)) == ("localhost", PORT)
     now = 5.0
     assert addresses.of(0, SimpleNamespace(fd=7)) == ("10.88.0.10", PORT)
+
+
+@contextmanager
+def no_free_descriptor() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 4096), hard))
+        with pytest.raises(OSError, match="Too many open files"):
+            while True:
+                taken.append(os.dup(0))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in taken:
+            os.close(fd)
+
+
+def test_a_broker_without_a_free_descriptor_returns_the_same_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        accepted, _ = server.accept()
+        with accepted, no_free_descriptor():
+            ends = ends_of(accepted.fileno())
+        assert ends == Ends("127.0.0.1", *server.getsockname())
+        assert client.getpeername() == server.getsockname()
+    monkeypatch.setattr("odradek.api.connection_address.ends_of", lambda _: Ends("127.0.0.2", "192.0.2.1", PORT))
+    now = 0.0
+    addresses = ConnectionAddresses([OPEN], Address("localhost", None), read_routes, lambda: now)
+    before = addresses.of(0, SimpleNamespace(fd=7)), addresses._routes
+    now = 5.0
+    with no_free_descriptor():
+        assert (addresses.of(0, SimpleNamespace(fd=7)), addresses._routes) == before
 
 
 @pytest.mark.parametrize(

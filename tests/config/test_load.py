@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from odradek.config.broker_config import load
-from odradek.config.errors import ConfigError
+from odradek.config.errors import ConfigError, ConfigErrors
 from odradek.config.key import DOUBLE, INT, LONG, SHORT
 from odradek.config.table import BROKER_KEYS
 
@@ -400,3 +400,10 @@ def test_an_error_has_the_warnings_about_unknown_keys(refused):
         "ignoring unknown key no.such (--set); docs/reference/configuration.md lists all keys"
     ]
     assert len(raised.value.errors) == len(refused)
+
+
+def test_an_error_hides_the_login_in_a_url():
+    error = ConfigError("a.url", "https://user:a@secret@host/x,http://other:1/", "is wrong")
+    assert str(error) == "a.url=https://[hidden]@host/x,http://other:1/: is wrong"
+    assert str(ConfigErrors([error.at("--set"), error])).count("[hidden]") == 2
+    assert error.value is not None and "secret" not in error.value

@@ -1,5 +1,8 @@
 """The parser of Containerfiles, and what the Containerfiles of the project say."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -127,12 +130,24 @@ def test_the_settings_of_the_image_are_valid_and_log_json(tmp_path: Path) -> Non
     expected = {"/var/lib/odradek", "9092 9404"}
     last = parse(IMAGE / "Containerfile").stages[-1]
     assert {" ".join(map(str, last_words(last, name))) for name in ("VOLUME", "EXPOSE")} == expected
-    program = ["/opt/odradek/venv/bin/python", "-m", "odradek.cli.container"]
+    program = ["/opt/odradek/venv/bin/python", "-P", "-m", "odradek.cli.container"]
     assert list(last_words(last, "ENTRYPOINT")) == program
     check = last_words(last, "HEALTHCHECK")
-    assert list(check[check.index("CMD") + 1 :]) == [*program[:2], "odradek.cli.container.health"]
+    assert list(check[check.index("CMD") + 1 :]) == [*program[:3], "odradek.cli.container.health"]
     assert CONFIG_FILE == "/etc/odradek/server.properties"
     assert "CMD" not in [step.instruction for step in last.steps]
+
+
+@pytest.mark.parametrize("instruction", ["ENTRYPOINT", "HEALTHCHECK"])
+def test_a_file_in_the_volume_is_not_imported(instruction: str, tmp_path: Path) -> None:
+    words = last_words(parse(IMAGE / "Containerfile").stages[-1], instruction)
+    command = [sys.executable, *words[words.index("/opt/odradek/venv/bin/python") + 1 :], "--no-such-option"]
+    for module in ("json", "signal", "socket"):
+        (tmp_path / f"{module}.py").write_text("print('of the volume')\n")
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY / "broker")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert (done.stdout, done.returncode) == ("", 2 if instruction == "ENTRYPOINT" else 1)
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", FILES)

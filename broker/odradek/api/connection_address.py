@@ -7,7 +7,6 @@ Used in a worker's loop, for each response that contains the broker's address. N
 client can receive the address of another one.
 """
 
-import os
 import socket
 import sys
 import time
@@ -99,7 +98,10 @@ class ConnectionAddresses:
     def _present_routes(self) -> Routes:
         now = self._clock()
         if self._routes is None or now - self._read_at >= ROUTES_KEPT_S:
-            self._routes, self._read_at = self._read_routes(), now
+            try:
+                self._routes, self._read_at = self._read_routes(), now
+            except OSError:  # no descriptor is free: the former ones are most likely right
+                return self._routes or Routes((), frozenset())
         return self._routes
 
 
@@ -108,13 +110,15 @@ def ends_of(fd: int) -> Ends | None:
     something on this machine only."""
     if fd < 0:
         return None
-    with socket.socket(fileno=os.dup(fd)) as sock:
+    sock = socket.socket(fileno=fd)  # no duplicate, which would need a free descriptor
+    try:
         if sock.family not in (socket.AF_INET, socket.AF_INET6):
             return None
-        try:
-            local, client = sock.getsockname(), sock.getpeername()
-        except OSError:  # the client has closed the connection: nobody receives the response
-            return None
+        local, client = sock.getsockname(), sock.getpeername()
+    except OSError:  # the client has closed the connection: nobody receives the response
+        return None
+    finally:
+        sock.detach()
     host = str(local[0])
     return None if "%" in host else Ends(_plain(str(client[0])), _plain(host), int(local[1]))
 
@@ -134,7 +138,8 @@ def packed(host: str) -> bytes:
 
 
 def read_routes(directory: Path = Path("/proc/net")) -> Routes:
-    """The routes of this machine. Without IPv6, or without a readable /proc, the respective ones are missing."""
+    """The routes of this machine. Without IPv6, or without a readable /proc, the respective ones are missing.
+    Raises OSError if no descriptor is free."""
     networks: list[tuple[bytes, bytes]] = []
     gateways: set[bytes] = set()
     for line in _lines(directory / "route")[1:]:
@@ -157,5 +162,5 @@ def read_routes(directory: Path = Path("/proc/net")) -> Routes:
 def _lines(file: Path) -> list[str]:
     try:
         return file.read_text().splitlines()
-    except OSError:
+    except (FileNotFoundError, PermissionError):
         return []

@@ -136,7 +136,8 @@ class Cluster:
     :param servers: "host:port,..."; one of them must answer. :param timeout_s: for each response, including retries.
     :param on_silence: called with a line of text for each bootstrap server that accepts the connection and does not respond for
         some seconds, as a program does that is not a broker; the wait continues. :param security: TLS of all connections.
-    :param client_id: of all requests.
+    :param client_id: of all requests. :param single: the cluster is one broker, to whose bootstrap address all requests are
+        sent: the address that it advertises may not be reachable from here.
 
     Raises ClientError for a malformed address; connects at the first request.
     """
@@ -148,7 +149,9 @@ class Cluster:
         on_silence: Callable[[str], None] | None = None,
         security: ClientSecurity = PLAIN,
         client_id: str = SOFTWARE,
+        single: bool = False,
     ) -> None:
+        self._single = single
         self._security = security
         self._client_id = client_id
         self.servers = servers
@@ -170,7 +173,7 @@ class Cluster:
     def another(self) -> "Cluster":
         """A client of this cluster with its own connections, for requests while requests are in flight on the present ones. The
         caller closes it."""
-        return Cluster(self.servers, self.timeout_s, self._on_silence, self._security, self._client_id)
+        return Cluster(self.servers, self.timeout_s, self._on_silence, self._security, self._client_id, self._single)
 
     def close(self) -> None:
         """Close all connections."""
@@ -209,6 +212,8 @@ class Cluster:
 
     def broker(self, node_id: int) -> Connection:
         """A connection to a broker by its id; a new one after a request on the former one failed. Raises UnreachableError."""
+        if self._single:
+            return self.any_broker()
         connection = self._of_node.get(node_id)
         if connection is None or connection.closed:
             address = self.view().brokers.get(node_id)

@@ -1,21 +1,25 @@
 """Configuration errors: one line for each setting that cannot be used, with its value and the allowed values."""
 
+import re
 from collections.abc import Sequence
+
+_LOGIN_IN_URL = re.compile(r"(\w+://)[^/\s]*@")
 
 
 class ConfigError(ValueError):
     """A setting that cannot be used. ``str()`` is one line: key, value, reason and where it was set.
 
     Attributes: ``name``: the key (empty for an error of the file); ``value``: the text of the value (None if there is none,
-    ``[hidden]`` if it is sensitive); ``reason``: the error and the allowed values; ``where``: the place of the setting
-    (``file:line``, ``--set``, or empty); ``warnings``: one line for each unknown key of the same configuration.
+    ``[hidden]`` if it is sensitive, and in place of a login in a URL); ``reason``: the error and the allowed values;
+    ``where``: the place of the setting (``file:line``, ``--set``, or empty); ``warnings``: one line for each unknown key
+    of the same configuration.
     """
 
     warnings: Sequence[str] = ()
 
     def __init__(self, name: str, value: str | None, reason: str, where: str = "") -> None:
         self.name = name
-        self.value = value
+        self.value = value = None if value is None else _LOGIN_IN_URL.sub(r"\1[hidden]@", value)
         self.reason = reason
         self.where = where
         setting = name if value is None else f"{name}={value}"

@@ -13,11 +13,16 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from odradek.backoff import Waits
+from odradek.cli.container import first_topics
 from odradek.cli.container.first_topics import FirstTopic, parse
 from odradek.cli.container.health import check, not_ready
 from odradek.clients.cluster import Cluster
+from odradek.config.broker_config import load
 from odradek.config.errors import ConfigError
 from odradek.testing.status import read_status
+from tests import toolchains
+from tests.ports import reserved
 from tests.waiting import until
 
 COMMAND = [sys.executable, "-m", "odradek.cli.container"]
@@ -54,6 +59,16 @@ def test_a_malformed_topic_is_refused(text: str) -> None:
         ConfigError, match=r"must be NAME:PARTITIONS:REPLICAS.*environment variable KAFKA_CREATE_TOPICS"
     ):
         parse({"KAFKA_CREATE_TOPICS": f"good:1:1,{text}"})
+
+
+def test_topics_that_cannot_be_created_before_the_deadline_are_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits = Waits(0.01, 0.01, 0.05)
+    config = load(None, [f"log.dirs={tmp_path}"])
+    assert first_topics._address(config, waits) is None
+    assert not first_topics._create(FirstTopic("orders", 1, 1, {}), "127.0.0.1:1", waits, clustered=False)
+    assert caplog.messages[-1].startswith("cannot create topic orders of KAFKA_CREATE_TOPICS: ")
 
 
 @contextmanager
@@ -106,10 +121,26 @@ def test_the_broker_is_healthy_when_it_serves_and_has_created_the_first_topics(t
     assert [line for line in logged if line.startswith("cannot create topic wrong of KAFKA_CREATE_TOPICS: ")] != []
 
 
+def test_the_advertised_address_need_not_be_reachable_from_the_container(tmp_path: Path) -> None:
+    with reserved() as port:
+        variables = {
+            "KAFKA_CREATE_TOPICS": "orders:1:1",
+            "KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:0",
+            "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}",  # of the host
+        }
+        with started(tmp_path, variables) as process:
+            until(lambda: check(Path(f"/proc/{process.pid}")) is None, lambda: (tmp_path / "log").read_text())
+    assert "created topic orders of KAFKA_CREATE_TOPICS" in messages(tmp_path)
+
+
 def test_the_broker_is_not_healthy_before_it_serves(tmp_path: Path) -> None:
     (tmp_path / "fd").mkdir()
-    assert check(tmp_path) == "process 1 has no log directory open: the broker is starting, or is another program"
-    assert str(check(tmp_path / "ended")).startswith("the files of process 1 cannot be read: ")
+    nothing = tmp_path / "processes"
+    nothing.mkdir()
+    assert (
+        check(tmp_path, nothing) == "process 1 has no log directory open: the broker is starting, or is another program"
+    )
+    assert str(check(tmp_path / "ended", nothing)).startswith("the files of process 1 cannot be read: ")
     assert not_ready({"state": "starting"}) == "the broker is starting"
     assert (
         not_ready({"state": "serving", "cluster": {"brokers": []}})
@@ -130,6 +161,21 @@ def test_the_process_of_first_topics_is_not_healthy_until_it_ends(tmp_path: Path
         )
         (processes / "7/stat").write_text("7 (odradek-topics) Z 1 7 7 0\n")
         assert check(supervisor, processes) is None
+
+
+@pytest.mark.parametrize(("parent", "found"), [(1, True), (0, True), (2, False)])
+def test_the_broker_is_found_below_the_init_of_a_runtime(parent: int, found: bool, tmp_path: Path) -> None:
+    processes = tmp_path / "processes"
+    for pid in ("1", "7"):
+        (processes / pid).mkdir(parents=True)
+        (processes / pid / "stat").write_text(f"{pid} (a) b) S {parent if pid == '7' else 0} 7 7 0\n")
+    with started(tmp_path, {}) as process:
+        until(lambda: check(Path(f"/proc/{process.pid}")) is None, lambda: (tmp_path / "log").read_text())
+        (processes / "7/fd").symlink_to(f"/proc/{process.pid}/fd")
+        reasons = ["the files of process 1 cannot be read: ", "process 1 has no log directory open: "]
+        for reason in reasons:  # the first is that of another user
+            assert str(check(processes / "1", processes)).startswith("None" if found else reason)
+            (processes / "1/fd").mkdir(exist_ok=True)
 
 
 def test_a_listener_with_logins_cannot_have_first_topics(tmp_path: Path) -> None:
@@ -156,6 +202,7 @@ def test_a_listener_with_logins_cannot_have_first_topics(tmp_path: Path) -> None
         ({"KAFKA_NUM_PARTITIONS": "x"}, "num.partitions=x: "),
         ({"KAFKA_CLIENT_USERS": "alice"}, "KAFKA_CLIENT_USERS: is not supported"),
         ({"KAFKA_CREATE_TOPICS": "a:b:c"}, "KAFKA_CREATE_TOPICS=a:b:c: must be NAME"),
+        ({"KAFKA_CREATE_TOPICS": "a", "START_TIMEOUT": "10m"}, "START_TIMEOUT=10m: must be a number of seconds"),
     ],
 )
 def test_a_wrong_variable_ends_the_start(variables: dict[str, str], text: str, tmp_path: Path) -> None:
@@ -164,11 +211,30 @@ def test_a_wrong_variable_ends_the_start(variables: dict[str, str], text: str, t
     assert text in (tmp_path / "log").read_text()
 
 
+def test_the_first_process_of_a_container_ends_at_a_signal_before_the_broker_starts(tmp_path: Path) -> None:
+    in_container = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*in_container, "true"], capture_output=True, check=False).returncode != 0:
+        toolchains.unavailable("needs namespaces of users and processes (unshare)")
+    secret = tmp_path / "secret"
+    os.mkfifo(secret)
+    with subprocess.Popen(
+        [*in_container, *COMMAND, "--config", "/dev/null"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "KAFKA_SSL_KEY_PASSWORD_FILE": str(secret)},
+    ) as container:
+        try:
+            with secret.open("wb"):  # the program reads its variables
+                (first,) = Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text().split()
+                os.kill(int(first), signal.SIGTERM)
+                assert container.wait(30) == 128 + signal.SIGTERM
+        finally:
+            container.kill()
+
+
 @pytest.mark.parametrize(
     ("arguments", "output"), [(["--help"], "Usage: odradek start"), (["topic", "--help"], "Usage: odradek topic"),
-                              (["start", "--help"], "Usage: odradek start"), (["--version"], None)]
+                              (["start", "--help"], "Usage: odradek start")]
 )  # fmt: skip
-def test_arguments_are_those_of_start_or_another_command(arguments: list[str], output: str | None) -> None:
+def test_arguments_are_those_of_start_or_another_command(arguments: list[str], output: str) -> None:
     done = subprocess.run(
         [*COMMAND, *arguments],
         capture_output=True,
@@ -176,7 +242,7 @@ def test_arguments_are_those_of_start_or_another_command(arguments: list[str], o
         check=False,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert output is None or (done.returncode == 0 and done.stdout.startswith(output))
+    assert (done.returncode, done.stdout[: len(output)]) == (0, output)
 
 
 @pytest.mark.parametrize("way", ["KAFKA_OPTS", "file"])

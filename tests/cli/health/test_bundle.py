@@ -9,8 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cli.container import __main__ as container
 from odradek.cli.health import bundle
-from odradek.cli.health.redaction import HIDDEN, SHORTEST_SECRET, is_secret, scrubbed, without_secrets
+from odradek.cli.health.redaction import (
+    HIDDEN,
+    SHORTEST_SECRET,
+    is_secret,
+    scrubbed,
+    secrets_of_environment,
+    without_secrets,
+)
 from odradek.config.key import PASSWORD
 from odradek.config.table import BROKER_KEYS, TOPIC_KEYS
 from odradek.testing import Broker
@@ -84,10 +92,47 @@ def test_a_jaas_line_is_hidden_in_every_key_and_its_options_in_every_text(name: 
         ("sasl.jaas.config=org.x", f"sasl.jaas.config={HIDDEN}"),
         ("access_token=eyJ.a.b, next", f"access_token={HIDDEN}, next"),
         ("log.dirs=/var/lib", "log.dirs=/var/lib"),
+        ("https://user:p@ss@idp.example/keys", f"https://{HIDDEN}@idp.example/keys"),
+        ("https://user:p/ss@idp.example/keys", f"https://{HIDDEN}@idp.example/keys"),
+        ("PLAINTEXT://a:9092,SSL://b:9093, mail@example", "PLAINTEXT://a:9092,SSL://b:9093, mail@example"),
+        ("password: 'a b'", f"password: {HIDDEN}"),
+        ("Authorization: Basic dXNlcjpwYXNz", f"Authorization: Basic {HIDDEN}"),
+        ('user_alice="a secret"', f'user_alice="{HIDDEN}"'),
+        (r'{"message": "\"password\": \"a b\", x"}', r'{"message": "\"password\": \"' + HIDDEN + r'\", x"}'),
     ],
 )
 def test_texts_lose_logins_and_what_follows_the_names_of_secrets(text: str, expected: str) -> None:
     assert scrubbed(text, ()) == expected
+
+
+def test_ordinary_values_of_unknown_keys_are_hidden_but_not_searched_for() -> None:
+    given = [
+        ("my.flag", "true"),
+        ("my.port", "9092"),
+        ("my.pin.password", "73519"),
+        ("sasl.jaas.config", JAAS.format("2468", "true")),
+    ]
+    found = without_secrets(given)
+    assert {text for _, text in found.shown} == {HIDDEN}
+    text = json.dumps({"ok": True, "port": 9092, "pins": ["73519", "2468"], "name": "admin"})
+    assert json.loads(scrubbed(text, found.secrets)) == {
+        "ok": True, "port": 9092, "pins": [HIDDEN, HIDDEN], "name": "admin"
+    }  # fmt: skip
+
+
+def test_a_secret_is_found_in_json_as_well() -> None:
+    secret = 'p\u00e4"ss\\w'
+    document = {"a": f"x {secret} y"}
+    for text in (json.dumps(document), json.dumps(document, ensure_ascii=False)):
+        assert json.loads(scrubbed(text, {secret})) == {"a": f"x {HIDDEN} y"}
+
+
+def test_secrets_of_environment_variables_are_found() -> None:
+    jaas = JAAS.format("second-secret", "third-secret")
+    variables = [("KAFKA_SSL_KEY_PASSWORD", "first-secret"), ("OTHER", jaas), ("HOME", "/root"), ("VAULT_TOKEN", "abc")]
+    found = secrets_of_environment(variables)
+    assert {"first-secret", "second-secret", "third-secret"} < found
+    assert not {"/root", "abc"} & found
 
 
 def test_a_login_in_a_setting_is_hidden() -> None:
@@ -131,7 +176,13 @@ def broker(tmp_path: Path):
         "num.partitions": 7,
         "metrics.listener": "127.0.0.1:0",
     }
-    with Broker(settings, directory=tmp_path / "broker") as running:
+    variables = {"KAFKA_NUM_PARTITIONS": "7", "STORE_PASSWORD": "variable-of-the-broker"}
+    settings["ssl.truststore.password"] = "${env:STORE_PASSWORD}"
+    settings |= {
+        "config.providers": "env",
+        "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+    }
+    with Broker(settings, directory=tmp_path / "broker", environment=variables) as running:
         yield running
 
 
@@ -146,6 +197,7 @@ def test_the_archive_of_a_broker(broker: Broker, tmp_path: Path) -> None:
     assert [name for name, text in found.items() if "of-the-broker" in text] == []
     lines = found["configuration.properties"].splitlines()
     assert "num.partitions=7" in lines
+    assert "# environment variable KAFKA_NUM_PARTITIONS" in lines
     assert f"listener.name.sasl_plaintext.plain.sasl.jaas.config={HIDDEN}" in lines
     assert f"ssl.truststore.pasword={HIDDEN}" in lines
     assert json.loads(found["doctor.json"]) == json.loads(done.stdout)
@@ -184,3 +236,9 @@ def test_an_archive_without_a_broker_has_the_reasons(tmp_path: Path) -> None:
 def test_both_forms_of_options_of_the_supervisor_are_read() -> None:
     words = ["odradek", "start", "--config=/a", "--set", "k=v", "--set=x=y", "--config"]
     assert list(bundle._options(words)) == [("--config", "/a"), ("--set", "k=v"), ("--set", "x=y")]
+
+
+def test_the_file_of_the_image_is_read_unless_another_one_is_named() -> None:
+    words = ["python", "-m", container.__package__]
+    assert list(bundle._options([*words, "--set", "k=v"])) == [("--config", container.CONFIG_FILE), ("--set", "k=v")]
+    assert list(bundle._options([*words, "--config=/a"])) == [("--config", "/a")]

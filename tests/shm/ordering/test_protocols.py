@@ -9,12 +9,13 @@ needs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import pytest
 
-from tests.shm.ordering.sources import Function, accesses
+from tests.shm.ordering.sources import Function, accesses, body
 from tests.shm.ordering.weak_memory import Program, exchange, executions, fence, load, store
 
 Calls = Mapping[str, list[str]]
@@ -318,6 +319,42 @@ def reuse(calls: Calls) -> list[Program]:
     return [worker, coordinator]
 
 
+def reused(calls: Calls) -> list[Program]:
+    """The slot of a partition (incarnation 0) is cleared and given to another one (incarnation 2); a reader without the
+    mutex. Incarnation 1 is that of a slot without a log, whose state the reader checks."""
+    orders = Orders(calls["begin"])
+    write = store("incarnation", 1, orders.take("store", "incarnation")) + orders.fence()
+    orders.end()
+    write += store("data", -1, "relaxed") + store("data", 2, "relaxed")
+    orders = Orders(calls["end"])
+    write += store("incarnation", 2, orders.take("store", "incarnation"))
+    orders.end()
+    orders = Orders(calls["reader"])
+    read = load("incarnation", "before", orders.take("load", "incarnation")) + load("data", "data_read", "relaxed")
+    read += orders.fence()
+    read += load("incarnation", "after", orders.take("load", "incarnation"))
+    orders.end()
+    return [write, read]
+
+
+def noted(calls: Calls) -> list[Program]:
+    """A failure is noted in the place of an older one, while that one is copied."""
+    orders = Orders(calls["note"])
+    orders.take("update", "failure_count")
+    write = store("number", 0, orders.take("store", "number")) + orders.fence()
+    order = orders.take("fill", "failed")
+    write += store("a", 2, order) + store("b", 2, order)
+    write += store("number", 2, orders.take("store", "number"))
+    orders.end()
+    orders = Orders(calls["copy"])
+    read = load("number", "before", orders.take("load", "number"))
+    order = orders.take("copy", "failed")
+    read += load("a", "a", order) + load("b", "b", order) + orders.fence()
+    read += load("number", "after", orders.take("load", "number"))
+    orders.end()
+    return [write, read]
+
+
 # -- pauses, locks, counting -----------------------------------------------------------------------------------------------
 
 
@@ -575,6 +612,23 @@ PROTOCOLS = {
         {"slot": 1, "confirmed": 0},
         lambda final: final["read"] == 1,
     ),
+    **{
+        f"incarnation of a slot: {function}": Protocol(
+            {
+                "begin": [Function(SLOT, "begin_reuse")],
+                "end": [Function(SLOT, function, words=("incarnation",))],
+                "reader": [
+                    Function("shm/overview.pyx", "partitions_of", ("slot.incarnation",), words=("incarnation",))
+                ],
+            },
+            reused,
+            {"incarnation": 0, "data": 0},
+            lambda final: (
+                final["before"] != final["after"] or final["before"] == 1 or final["data_read"] == final["before"]
+            ),
+        )
+        for function in ("allocate", "allocate_remote", "begin_local")
+    },
     "pause": Protocol(
         {
             "beat": [Function("shm/pauses.pyx", "beat")],
@@ -638,6 +692,18 @@ PROTOCOLS = {
         {"key": 0, "since": 0},
         lambda final: final["since_read"] == 0 or final["key_read"] == 1,
     ),
+    "failed file call": Protocol(
+        {
+            "note": [Function("storage/file_calls.pyx", "note")],
+            "copy": [Function("storage/file_calls.pyx", "copy_failure")],
+        },
+        noted,
+        {"number": 1, "a": 1, "b": 1},
+        lambda final: (
+            final["before"] == 0 or final["before"] != final["after"] or final["a"] == final["b"] == final["before"]
+        ),
+        {("note", "0: update seq_cst failure_count"): "chooses the place; `number` publishes what is there"},
+    ),
     "descriptors of a log": Protocol(
         {"holder": [Function("partition/append_files.pyx", "drop_files")]},
         busy,
@@ -663,6 +729,12 @@ def broken(protocol: Protocol, calls: Calls) -> list[dict[str, int]]:
 def test_no_execution_breaks_a_protocol(name: str) -> None:
     protocol = PROTOCOLS[name]
     assert broken(protocol, calls_of(protocol)) == []
+
+
+@pytest.mark.parametrize("function", ["clear", "clear_log"])
+def test_a_slot_is_not_cleared_before_its_incarnation_has_changed(function: str) -> None:
+    first_call = re.search(r"(\w+)\(", body(SLOT, function))
+    assert first_call is not None and first_call[1] == "begin_reuse"
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

@@ -9,16 +9,21 @@ settings is done by a process of its own (`first_topics`), which ends when it is
 """
 
 import os
+import signal
 import sys
 
-from odradek.cli.start import start_without_click
-from odradek.cli.start_errors import fail_start
+CONFIG_FILE = "/etc/odradek/server.properties"  # `odradek.cli.health.bundle` knows it, too
+INIT = 1
 
-CONFIG_FILE = "/etc/odradek/server.properties"
+if os.getpid() == INIT:  # the kernel ignores signals to it that have no handler, and `podman stop` would wait in vain
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def run(arguments: list[str]) -> None:
     """Start the broker, or run the command that the arguments begin with."""
+    from odradek.cli.start import start_without_click
+    from odradek.cli.start_errors import fail_start
+
     if arguments[:1] == ["start"]:
         del arguments[0]
     if arguments and not arguments[0].startswith("-"):

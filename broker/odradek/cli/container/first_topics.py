@@ -9,10 +9,10 @@ import logging
 import os
 import re
 import signal
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from odradek.backoff import Waits
 from odradek.cli.container.health import PROCESS_NAME, not_ready
 from odradek.cli.container.variables import FIRST_TOPICS, SEPARATOR
 from odradek.config.broker_config import Environment
@@ -55,8 +55,20 @@ def parse(variables: Mapping[str, str]) -> list[FirstTopic]:
                 topics.append(_topic(text))
             except ValueError:
                 errors.append(ConfigError(FIRST_TOPICS, text, FORM, f"environment variable {FIRST_TOPICS}"))
+    if topics:
+        _time_limit(variables)
     raise_all(errors)
     return topics
+
+
+def _time_limit(variables: Mapping[str, str]) -> float:
+    """START_TIMEOUT in seconds. Raises ConfigError."""
+    text = variables.get(TIMEOUT, "").strip()
+    if not text:
+        return TIMEOUT_S
+    if not text.isascii() or not text.isdecimal():
+        raise ConfigError(TIMEOUT, text, "must be a number of seconds", f"environment variable {TIMEOUT}")
+    return float(text)
 
 
 def _topic(text: str) -> FirstTopic:
@@ -86,6 +98,7 @@ def create_in_background(topics: Sequence[FirstTopic], options: Sequence[str], e
     if os.fork():
         return
     code = 1
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         code = _run(topics, options, environment, parent)
     except BaseException:
@@ -116,29 +129,32 @@ def _run(topics: Sequence[FirstTopic], options: Sequence[str], environment: Envi
             FIRST_TOPICS,
         )
         return 1
-    seconds = float(os.environ.get(TIMEOUT) or TIMEOUT_S)
-    deadline = time.monotonic() + seconds
-    server = _address(config, deadline)
+    seconds = _time_limit(os.environ)
+    waits = Waits(POLL_S, RETRY_S, seconds)
+    server = _address(config, waits)
     if server is None:
         log.error("the topics of %s were not created: the broker does not serve after %g s", FIRST_TOPICS, seconds)
         return 1
-    return sum(not _create(topic, server, deadline, config.clustered) for topic in topics)
+    return sum(not _create(topic, server, waits, config.clustered) for topic in topics)
 
 
-def _address(config: "BrokerConfig", deadline: float) -> str | None:
-    """HOST:PORT of the first listener that is PLAINTEXT, when the broker serves; None if it does not before the deadline."""
+def _address(config: "BrokerConfig", waits: Waits) -> str | None:
+    """HOST:PORT of a listener that is PLAINTEXT, when the broker serves; None if it does not before the deadline. In a cluster,
+    brokers reach each other at the addresses of the listener for brokers."""
     from odradek.testing.status import read_status
 
-    status: dict[str, Any] | None
-    while time.monotonic() < deadline:
+    while True:
         try:
             status = read_status(config.log_dirs[0])
-        except (OSError, ValueError):
-            status = None
-        if status is not None and not_ready(status) is None:
-            return next(_reachable(row) for row in status["listeners"] if row["protocol"] == "PLAINTEXT")
-        time.sleep(POLL_S)
-    return None
+            if not_ready(status) is None:
+                plain = [row for row in status["listeners"] if row["protocol"] == "PLAINTEXT"]
+                return _reachable(
+                    next((row for row in plain if row["name"] == config.inter_broker_listener.name), plain[0])
+                )
+        except (OSError, ValueError) as error:
+            log.debug("no status of the broker yet: %s", error)
+        if not waits.wait():
+            return None
 
 
 def _reachable(listener: Mapping[str, Any]) -> str:
@@ -146,8 +162,9 @@ def _reachable(listener: Mapping[str, Any]) -> str:
     return f"[{host}]:{listener['port']}" if ":" in host else f"{host}:{listener['port']}"
 
 
-def _create(topic: FirstTopic, server: str, deadline: float, clustered: bool) -> bool:
-    """Create a topic. In a cluster, the controller and other brokers may start later: retries until the deadline."""
+def _create(topic: FirstTopic, server: str, waits: Waits, clustered: bool) -> bool:
+    """Create a topic. In a cluster, the controller and other brokers may start later: retries until the deadline. The address
+    that a single broker advertises may be one of the host."""
     from odradek.clients.cluster import Cluster
     from odradek.clients.errors import ClientError, RefusedError
     from odradek.clients.topics import create
@@ -157,20 +174,16 @@ def _create(topic: FirstTopic, server: str, deadline: float, clustered: bool) ->
     passing = of_cluster if clustered else set()
     while True:
         try:
-            with Cluster(server) as cluster:
+            with Cluster(server, single=not clustered) as cluster:
                 create(cluster, topic.name, topic.partitions, topic.replicas, topic.configs)
-        except RefusedError as error:
-            if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        except ClientError as error:
+            code = error.code if isinstance(error, RefusedError) else None
+            if code == ErrorCode.TOPIC_ALREADY_EXISTS:
                 log.info("topic %s of %s exists already", topic.name, FIRST_TOPICS)
                 return True
-            if error.code not in passing or time.monotonic() >= deadline:
-                log.error("cannot create topic %s of %s: %s", topic.name, FIRST_TOPICS, error)
-                return False
-        except ClientError as error:
-            if time.monotonic() >= deadline:
+            if (code is not None and code not in passing) or not waits.wait():
                 log.error("cannot create topic %s of %s: %s", topic.name, FIRST_TOPICS, error)
                 return False
         else:
             log.info("created topic %s of %s", topic.name, FIRST_TOPICS)
             return True
-        time.sleep(RETRY_S)

@@ -1,7 +1,8 @@
 """The health check of the image: exit code 0 if the broker serves and has created the first topics, else a reason.
 
 A container runtime executes it every few seconds, so that it imports almost nothing. It finds the
-broker by the status socket in the directory that process 1 keeps open.
+broker by the status socket in the directory that process 1 keeps open. If process 1 is the init of `--init` or of a pod, the
+broker is a child of it, or has no parent in the container.
 """
 
 import json
@@ -20,12 +21,9 @@ LIMIT_S = 5.0
 
 def check(supervisor: Path = Path("/proc/1"), processes: Path = Path("/proc")) -> str | None:
     """The reason why the broker is not ready; None if it is."""
-    try:
-        directory = _directory(supervisor)
-    except OSError as error:
-        return f"the files of process 1 cannot be read: {error}"
-    if directory is None:
-        return "process 1 has no log directory open: the broker is starting, or is another program"
+    directory = _directory(supervisor, processes)
+    if isinstance(directory, str):
+        return directory
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(LIMIT_S)
@@ -51,16 +49,36 @@ def not_ready(status: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _directory(supervisor: Path) -> Path | None:
-    """The first log directory: the one with a status socket among those of which the supervisor has files open."""
-    for descriptor in (supervisor / "fd").iterdir():
+def _directory(supervisor: Path, processes: Path) -> Path | str:
+    """The first log directory: the one with a status socket among those of which the supervisor has files open. The reason if
+    none is found."""
+    reason = "process 1 has no log directory open: the broker is starting, or is another program"
+    parents = (b"0", supervisor.name.encode())
+    others = [entry for entry in processes.iterdir() if entry.name.isdigit() and _parent(entry) in parents]
+    for process in (supervisor, *others):
         try:
-            directory = descriptor.readlink().parent
-        except OSError:
-            continue  # closed meanwhile
-        if (directory / STATUS_SOCKET).exists():
-            return directory
-    return None
+            for descriptor in (process / "fd").iterdir():
+                directory = _of_descriptor(descriptor)
+                if directory is not None and (directory / STATUS_SOCKET).exists():
+                    return directory
+        except OSError as error:
+            if process == supervisor:
+                reason = f"the files of process 1 cannot be read: {error}"
+    return reason
+
+
+def _parent(process: Path) -> bytes | None:
+    try:
+        return (process / "stat").read_bytes().rpartition(b")")[2].split()[1]
+    except OSError:
+        return None  # reaped meanwhile
+
+
+def _of_descriptor(descriptor: Path) -> Path | None:
+    try:
+        return descriptor.readlink().parent
+    except OSError:
+        return None  # closed meanwhile
 
 
 def _runs_as(name: str, process: Path) -> bool:

@@ -14,13 +14,12 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek import __version__
-from odradek.cli.health.redaction import HIDDEN, scrubbed, without_secrets
+from odradek.cli.health.redaction import HIDDEN, scrubbed, secrets_of_environment, without_secrets
 from odradek.cli.inspection.local_broker import find, status_of
 from odradek.config import properties
 from odradek.config.errors import ConfigError
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
 LOG_LINES = 2000
 LOG_BYTES = 1 << 20
 LIMIT_S = 30.0
+IMAGE_PROGRAM = "odradek.cli.container"
+IMAGE_CONFIG_FILE = "/etc/odradek/server.properties"
 SENSITIVE_TYPE = "password"
 README = """\
 Made by `odradek doctor --bundle` for a report of a fault. Look through it before you send it.
@@ -39,7 +40,7 @@ versions.json            Odradek, Python, its packages, the kernel
 doctor.json              the findings of odradek doctor
 status.json              the supervisor's status (odradek status --json)
 configuration.properties the settings of the file and the command line. Hidden: passwords, JAAS lines, keys that the broker
-                         does not know. Comments are left out.
+                         does not know. Comments are left out. Of environment variables that may be settings, the names
 broker-settings.json     the settings in effect that are not defaults, from the broker; passwords are not returned by it
 metrics.txt              /metrics, with names of topics, groups, clients and principals
 processes.txt            the processes of the broker, their memory, threads and open files
@@ -135,9 +136,12 @@ def _versions() -> dict[str, Any]:
 
 
 def _configuration(broker: Local, secrets: set[str]) -> str:
-    """The settings of the file and of --set that the supervisor's command line names, without secrets, which `secrets` gets."""
+    """The settings of the file and of --set that the supervisor's command line names, without secrets, which `secrets` gets;
+    of environment variables that may be settings only the names: the broker returns what they set."""
     settings: list[tuple[str, str]] = []
     lines: list[str] = []
+    variables = _environment(broker.pid)
+    secrets |= secrets_of_environment(variables)
     for option, value in _options(broker.arguments):
         if option == "--config":
             file = broker.directory / value
@@ -152,11 +156,20 @@ def _configuration(broker: Local, secrets: set[str]) -> str:
             settings.append((name.strip(), text))
     found = without_secrets(settings)
     secrets |= found.secrets
+    lines += [f"# environment variable {name}" for name, _ in variables if name.startswith(("KAFKA_", "ODRADEK_"))]
     return _lines([*lines, *(f"{name}={text}" for name, text in found.shown)])
 
 
+def _environment(pid: int) -> list[tuple[str, str]]:
+    """The environment variables of a process, by name."""
+    words = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    return sorted((name, text) for name, equals, text in (word.partition("=") for word in words) if equals)
+
+
 def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The options --config and --set of a command line, with their values."""
+    """The options --config and --set of a command line, with their values. The image's program adds the file of the image."""
+    if IMAGE_PROGRAM in arguments and not any(word.partition("=")[0] == "--config" for word in arguments):
+        yield "--config", IMAGE_CONFIG_FILE
     for place, word in enumerate(arguments):
         option, equals, value = word.partition("=")
         if option in ("--config", "--set") and equals:
@@ -199,11 +212,14 @@ def _processes(broker: Local) -> Iterator[str]:
         status = _fields(Path(f"/proc/{pid}/status"))
         rollup = _fields(Path(f"/proc/{pid}/smaps_rollup"))
         private = sum(int(rollup.get(name, "0 kB").split()[0]) for name in ("Private_Clean", "Private_Dirty"))
-        with suppress(OSError):
+        try:
             files = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-            rss, pss = (values.get(name, "0 kB").split()[0] for values, name in ((status, "VmRSS"), (rollup, "Pss")))
-            name, threads = status.get("Name", ""), status.get("Threads", "")
-            yield f"{pid:<9} {name:<16} {rss:>8}  {pss:>8}  {private:>10}  {threads:>7}  {files:>5}"
+        except OSError as error:
+            yield f"{pid:<9} {row['kind']:<16} not read: {error.strerror}"
+            continue
+        rss, pss = (values.get(name, "0 kB").split()[0] for values, name in ((status, "VmRSS"), (rollup, "Pss")))
+        name, threads = status.get("Name", ""), status.get("Threads", "")
+        yield f"{pid:<9} {name:<16} {rss:>8}  {pss:>8}  {private:>10}  {threads:>7}  {files:>5}"
 
 
 def _shared_memory(broker: Local) -> Iterator[str]:

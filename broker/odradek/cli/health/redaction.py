@@ -4,6 +4,7 @@ Pure functions. The rule for settings errs on the side of hiding: a value stays 
 password, and the value is no JAAS line.
 """
 
+import json
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -13,11 +14,28 @@ from odradek.config.table import TOPIC_KEYS, broker_key
 HIDDEN = "[hidden]"
 SHORTEST_SECRET = 4
 """Shorter texts are not searched for: they occur everywhere, and a broker never writes a secret to its log or its metrics."""
-_OPTION_OF_JAAS = re.compile(r'=\s*(?:"((?:\\.|[^"\\])*)"|([^\s";]+))')
-_LOGIN_IN_URL = re.compile(r"(\w+://)[^/@\s\"']+@")
-_NAME = r"(?:[\w.-]*(?:passwo?r?d|secret|credential|private.?key|api.?key|access.?key|token)|sasl\.jaas\.config)[\w.-]*"
+_ORDINARY = re.compile(r"true|false|null|[-+]?[\d.]+")
+"""Values that occur everywhere and are no secrets, except under a name that says so: replaced in JSON, they would break it."""
+_OPTION_OF_JAAS = re.compile(r'([^\s;=]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|([^\s";]+))')
+_LOGIN_IN_URL = re.compile(r"(\w+://)(?:[^/\s\"']*|[^/:@\s\"']*:[^\s\"',]*)@")
+_LOGIN_IN_HEADER = re.compile(r"\b((?:Basic|Bearer)\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
+_USER_OF_JAAS = re.compile(r'(\buser_[^\s=]+\s*=\s*\\?")(?:\\.|[^"\\])*(\\?")')
+_NAME = (
+    r"(?:[\w.-]*(?:passwo?r?d|passphrase|pwd|secret|credential|private.?key|api.?key|access.?key|token)|sasl\.jaas\.config)"
+    r"[\w.-]*"
+)
+_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 _IN_JSON = re.compile(rf'("{_NAME}"\s*:\s*)"(?:\\.|[^"\\])+"', re.IGNORECASE)
-_IN_TEXT = re.compile(rf'({_NAME}\s*[=:]\s*)("(?:\\.|[^"\\])*"|[^\s,;"]+)', re.IGNORECASE)
+_IN_ESCAPED_JSON = re.compile(rf'(\\"{_NAME}\\"\s*:\s*)\\".*?\\"', re.IGNORECASE)
+_IN_TEXT = re.compile(rf"""({_NAME}\s*[=:]\s*)("(?:\\.|[^"\\])*"|'[^']*'|[^\s,;"']+)""", re.IGNORECASE)
+_HIDING = (
+    (_LOGIN_IN_URL, rf"\1{HIDDEN}@"),
+    (_LOGIN_IN_HEADER, rf"\1{HIDDEN}"),
+    (_USER_OF_JAAS, rf"\1{HIDDEN}\2"),
+    (_IN_JSON, rf'\1"{HIDDEN}"'),
+    (_IN_ESCAPED_JSON, rf'\1\\"{HIDDEN}\\"'),
+    (_IN_TEXT, rf"\1{HIDDEN}"),
+)
 
 
 class Settings(NamedTuple):
@@ -33,11 +51,21 @@ def without_secrets(settings: Iterable[tuple[str, str]]) -> Settings:
     secrets: set[str] = set()
     for name, text in settings:
         if is_secret(name, text):
-            secrets.update(_secrets_in(text))
+            secrets.update(_secrets_in(name, text))
             shown.append((name, HIDDEN))
         else:
             shown.append((name, _LOGIN_IN_URL.sub(rf"\1{HIDDEN}@", text)))
     return Settings(shown, frozenset(secrets))
+
+
+def secrets_of_environment(variables: Iterable[tuple[str, str]]) -> set[str]:
+    """The texts to search for from environment variables, with which the image and `${env:NAME}` configure a broker."""
+    return {
+        secret
+        for name, text in variables
+        if _SECRET_NAME.search(name) or "LoginModule" in text
+        for secret in _secrets_in(name, text)
+    }
 
 
 def is_secret(name: str, text: str) -> bool:
@@ -46,15 +74,20 @@ def is_secret(name: str, text: str) -> bool:
     return row is None or row.sensitive or "LoginModule" in text
 
 
-def _secrets_in(text: str) -> set[str]:
-    """A removed value, and the options of the JAAS line that it may be."""
-    parts = {text, *(quoted or plain for quoted, plain in _OPTION_OF_JAAS.findall(text))}
+def _secrets_in(name: str, text: str) -> set[str]:
+    """A removed value, and the options of the JAAS line that it may be, as far as other texts are searched for them."""
+    options = {quoted or plain for option, quoted, plain in _OPTION_OF_JAAS.findall(text) if option != "username"}
+    named = broker_key(name) is not None or _SECRET_NAME.search(name) is not None
+    parts = {option for option in options if not _ORDINARY.fullmatch(option) or not option.isalpha()}
+    parts |= {text} if named or not _ORDINARY.fullmatch(text) else set()
     return {part for part in parts if len(part) >= SHORTEST_SECRET}
 
 
 def scrubbed(text: str, secrets: Iterable[str]) -> str:
     """A text without the secrets, without logins in URLs, and without values after names that look like those of secrets."""
     for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
-    text = _LOGIN_IN_URL.sub(rf"\1{HIDDEN}@", text)
-    return _IN_TEXT.sub(rf"\1{HIDDEN}", _IN_JSON.sub(rf'\1"{HIDDEN}"', text))
+        for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+            text = text.replace(form, HIDDEN)
+    for pattern, hidden in _HIDING:
+        text = pattern.sub(hidden, text)
+    return text

@@ -18,6 +18,7 @@ from odradek.config.table import broker_key
 from odradek.metrics import http_access
 from odradek.net import listeners
 from odradek.processes import logs
+from odradek.processes.supervisor import late_imports
 from odradek.processes.supervisor.core_dumps import limit_core_dumps
 from odradek.processes.supervisor.log_dirs import LogDirectories, StartError
 from odradek.processes.supervisor.running_broker import BrokerResources
@@ -75,7 +76,8 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
             resources = BrokerResources(
                 config, directories, sockets[: len(bound)], bound, metrics_socket, rows, tls=tls
             )
-            return Supervisor(resources).run()
+            with late_imports.refused_after_upgrade():
+                return Supervisor(resources).run()
         finally:
             for sock in sockets:
                 sock.close()

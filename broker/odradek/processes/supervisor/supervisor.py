@@ -270,9 +270,10 @@ class Supervisor:
         """Start all stages but the last, one after another, until all their processes serve or a stop signal arrives.
 
         Modules are imported in this process, so that children share their pages, and so that a restarted child runs the same
-        build even if another version was installed meanwhile. The imports run while loaders work, so the start does not wait
-        for them. The loaders' modules are imported before the loaders' fork, all others before the fork of the first lasting
-        process: each import after a fork leaves both sides with copies of pages.
+        build even if another version was installed meanwhile; what is imported later must be of this version (`late_imports`).
+        The imports run while loaders work, so the start does not wait for them. The loaders' modules are imported before the
+        loaders' fork, all others before the fork of the first lasting process: each import after a fork leaves both sides with
+        copies of pages.
         """
         began = self.clock()
         gc.disable()  # each child would reuse memory that a collection freed here, and get a copy of each such page
