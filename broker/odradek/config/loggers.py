@@ -14,6 +14,7 @@ LOGGERS = {
     "odradek": "The broker: the parent of all loggers below.",
     "odradek.supervisor": "Start and stop of the broker; processes that end and are restarted; the service manager.",
     "odradek.container": "The first topics of a container.",
+    "odradek.imports": "Modules of another version, which was installed while the broker runs.",
     "odradek.config": "Settings that change while the broker runs.",
     "odradek.connections": "Connections of clients: accepted, refused, closed, and why.",
     "odradek.security": "Logins: failures, and at DEBUG level successes; logins at other brokers; keys of identity providers.",
