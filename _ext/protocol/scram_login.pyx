@@ -1,9 +1,9 @@
 """The usual way through a login with SCRAM: frames in, responses out. Runs in a worker, in the thread of its event loop.
 
-The rules of a login are those of `odradek.security.sasl.exchange`. This module follows them for the frames that clients usually send
-and that are in order: ApiVersions, SaslHandshake 1, and two SaslAuthenticate with messages without options. It decides nothing else:
+The rules of a login are those of `odradek.security.sasl.exchange`. This module follows them for the frames that clients
+usually send: ApiVersions, SaslHandshake 1, and two SaslAuthenticate with messages without options. It decides nothing else:
 `frame` returns None for every other frame and for every proof that is not right. The caller then gives the same frames to an
-`Exchange`, which decides, and which the rest of the login uses.
+`Exchange`, which decides, and processes the rest of the login.
 """
 
 from binascii import a2b_base64, b2a_base64
@@ -16,7 +16,16 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from odradek._ext.protocol.api_versions cimport API_VERSIONS
 from odradek._ext.protocol.byte_order cimport store16, store32, store64
-from odradek._ext.protocol.cursor cimport Cursor, cursor_init, cursor_left, read_bytes, read_int8, read_int16, read_int32, read_uvarint
+from odradek._ext.protocol.cursor cimport (
+    Cursor,
+    cursor_init,
+    cursor_left,
+    read_bytes,
+    read_int8,
+    read_int16,
+    read_int32,
+    read_uvarint,
+)
 
 
 cdef enum:
@@ -73,7 +82,8 @@ cdef class ScramListener:
 
     def __init__(self, mechanisms, dict hashes not None, dict hash_names not None, str reserved_user not None):
         names = [name.encode() for name in mechanisms]
-        self.handshake = b"\0\0" + len(names).to_bytes(4, "big") + b"".join([len(name).to_bytes(2, "big") + name for name in names])
+        listed = b"".join([len(name).to_bytes(2, "big") + name for name in names])
+        self.handshake = b"\0\0" + len(names).to_bytes(4, "big") + listed
         self.hashes = {name: hashes[name] for name in mechanisms if name in hashes}
         self.hash_names = {name: hash_names[name] for name in self.hashes}
         self.reserved_user = reserved_user
@@ -82,8 +92,9 @@ cdef class ScramListener:
 cdef class ScramLogin:
     """See the module.
 
-    :ivar frames: those that were processed. :ivar mechanism, user: known from SCRAM_QUESTION on. :ivar nonce: the server's part of the
-    nonce; "": not chosen yet. :ivar done: the client has proven that it is `user`, and the last response says so.
+    :ivar frames: those that were processed. :ivar mechanism: None before SaslHandshake. :ivar user: None before SCRAM_QUESTION.
+    :ivar nonce: the server's part of the nonce; "": not chosen yet. :ivar done: the client has proven that it is `user`, and the
+    last response says so.
     """
     cdef ScramListener listener
     cdef readonly list frames
@@ -178,8 +189,8 @@ cdef class ScramLogin:
     cdef bytes respond(self, bytes token, int64_t lifetime_ms):
         """A response to SaslAuthenticate without an error."""
         cdef int64_t size = PyBytes_GET_SIZE(token)
-        cdef bytes response = PyBytes_FromStringAndSize(NULL, size + (8 + 4 if self.version == 0 else 16 + 4 if self.version == 1
-                                                                      else 17 + (1 if size < 0x7f else 2)))
+        cdef int64_t others = 12 if self.version == 0 else 20 if self.version == 1 else 18 if size < 0x7f else 19
+        cdef bytes response = PyBytes_FromStringAndSize(NULL, others + size)
         cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(response)
         store32(out, <uint32_t>self.correlation_id)
         out += 4
@@ -234,8 +245,10 @@ cdef class ScramLogin:
         return SCRAM_QUESTION
 
     def answered(self, credential, str nonce=None) -> bytes:
-        """The response to the client's first message. :param credential: a ScramCredential of a user, or a made-up one. :param nonce: a
-        test's; None: a random one."""
+        """The response to the client's first message.
+
+        :param credential: a ScramCredential of a user, or a made-up one. :param nonce: a test's; None: a random one.
+        """
         self.credential = credential
         self.nonce = nonce or b2a_base64(urandom(NONCE_BYTES), newline=False).decode()
         self.whole_nonce = self.client_nonce + self.nonce.encode()
