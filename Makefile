@@ -26,7 +26,7 @@ SANITIZED_TESTS := tests/protocol tests/net tests/storage tests/shm tests/replic
 	tests/api/test_aborted_transactions.py tests/api/test_groups.py tests/groups/test_native_commits.py \
 	tests/groups/test_native_membership.py tests/processes/coordinator/internal_topics/test_log_replay.py tests/transactions/test_records.py \
 	tests/faults/test_bytes_before_login.py tests/processes/worker/test_logins.py tests/security/test_exchange.py tests/security/test_plain.py \
-	tests/security/test_scram.py tests/tls tests/mirror/test_moved_batches.py tests/mirror/test_hostile_batches.py \
+	tests/security/test_scram.py tests/security/test_scram_login.py tests/tls tests/mirror/test_moved_batches.py tests/mirror/test_hostile_batches.py \
 	tests/cli/records/test_fetched_records.py tests/cli/records/test_hostile_records.py tests/cli/records/test_record_printing.py
 CUT_TESTS := tests/cuts tests/net/test_connection_life.py tests/net/test_connection_responses.py \
 	tests/net/test_tls_connections.py tests/net/test_tls_fragments.py tests/net/test_tls_hostile.py \

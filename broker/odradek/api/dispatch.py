@@ -18,7 +18,7 @@ from odradek._ext.shm import brokers as broker_table
 from odradek._ext.shm.metering import count_request_errors
 from odradek.api.api import Place
 from odradek.api.call import Call, WorkerView
-from odradek.api.cluster.api_versions import supported
+from odradek.api.cluster.api_versions import RepeatedRequests, supported
 from odradek.api.permits import Permits, PermitsOf, unrestricted
 from odradek.api.pipeline import Host, NotServed, Outcome, Pipeline, executed
 from odradek.api.row import ApiRow
@@ -115,6 +115,7 @@ class Dispatcher:
         self._settle = settle
         self._clustered = view.config.clustered
         self._rows = served_rows(self._clustered)
+        self._repeated = RepeatedRequests(view.config)
         self._pipeline = Pipeline(_WorkerHost(view, auto_create, permits_of))
         self.unknown_requests = 0
 
@@ -136,6 +137,8 @@ class Dispatcher:
                 f"a {row.name} request before the controller sent the brokers and partitions of the cluster"
             )
             return False
+        if api_key == API_VERSIONS and (response := self._repeated.response(connection, frame)) is not None:
+            return response
         job = Stepwise(self._pipeline.steps(_Request(frame, connection, client_id)), lambda: connection.fd < 0)
         if job.step():
             pending = connection.reserve()
@@ -153,6 +156,8 @@ class Dispatcher:
         if outcome.errors:
             connection.failed(api_key, outcome.errors[0])
             count_request_errors(api_key, outcome.errors[1:])
+        elif api_key == API_VERSIONS:
+            self._repeated.keep(connection, version, frame, outcome.data)
         return bytes(outcome.data)
 
     def _versions(self, connection: Any, correlation_id: int, code: ErrorCode, version: int) -> bytes:

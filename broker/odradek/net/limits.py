@@ -175,13 +175,19 @@ class ConnectionLimits:
     def address_wait_ms(self, address: str) -> int:
         """Count a new connection of an address. Returns 0, or after how long the connection must be closed instead of
         served."""
-        limit, network = self.address_rate(address), network_of_peer(address)
+        limit = self.address_rate(address)
+        if limit is None:
+            return 0
+        network = network_of_peer(address)
         name = network if limit == self.address_rate(network) else address
-        return 0 if limit is None else self._address_rates.admit(name, limit, self._clock_ms())
+        return self._address_rates.admit(name, limit, self._clock_ms())
 
     def refusal(self, address: str) -> str | None:
         """The reason to refuse one more connection from this canonical address; None if it is allowed."""
-        limit, name = self.limits.overrides.get(address, self.limits.per_address), self._counted_as(address)
+        limit = self.limits.overrides.get(address, self.limits.per_address)
+        if limit >= MAX_INT:
+            return None
+        name = self._counted_as(address)
         if self._count[name] >= limit:
             return f"{name} has reached max.connections.per.ip={limit}"
         return None

@@ -22,6 +22,9 @@ OWN_SOFTWARE = "odradek"
 WITH_FEATURES = 3
 FIRST_WITH_LOWEST_LEVEL_0 = 4
 MOST_ENCODED = 64
+MOST_REPEATED, LONGEST_REPEATED = 64, 256
+"""How many requests `RepeatedRequests` keeps, and how long in bytes they may be."""
+_BEFORE_CORRELATION, _AFTER_CORRELATION = 4, 8  # in a request; a response begins with the correlation id
 API = Api(
     api_versions.SCHEMA,
     versions=(0, 4),
@@ -98,3 +101,40 @@ def handle(request: api_versions.Request, call: Call) -> Any:
             return supported(ErrorCode.INVALID_REQUEST, clustered=clustered)
     call.connection.runs(request.client_software_name[:LONGEST_KEPT], request.client_software_version[:LONGEST_KEPT])
     return _answer(call.version, request.client_software_name == OWN_SOFTWARE, clustered, call.view.config)
+
+
+class RepeatedRequests:
+    """The responses to the ApiVersions requests of a worker, by the request without its correlation id.
+
+    The same clients begin each connection with the same request, and its response depends only on it and on the levels of
+    features. Only responses without an error are kept.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._epoch = features.epoch(config)
+        self._kept: dict[bytes, tuple[str | None, str | None, bytes]] = {}
+
+    def response(self, connection: Any, frame: bytes) -> bytes | None:
+        """The response, if an equal request was answered before; the client's software is noted as by `handle`."""
+        if self._epoch != features.epoch(self._config):
+            self._epoch = features.epoch(self._config)
+            self._kept.clear()
+        kept = self._kept.get(frame[:_BEFORE_CORRELATION] + frame[_AFTER_CORRELATION:])
+        if kept is None:
+            return None
+        name, version, body = kept
+        if name is not None:
+            connection.runs(name, version)
+        return frame[_BEFORE_CORRELATION:_AFTER_CORRELATION] + body
+
+    def keep(self, connection: Any, version: int, frame: bytes, response: bytes) -> None:
+        """Keep a response without an error, which `handle` has just made."""
+        if len(frame) > LONGEST_REPEATED:
+            return
+        if len(self._kept) >= MOST_REPEATED:
+            self._kept.clear()
+        software = (connection.client_software_name, connection.client_software_version)
+        name, release = software if version >= WITH_FEATURES else (None, None)
+        body = response[_AFTER_CORRELATION - _BEFORE_CORRELATION :]
+        self._kept[frame[:_BEFORE_CORRELATION] + frame[_AFTER_CORRELATION:]] = name, release, body

@@ -4,6 +4,9 @@ A worker owns one `Logins` and uses it only in its loop. The rules of the exchan
 module connects them with connections, timers, the coordinator and metrics. A connection with a gate executes no request: the
 native `RequestHandler` passes each of its frames to the gate, behind the responses to all earlier requests.
 
+Most logins with SCRAM are processed by the native `ScramLogin`, which knows only logins that succeed. What it does not know is
+processed by an `Exchange`, which first receives the same frames.
+
 After the login, a connection whose session has an end is closed if it sends a request after that end without having renewed the
 login (KIP-368): a timer puts a gate before it, so the requests of open connections cost nothing.
 """
@@ -15,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from odradek._ext.protocol.scram_login import ScramListener, ScramLogin, ScramResult
 from odradek._ext.shm.metering import count_expired, count_login
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
@@ -26,9 +30,12 @@ from odradek.processes.worker.credential_cache import CredentialCache, Kept, The
 from odradek.processes.worker.token_keys import TokenKeys
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schemas import api_versions, sasl_handshake
+from odradek.security.acl import ANONYMOUS_USER
 from odradek.security.sasl.exchange import Action, Ask, Done, Exchange, Failed, Former, Respond, Versions
 from odradek.security.sasl.mechanism import OAUTHBEARER, CredentialQuestion, KeysQuestion, Mechanism
 from odradek.security.sasl.oauthbearer import OAuthBearer
+from odradek.security.sasl.scram import Scram
+from odradek.security.sasl.scram_credential import BY_NAME
 from odradek.security.sasl.settings import SaslSettings, all_settings
 
 log = logging.getLogger("odradek.security")
@@ -43,20 +50,34 @@ Dispatch = Callable[[Any, int, int, int, bytes | None, bytes], bytes | bool | No
 
 
 class Gate:
-    """Stands before a connection until its client has logged in, or has renewed the login."""
+    """Stands before a connection until its client has logged in, or has renewed the login.
 
-    def __init__(self, logins: "Logins", exchange: Exchange, former: "Session | None" = None) -> None:
+    :ivar scram: processes the login as long as it is the usual one with SCRAM; then None, and `exchange` processes it.
+    """
+
+    def __init__(self, logins: "Logins", settings: SaslSettings, former: "Session | None" = None) -> None:
         self._logins = logins
-        self.exchange = exchange
+        self.settings = settings
         self.former = former
+        self.scram: ScramLogin | None = None
+        self._exchange: Exchange | None = None
         self.question: CredentialQuestion | None = None
         self.answer: CredentialReply | None = None
         self.noted = False  # whether the failure of this login was counted and logged
 
     @property
+    def exchange(self) -> Exchange:
+        assert self._exchange is not None
+        return self._exchange
+
+    @exchange.setter
+    def exchange(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    @property
     def raw(self) -> bool:
         """Whether the next frame has no request header."""
-        return self.exchange.raw
+        return self.scram is None and self.exchange.raw
 
     def frame(self, connection: Any, frame: bytes) -> bytes | bool | None:
         """See `RequestHandler.offer_to_gate`."""
@@ -110,8 +131,7 @@ class Logins:
         self._timeout_s = config.integer("odradek.authentication.timeout.ms") / 1000
         self._max_receive_bytes = config.integer("sasl.server.max.receive.size")
         self._delay_s = config.integer("connection.failed.authentication.delay.ms") / 1000
-        self._settings = all_settings(config)
-        self._configure_tokens()
+        self._configure(config)
         self._renewing: OrderedDict[int, tuple[Any, float]] = OrderedDict()  # connection and deadline, by connection id
         self._sessions: dict[int, Session] = {}
         self._sweep: asyncio.TimerHandle | None = None
@@ -122,13 +142,23 @@ class Logins:
     def configure(self, config: BrokerConfig) -> None:
         """Use the settings that changed at run time, for new logins."""
         try:
-            self._settings = all_settings(config)
-            self._configure_tokens()
+            self._configure(config)
         except ConfigError as error:
             log.error("cannot apply the changed SASL settings: %s; the previous ones stay in force", error)
 
-    def _configure_tokens(self) -> None:
+    def _configure(self, config: BrokerConfig) -> None:
+        self._settings = all_settings(config)
         self._tokens.configure({name: one.oauth for name, one in self._settings.items() if one.oauth is not None})
+        self._scram = {
+            name: ScramListener(
+                one.mechanisms,
+                {mechanism: BY_NAME[mechanism].hash for mechanism in BY_NAME},
+                {mechanism: BY_NAME[mechanism].hash_name for mechanism in BY_NAME},
+                ANONYMOUS_USER,
+            )
+            for name, one in self._settings.items()
+            if not BY_NAME.keys().isdisjoint(one.mechanisms)
+        }
 
     def take_over_credentials(self) -> None:
         """Drop the credentials that are kept if one has changed."""
@@ -141,7 +171,12 @@ class Logins:
         settings = self._settings_of(connection)
         if settings is None:
             return
-        connection.gate = Gate(self, self._exchange(connection, settings, None))
+        gate = connection.gate = Gate(self, settings)
+        scram = self._scram.get(self._names[connection.listener_index])
+        if scram is None:
+            gate.exchange = self._exchange(connection, settings, None)
+        else:
+            gate.scram = ScramLogin(scram)
         connection.limit_frames(self._max_receive_bytes)
         self.data_loop.connections.await_authentication(connection)  # may close it
 
@@ -164,15 +199,32 @@ class Logins:
         index = connection.listener_index
         return self._settings.get(self._names[index]) if 0 <= index < len(self._names) else None
 
-    def _exchange(self, connection: Any, settings: SaslSettings, former: Former | None) -> Exchange:
+    def _exchange(
+        self, connection: Any, settings: SaslSettings, former: Former | None, scram_nonce: str = ""
+    ) -> Exchange:
         listener = self._names[connection.listener_index]
 
         def make(mechanism: str) -> Mechanism:
             if mechanism == OAUTHBEARER:
                 return OAuthBearer(lambda token: self._tokens.verify(listener, token))
+            if scram_nonce:
+                return Scram(BY_NAME[mechanism], lambda: scram_nonce)
             return settings.make(mechanism)
 
         return Exchange(settings.mechanisms, make, settings.lifetime_ms, former)
+
+    def _leave_scram(self, gate: Gate, connection: Any) -> None:
+        """Let an `Exchange` process the rest of a login: it receives the frames that `ScramLogin` has processed, and what was
+        answered."""
+        scram, gate.scram = gate.scram, None
+        assert scram is not None
+        exchange = gate.exchange = self._exchange(connection, gate.settings, None, scram.nonce)
+        for frame in scram.frames:
+            action = exchange.frame(frame)
+            if isinstance(action, Versions) and scram.versions_answered:
+                exchange.versions_sent(0)
+            elif isinstance(action, Ask) and gate.answer is not None:
+                exchange.answered(gate.answer.credential)
 
     def _close_late(self) -> None:
         """Close the connections whose clients have not renewed their logins in time."""
@@ -194,6 +246,12 @@ class Logins:
 
     def process(self, gate: Gate, connection: Any, frame: bytes) -> bytes | bool | None:
         """Process a frame before the login; see `RequestHandler.offer_to_gate`."""
+        if gate.scram is not None:
+            lifetime_ms = gate.settings.lifetime_ms(gate.scram.mechanism)
+            result = gate.scram.frame(frame, lifetime_ms)
+            if result is not None:
+                return self._with_scram(gate, gate.scram, connection, frame, result, lifetime_ms)
+            self._leave_scram(gate, connection)
         action = gate.exchange.frame(frame)
         kept = None
         if isinstance(action, Ask) and isinstance(action.question, CredentialQuestion):
@@ -210,6 +268,41 @@ class Logins:
         self._later(gate, connection, connection.reserve(), action, kept)
         return None
 
+    def _with_scram(
+        self, gate: Gate, scram: ScramLogin, connection: Any, frame: bytes, result: bytes | int, lifetime_ms: int
+    ) -> bytes | bool | None:
+        """Do what a result of `ScramLogin.frame` says; see `RequestHandler.offer_to_gate`."""
+        if isinstance(result, bytes):
+            if not scram.done:
+                return result
+            if not self._is_outdated(gate):
+                self._open(gate, connection, Done(result, scram.user, scram.mechanism, lifetime_ms))
+                return result
+            self._leave_scram(gate, connection)
+            self._confirm(gate, connection, connection.reserve())
+            return None
+        if result == ScramResult.SCRAM_VERSIONS:
+            return self._versions(gate, connection, frame)
+        question = gate.question = CredentialQuestion(scram.mechanism, scram.user)
+        kept = self._recall(connection, question)
+        pending = connection.reserve()
+
+        def go_on(reply: CredentialReply | str) -> None:
+            if isinstance(reply, str):
+                self._leave_scram(gate, connection)
+                self._later(gate, connection, pending, gate.exchange.unanswered(reply))
+            else:
+                gate.answer = reply
+                data = scram.answered(reply.credential)
+                pending.complete((len(data).to_bytes(4, "big"), data))
+
+        then = self._guarded(connection, pending, go_on)
+        if kept is None:
+            self._credentials.ask(question, context_of(connection, connection.client_id), then)
+        else:
+            self._credentials.hold(kept, then)
+        return None
+
     def _recall(self, connection: Any, question: CredentialQuestion) -> Kept | None:
         kept = self._credentials.recall(question)
         if kept is not None and self._credentials.overdue:
@@ -221,7 +314,13 @@ class Logins:
         _, version, correlation_id = _REQUEST.unpack_from(frame)
         response = self.dispatch(connection, api_versions.API_KEY, version, correlation_id, connection.client_id, frame)
         if isinstance(response, bytes):
-            gate.exchange.versions_sent(_CODE.unpack_from(response, _ERROR_AT)[0])
+            code = _CODE.unpack_from(response, _ERROR_AT)[0]
+            if gate.scram is None:
+                gate.exchange.versions_sent(code)
+            elif code:
+                self._leave_scram(gate, connection)
+            else:
+                gate.scram.versions_sent()
         return response
 
     def _later(self, gate: Gate, connection: Any, pending: Any, action: Action, kept: Kept | None = None) -> None:
@@ -415,7 +514,8 @@ class Logins:
             session.timer.cancel()
             session.timer = None
         del self._sessions[connection.connection_id]
-        gate = connection.gate = Gate(self, self._exchange(connection, settings, session.former), session)
+        gate = connection.gate = Gate(self, settings, session)
+        gate.exchange = self._exchange(connection, settings, session.former)
         connection.limit_frames(self._max_receive_bytes)
         self._renewing[connection.connection_id] = connection, now + self._timeout_s
         if self._sweep is None:

@@ -1,0 +1,23 @@
+from enum import IntEnum
+from typing import Any, Final
+
+
+class ScramResult(IntEnum):
+    SCRAM_VERSIONS = ...
+    SCRAM_QUESTION = ...
+
+class ScramListener:
+    def __init__(self, mechanisms, hashes: dict[Any, Any], hash_names: dict[Any, Any], reserved_user: str) -> None: ...
+
+class ScramLogin:
+    frames: Final[list[Any]]
+    mechanism: Final[str]
+    user: Final[str]
+    nonce: Final[str]
+    done: Final[bool]
+    versions_answered: Final[bool]
+
+    def __init__(self, listener: ScramListener) -> None: ...
+    def frame(self, frame: bytes, lifetime_ms: int=0) -> bytes | int | None: ...
+    def versions_sent(self) -> None: ...
+    def answered(self, credential, nonce: str | None=None) -> bytes: ...
