@@ -358,6 +358,10 @@ cdef class SharedMemory:
         """True once after a death, which requires every waiter to look at everything [R 6]."""
         return exchange_64(&the_region.processes[the_region.self].full_look, 0) != 0
 
+    def take_news(self) -> bool:
+        """True if a wake-up had another reason than a slot since the last call; call after `drain_event` [R 6.5]."""
+        return exchange_32(&the_region.processes[the_region.self].news, 0) != 0
+
     def wake(self, int index) -> None:
         wake_process(index)
 
