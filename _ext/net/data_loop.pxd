@@ -8,7 +8,7 @@ from odradek._ext.net.frame_reading cimport FrameReader
 from odradek._ext.net.open_connections cimport OpenConnections
 from odradek._ext.net.receiving cimport RequestReceiver
 from odradek._ext.net.sending cimport ResponseSender
-from odradek._ext.net.socket_events cimport SocketEvents, epoll_event
+from odradek._ext.net.socket_events cimport SocketEvents
 from odradek._ext.net.turns cimport Turns
 
 
@@ -26,6 +26,5 @@ cdef class DataLoop:
     cdef int64_t max_request_bytes
     cdef list tls_listeners                    # TlsListener or None by index of the listener; None: no listener uses TLS
     cdef Connection begin(self, int fd, int64_t connection_id, int listener_index, str peer, bint prepared)
-    cdef int turn(self, epoll_event* events, int n) except -1
     cdef int read_on(self) except -1
     cdef int handle_event(self, Connection c, uint32_t events) except -1

@@ -36,8 +36,6 @@ from odradek._ext.shm.owners cimport owner_of
 
 cdef enum:
     EVENTS_A_TURN = 256
-    BUSY_EVENTS = 2                # a turn with so many events that sent responses is followed by another one at once
-    BUSY_US = 500                  # maximum time of turns that follow each other, before the event loop has its turn
 
 
 cdef int close_connection(object loop, Connection c, int reason, object text) except -1:
@@ -183,30 +181,13 @@ cdef class DataLoop:
     # --- turns ---
 
     def on_events(self) -> None:
-        """Handle ready connections, for a bounded time. The event loop calls this while the epoll descriptor is readable.
-
-        While many connections send and receive, new events arrive during a turn. They are handled at once, without the event loop
-        and the system call with which it waits.
-        """
+        """Handle a bounded number of ready connections. The event loop calls this while the epoll descriptor is readable."""
         cdef epoll_event[EVENTS_A_TURN] events
-        cdef int n
-        cdef int64_t began_us, sent
+        cdef int i, n
+        cdef Connection c
         if self.connections.in_turn:
             raise RuntimeError("on_events was called within a turn of the data loop")
         n = self.events.ready(events, EVENTS_A_TURN)
-        sent = self.sender.bytes_out
-        self.turn(events, n)
-        began_us = self.responses.turn_us
-        while n >= BUSY_EVENTS and self.sender.bytes_out != sent and self.responses.turn_us - began_us < BUSY_US:
-            n = self.events.ready(events, EVENTS_A_TURN)
-            sent = self.sender.bytes_out
-            if n > 0:
-                self.turn(events, n)
-
-    cdef int turn(self, epoll_event* events, int n) except -1:
-        """Handle a batch of events."""
-        cdef int i
-        cdef Connection c
         self.turns.begin()
         try:
             if self.events.unread:
@@ -225,7 +206,6 @@ cdef class DataLoop:
                 self.turns.settle_dirty()
         finally:
             self.turns.finish()
-        return 0
 
     def flush_dirty(self) -> None:
         """Send the responses of completed Pendings. Every callback that completes Pendings calls this at its end. Within a
