@@ -53,8 +53,8 @@ def build_generator() -> None:
 
 
 def floors() -> dict[str, float]:
-    """Return what the kernel alone takes, in this run: CPU seconds per GB of plain pwrite and sendfile calls on the same bytes, and us (p50)
-    of plain wake-ups through as many processes as those of `HOPS`."""
+    """Return what the kernel alone takes, in this run: CPU seconds per GB of plain pwrite and sendfile calls on the same
+    bytes, and us (p50) of plain wake-ups through the processes of `HOPS`."""
     figures = {}
     for kind in ("pwrite", "sendfile"):
         path = Path(tempfile.gettempdir()) / "odradek-bench-floor"
@@ -67,8 +67,8 @@ def floors() -> dict[str, float]:
             seconds.append(result["generator_cpu_seconds"] * 1e9 / result["bytes"])
         figures[kind] = min(seconds)
     for row, hops in HOPS.items():
-        times = [generate("hops", None, "--hops", str(hops), "--seconds", "1", "--warmup", "0.2") for _ in range(FLOOR_ROUNDS)]
-        figures[row] = min(float(result["p50_us"]) for result in times)
+        load = ("--hops", str(hops), "--seconds", "1", "--warmup", "0.2")
+        figures[row] = min(generate("hops", None, *load)["p50_us"] for _ in range(FLOOR_ROUNDS))
     return figures
 
 
