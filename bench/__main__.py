@@ -22,6 +22,8 @@ from bench.transactions import TAG, TRANSACTION_ROWS
 from bench.transactions import warm_up as warm_up_transactions
 
 FLOOR_ROUNDS = 3
+HOPS = {"deliver": 2, "visible": 3}
+"""The number of processes that a record passes through in the rows that measure a wake-up."""
 ALL = {row.name: row for row in (*ROWS, *TRANSACTION_ROWS, *SECURITY_ROWS, *LIFE_ROWS, *CLUSTER_ROWS)}
 SEPARATE = LIFE | CLUSTER
 """The rows that start their own brokers."""
@@ -51,7 +53,8 @@ def build_generator() -> None:
 
 
 def floors() -> dict[str, float]:
-    """Return the CPU seconds per GB of plain pwrite and sendfile calls on the same bytes, in this run."""
+    """Return what the kernel alone takes, in this run: CPU seconds per GB of plain pwrite and sendfile calls on the same
+    bytes, and us (p50) of plain wake-ups through the processes of `HOPS`."""
     figures = {}
     for kind in ("pwrite", "sendfile"):
         path = Path(tempfile.gettempdir()) / "odradek-bench-floor"
@@ -63,6 +66,9 @@ def floors() -> dict[str, float]:
             )
             seconds.append(result["generator_cpu_seconds"] * 1e9 / result["bytes"])
         figures[kind] = min(seconds)
+    for row, hops in HOPS.items():
+        load = ("--hops", str(hops), "--seconds", "1", "--warmup", "0.2")
+        figures[row] = min(generate("hops", None, *load)["p50_us"] for _ in range(FLOOR_ROUNDS))
     return figures
 
 

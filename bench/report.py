@@ -94,7 +94,8 @@ def write(
         table(lines),
         "",
         f"Floor in the same run, in CPU seconds per GB: plain `pwrite` {floors['pwrite']:.3g}, plain `sendfile` "
-        f"{floors['sendfile']:.3g}.",
+        f"{floors['sendfile']:.3g}. Plain wake-ups, us p50: a produce to a long poll {floors['deliver']:.3g}, "
+        f"an EndTxn to a long poll {floors['visible']:.3g}.",
         "",
         f"{len(lines) - len(missed)} of {len(lines)} figures met their target."
         + (" Missed: " + "; ".join(f"{line['title']}, {line['unit']}" for line in missed) + "." if missed else ""),

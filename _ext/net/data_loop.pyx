@@ -230,7 +230,7 @@ cdef class DataLoop:
         if events & (EPOLLERR | EPOLLHUP) and (c.frames.hold or c.state.eof or not events & EPOLLIN):
             return self.connections.close_now(c, CLOSE_RESET, "the client or the network reset it")
         if events & EPOLLOUT:
-            c.output.blocked = False
+            self.sender.unblock(c)
             self.turns.end_turn(c)
             if c.fd < 0:
                 return 0

@@ -225,8 +225,12 @@ cdef SendState send_queue(OutQueue* queue, int socket, int64_t budget, bint look
         is_slice = node.fd >= 0
         if is_slice:
             requested = min(node.length, <int64_t>FILE_CHUNK)
-            if look_up and node.position + requested > node.warm_until and not resident(node.fd, node.position, requested):
-                return SENT_COLD
+            if look_up and node.position < node.warm_until:
+                requested = min(requested, node.warm_until - node.position)
+            elif look_up:
+                if not resident(node.fd, node.position, requested):
+                    return SENT_COLD
+                node.warm_until = node.position + requested
             n = sendfile(socket, node.fd, &node.position, requested)
         else:
             n = send_spans(queue, socket, &requested)

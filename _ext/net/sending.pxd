@@ -24,6 +24,7 @@ cdef class ResponseSender:
     cdef int collect_records(self, Connection c) except -1
     cdef int push_records(self, Connection c) except -1
     cdef int pump_encrypted(self, Connection c) except -1
+    cdef void unblock(self, Connection c) noexcept
     cdef int pump(self, Connection c) except -1
     cdef int read_cold(self, Connection c) except -1
     cdef int file_failed(self, Connection c, int number) except -1

@@ -37,6 +37,7 @@ cdef extern from "<sys/socket.h>" nogil:
 cdef enum:
     SEND_A_TURN = 4 * 1024 * 1024      # maximum bytes sent on a connection before other connections have their turn
     ENCRYPT_A_TURN = 1024 * 1024       # maximum bytes encrypted on a connection before other connections have their turn
+    WARM_MS = 1000                     # so long after the last sent byte, pages found in the page cache may have been evicted
 
 
 cdef inline int send_written(ResponseSender sender, Connection c) except -1:
@@ -142,6 +143,13 @@ cdef class ResponseSender:
             self.responses.clock = clock_us()
             count_completed(completed, self.responses.clock)
         return result
+
+    cdef void unblock(self, Connection c) noexcept:
+        """The socket takes bytes again. If its client did not read for long, look at the page cache again."""
+        cdef OutNode* node = c.output.queue.head
+        c.output.blocked = False
+        if node != NULL and self.responses.now_ms - c.last_activity_ms > WARM_MS:
+            node.warm_until = node.position
 
     cdef int pump(self, Connection c) except -1:
         cdef int64_t sent = 0, from_files = 0

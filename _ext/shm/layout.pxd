@@ -82,7 +82,8 @@ cdef struct Process:              # one for each process of the broker; written 
     shared_u64 request_sequence   # 0 when no request is being executed
     uint8_t request_client[64]
     uint8_t request_peer[64]
-    shared_u64 full_look          # set by the supervisor after a death: look at every slot that this process waits for [R 6]
+    shared_u32 full_look          # set by the supervisor after a death: look at every slot that this process waits for [R 6]
+    shared_u32 news               # 1: a wake-up had another reason than a slot that moved [R 6]
 
 
 cdef struct BrokerEntry:          # another broker, or this one, as the controller published it [R 10]

@@ -62,6 +62,7 @@ class Process(TypedDict):
     request_client: list[int]
     request_peer: list[int]
     full_look: int
+    news: int
 
 class BrokerEntry(TypedDict):
     broker_id: int

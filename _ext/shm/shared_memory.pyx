@@ -311,7 +311,7 @@ cdef class SharedMemory:
         clear_ready(index)
         for other in range(the_region.header.process_count):
             if other != index and load_acquire_32(&the_region.processes[other].state) in (STARTING, SERVING):
-                store_release_64(&the_region.processes[other].full_look, 1)
+                store_release_32(&the_region.processes[other].full_look, 1)
                 wake_after_death(other)
 
     # -- by every process -----------------------------------------------------------------------------------------
@@ -356,7 +356,11 @@ cdef class SharedMemory:
 
     def take_full_look(self) -> bool:
         """True once after a death, which requires every waiter to look at everything [R 6]."""
-        return exchange_64(&the_region.processes[the_region.self].full_look, 0) != 0
+        return exchange_32(&the_region.processes[the_region.self].full_look, 0) != 0
+
+    def take_news(self) -> bool:
+        """True if a wake-up had another reason than a slot since the last call; call after `drain_event` [R 6.5]."""
+        return exchange_32(&the_region.processes[the_region.self].news, 0) != 0
 
     def wake(self, int index) -> None:
         wake_process(index)

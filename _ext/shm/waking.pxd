@@ -18,7 +18,8 @@ cdef void wake_everyone(uint32_t index, Slot* slot) noexcept nogil
 # Set the slot's bit for each process of `mask` and wake it.
 cdef void wake_slot(uint32_t index, uint64_t mask) noexcept nogil
 
-# Make the loop of a process look at its ready bitmap. Wake-ups that it has not taken yet share one write.
+# Make the loop of a process look at what has changed besides slots, and at its ready bitmap. Wake-ups that it has not taken yet
+# share one write.
 cdef void wake_process(int process) noexcept nogil
 # Wake the loop of this process from inside that loop, so that it handles `self_wake` after its current work.
 cdef void wake_own_loop() noexcept nogil

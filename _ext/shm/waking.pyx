@@ -6,7 +6,16 @@ A bitmap has two levels: one bit for each slot, preceded by a summary with one b
 from libc.stdint cimport uint32_t, uint64_t
 from posix.unistd cimport write
 
-from odradek._ext.shm.atomics cimport clear_words, exchange_32, exchange_64, fence, fetch_or_64, load_relaxed_64, shared_u64
+from odradek._ext.shm.atomics cimport (
+    clear_words,
+    exchange_32,
+    exchange_64,
+    fence,
+    fetch_or_64,
+    load_relaxed_64,
+    shared_u64,
+    store_release_32,
+)
 from odradek._ext.shm.c_library cimport pthread_self
 from odradek._ext.shm.faults cimport WAKE_PENDING_SET, fault
 from odradek._ext.shm.layout cimport Process, region
@@ -41,12 +50,18 @@ cdef inline void ring(Process* p) noexcept nogil:
         write(p.event_fd, &increment, 8)
 
 
-cdef void wake_process(int process) noexcept nogil:
+cdef inline void wake_loop(int process) noexcept nogil:
     cdef Process* p = &region().processes[process]
     if process == region().self and region().loop_thread == pthread_self():
         region().self_wake = True       # not enough for an append thread of the same process: the loop may be asleep
         return
     ring(p)
+
+
+cdef void wake_process(int process) noexcept nogil:
+    """The release orders what the news describe, which the process may see without this wake-up."""
+    store_release_32(&region().processes[process].news, 1)
+    wake_loop(process)
 
 
 cdef void wake_own_loop() noexcept nogil:
@@ -56,6 +71,7 @@ cdef void wake_own_loop() noexcept nogil:
 cdef void wake_after_death(int process) noexcept nogil:
     cdef uint64_t increment = 1
     cdef Process* p = &region().processes[process]
+    store_release_32(&p.news, 1)
     exchange_32(&p.event_pending, 1)
     write(p.event_fd, &increment, 8)
 
@@ -70,7 +86,7 @@ cdef void wake_slot(uint32_t index, uint64_t mask) noexcept nogil:
         bits &= bits - 1
         fetch_or_64(ready_words(process) + index // 64, <uint64_t>1 << (index % 64))
         fetch_or_64(summary_words(process) + index // 4096, <uint64_t>1 << (index // 64 % 64))
-        wake_process(process)
+        wake_loop(process)
 
 
 cdef int take_ready(uint32_t* out, int limit) noexcept nogil:

@@ -29,6 +29,7 @@ static const struct {
     {"fill", run_fill, true, "one batch into each partition"},
     {"batch", run_batch, false, "write the batch to --out"},
     {"floor", run_floor, false, "bare pwrite or sendfile"},
+    {"hops", run_hops, false, "bare wake-ups: a message on a connection, through processes, to another connection"},
 };
 
 enum type { TEXT, INT, LONG, SECONDS, FLAG };
@@ -49,6 +50,7 @@ static struct options options = {
     .spread = 1,
     .batches = 1,
     .ids = 1,
+    .hops = 2,
     .bytes = 1 << 30,
     .seconds = 5,
     .rate = 100,
@@ -81,7 +83,8 @@ static const struct {
     {"max-wait", INT, &options.max_wait, "fetch, longpoll: ms that a Fetch may wait"},
     {"sample", INT, &options.sample, "fetch: every how manieth response is checked whole"},
     {"rate", SECONDS, &options.rate, "longpoll: records a second in all"},
-    {"pause", SECONDS, &options.pause, "deliver: between two records"},
+    {"pause", SECONDS, &options.pause, "deliver, visible, hops: between two records"},
+    {"hops", INT, &options.hops, "hops: processes between the two connections"},
     {"groups", INT, &options.groups, "groups: how many; rebalance: how often"},
     {"protocol", INT, &options.protocol, "transactions, visible: transaction.version of the client, 1 or 2"},
     {"spread", INT, &options.spread, "transactions: partitions that each transaction writes to"},

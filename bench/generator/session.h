@@ -10,7 +10,7 @@
 struct options {
     const char *host, *topic, *batch_file, *out, *path, *kind;
     int port, partitions, connections, inflight, size, size_max, records, max_bytes, max_wait, sources, sample, groups, acks;
-    int protocol, spread, batches, ids;
+    int protocol, spread, batches, ids, hops;
     long batch_bytes, requests, bytes;
     double seconds, warmup, rate, pause, timeout;
     bool sync, transform, tls;
@@ -90,5 +90,6 @@ void run_rebalance(const struct options *options);
 void run_fill(const struct options *options);
 void run_batch(const struct options *options);
 void run_floor(const struct options *options);
+void run_hops(const struct options *options);
 
 #endif

@@ -338,6 +338,38 @@ def test_a_cold_slice_is_read_off_the_loop_and_other_connections_are_served(cold
     driver.close()
 
 
+def test_pages_are_looked_up_again_for_a_client_that_did_not_read_for_long(cold_file):
+    file, content = cold_file
+    content = content[: 1 << 20]
+    reads, read = [], []
+    driver = Driver(SlicingHandler(), cold_reader=lambda *job: reads.append(job))
+    driver.handler.part = FileSlice(file, 0, len(content))
+    other, _ = driver.connect()
+
+    def read_cold():
+        while reads:
+            _, fd, position, length, callback = reads.pop()
+            read.append(os.pread(fd, length, position))
+            callback(None)
+
+    for _ in range(TRIES):  # the kernel may keep pages
+        assert os.pread(file.fileno(), len(content), 0) == content
+        client, connection = driver.connect(tcp=True, send_buffer=8192, receive_buffer=8192)
+        client.sendall(framed(b"slice it"))
+        offered = len(driver.handler.seen)
+        driver.until(lambda offered=offered: len(driver.handler.seen) > offered)
+        assert not reads, "all pages are cached"
+        while driver.loop.responses.now_ms <= connection.last_activity_ms + 1_000:
+            other.sendall(framed(b"question"))
+            assert driver.receive(other, 12) == framed(b"question")
+        evict(file)
+        assert driver.receive_all(client, 4 + len(content), read_cold) == b"head" + content
+        if read:
+            break
+    assert read, "the pages that were evicted are not read in the loop"
+    driver.close()
+
+
 def test_a_failed_cold_read_closes_the_connection(cold_file, caplog):
     file, _ = cold_file
     reads = []

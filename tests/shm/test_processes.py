@@ -104,6 +104,29 @@ def test_many_wake_ups_are_one_event(broker: OneBroker) -> None:
     assert os.eventfd_read(broker.shm.event_fd()) == 2
 
 
+def test_a_wake_up_for_a_slot_alone_brings_no_news(broker: OneBroker) -> None:
+    slot = broker.create()
+    broker.shm.take_news()
+    broker.shm.drain_event()
+    slots.await_committed(slot)
+
+    def append() -> None:
+        slot_probe.append(slot, [batch()])
+
+    pid = broker.fork(1, append)
+    poll = select.poll()
+    poll.register(broker.shm.event_fd(), select.POLLIN)
+    assert poll.poll(120_000)
+    broker.shm.drain_event()
+    assert broker.shm.take_ready() == [slot]
+    assert not broker.shm.take_news()
+    assert broker.reap(pid, 1) == 0
+    assert broker.shm.take_news(), "a death is news"
+    broker.shm.wake(0)
+    assert broker.shm.take_news()
+    assert not broker.shm.take_news()
+
+
 def test_a_death_wakes_every_process_and_releases_the_flusher_word(broker: OneBroker) -> None:
     slot = broker.create()
     slot_probe.append(slot, [batch()])

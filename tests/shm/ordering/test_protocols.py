@@ -259,6 +259,27 @@ def ready(calls: Calls) -> list[Program]:
     return [wake, take]
 
 
+def told(calls: Calls) -> list[Program]:
+    """A process that publishes a change and wakes a worker, which is handling an earlier wake-up. In the end the worker
+    has seen the change, or its descriptor is readable and there is news."""
+    orders = Orders(calls["wake"])
+    wake = store("change", 1, "relaxed") + store("news", 1, orders.take("store", "news"))
+    orders.end()
+    orders = Orders(calls["ring"])
+    wake += exchange("pending", "was_pending", 1, orders.take("update", "event_pending"))
+    wake += exchange("descriptor", "d", 1, "relaxed", uses=["was_pending"], when=lambda r: r["was_pending"] == 0)
+    orders.end()
+    orders = Orders(calls["drain"])
+    take = exchange("descriptor", "drained", 0, "relaxed")
+    take += exchange("pending", "was_set", 0, orders.take("update", "event_pending"))
+    orders.end()
+    orders = Orders(calls["take"])
+    take += exchange("news", "told", 0, orders.take("update", "news"))
+    orders.end()
+    take += load("change", "seen", "relaxed")  # also before, where the processor guesses
+    return [wake, take]
+
+
 # -- roles ------------------------------------------------------------------------------------------
 
 
@@ -560,6 +581,17 @@ PROTOCOLS = {
             ("wake", "0: update seq_cst ready_words"): "the order of the summary bit suffices",
             ("wake", "1: update seq_cst summary_words"): "the order of the slot's bit suffices",
         },
+    ),
+    "news": Protocol(
+        {
+            "wake": [Function("shm/waking.pyx", "wake_process")],
+            "ring": [Function("shm/waking.pyx", "ring")],
+            "drain": [Function("shm/shared_memory.pyx", "drain_event")],
+            "take": [Function("shm/shared_memory.pyx", "take_news")],
+        },
+        told,
+        {"change": 0, "news": 0, "pending": 1, "descriptor": 1},
+        lambda final: final["told"] == final["seen"] == 1 or final["news"] == final["descriptor"] == 1,
     ),
     "role": Protocol(
         {

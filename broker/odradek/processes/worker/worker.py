@@ -108,6 +108,7 @@ class Worker:
         self.receiver = Receiver(context.handover_fd)
         self.topics = TopicDirectory()
         self._confirmed = 0
+        self._has_news = False  # that could not be taken over
         self.purgatory = Purgatory(ExpiryTimer(loop, self._expire).set)
         self.delayed_appends = DelayedAppends(loop, self.purgatory, self._settle, self._close_connection)
         self.look_ups = JobThread(loop, "look-ups", Lane.LANE_LOOK_UPS)
@@ -304,8 +305,20 @@ class Worker:
         self._report_closed()
 
     def _on_wake(self) -> None:
-        """A slot that this process waits for changed, the metadata changed, or a process died."""
+        """A slot that this process waits for changed, or there is news. Most wake-ups are for slots alone: they look at nothing
+        else."""
         self.shm.drain_event()
+        try:
+            self._has_news = self.shm.take_news() or self._has_news
+            if self._has_news:
+                self._take_over_news()
+                self._has_news = False
+        finally:  # even after an error: the event is drained, so these wake-ups do not come again
+            self.purgatory.serve()
+            self._settle()
+
+    def _take_over_news(self) -> None:
+        """Metadata, settings or files changed, or a process died. After an error, the next wake-up tries again."""
         try:
             self._take_over_metadata()
             self._take_over_tls()
@@ -313,11 +326,9 @@ class Worker:
             self._take_over_quotas()
             self._take_over_acls()
             self.upkeep.release_removed_files()
-        finally:  # even after an error: the event is drained, so these wake-ups do not come again
+        finally:
             if self.shm.take_full_look():
                 self.purgatory.look_at_all()
-            self.purgatory.serve()
-            self._settle()
 
     def _take_over_quotas(self) -> None:
         """Apply the quotas of clients if they changed."""
