@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,9 @@ HERE = Path(__file__).resolve().parent
 WORK = PROJECT / ".build/release"
 OF_PACKAGES = "3.11"
 """The Python of Debian 12, for which the Debian package and the image are made."""
-OF_PACKAGES_TARGET = "manylinux-x86_64"
+OF_PACKAGES_TARGET = f"manylinux-{platform.machine()}"
+"""The wheel in the image, and in the package that writes the man pages of all packages."""
+PACKAGED_TARGETS = ("manylinux-x86_64", "manylinux-aarch64")
 
 
 def main() -> None:
@@ -101,12 +104,16 @@ def build(selection: Selection, image: bool, allow_dirty: bool, output: Path) ->
     os.environ["SOURCE_DATE_EPOCH"] = str(epoch)
     WORK.mkdir(parents=True, exist_ok=True)
     headers, left_out = headers_of(selection)
+    missing = package_tools(selection) if python is not None else {}
+    left_out += missing.values()
     with tempfile.TemporaryDirectory(dir=WORK, prefix="run-") as temporary:
         results = Path(temporary) / "results"
         results.mkdir()
         wheels = python_packages(selection, headers, Path(temporary), results, epoch)
         if python is not None:
             shipped_packages(wheels[OF_PACKAGES, OF_PACKAGES_TARGET], python, Path(temporary), results, image, epoch)
+            others = [wheels[OF_PACKAGES, name] for name in foreign_targets(selection) if name not in missing]
+            more_packages(others, python, Path(temporary), results, with_rpm="rpmbuild" not in missing)
         write_checksums(results)
         replace(output, results)
     for path in sorted(output.iterdir()):
@@ -134,6 +141,30 @@ def headers_of(selection: Selection) -> tuple[dict[str, Path], list[str]]:
     if not headers:
         raise ReleaseFailed("there are no headers for any wheel")
     return headers, left_out
+
+
+def foreign_targets(selection: Selection) -> list[str]:
+    """The targets for whose processors there are packages, and whose programs do not run on this machine."""
+    return [name for name in PACKAGED_TARGETS if name in selection.targets and name != OF_PACKAGES_TARGET]
+
+
+def package_tools(selection: Selection) -> dict[str, str]:
+    """For each target, or ``rpmbuild``, whose packages cannot be made here a line that says so. It is printed at once, too.
+
+    :raises ReleaseFailed: a command is missing, and ``--allow-missing`` is not given.
+    """
+    lines: dict[str, str] = {}
+    for name in foreign_targets(selection):
+        command = f"{TARGETS[name].machine}-linux-gnu-strip"
+        if shutil.which(command) is None:
+            lines[name] = f"left out: the packages of {name}: the command {command} is missing (binutils-*-linux-gnu)"
+    if shutil.which("rpmbuild") is None:
+        lines["rpmbuild"] = "left out: the RPM packages: the command rpmbuild is missing (rpm)"
+    for line in lines.values():
+        say(line)
+    if lines and not selection.allow_missing:
+        raise ReleaseFailed("commands for packages are missing; --allow-missing leaves the packages out")
+    return lines
 
 
 def python_packages(
@@ -177,6 +208,19 @@ def shipped_packages(wheel: Path, python: Path, temporary: Path, results: Path, 
             "--tar",
             results / f"odradek-{version_of(PROJECT)}-rootfs.tar.gz",
         )
+
+
+def more_packages(wheels: list[Path], python: Path, temporary: Path, results: Path, with_rpm: bool) -> None:
+    """Make the Debian packages for other processors from `wheels`, and from all Debian packages those of RPM."""
+    (program,) = (temporary / "shipped/opt/odradek/venv").glob("lib/python3.*/site-packages")
+    for wheel in wheels:
+        say(f"the Debian package of {wheel.name}")
+        package = [PROJECT / "deploy/debian/build", wheel, "--output", results, "--program", program]
+        run(*package, PYTHON=str(python))
+    if with_rpm:
+        for debian in sorted(results.glob("odradek_*.deb")):
+            say(f"the RPM package of {debian.name}")
+            run(PROJECT / "deploy/rpm/build", debian, "--output", results, PYTHON=str(python))
 
 
 def run(*command: str | Path, **environment: str) -> None:

@@ -1,7 +1,8 @@
 """What a wheel can be for: a version of CPython, and a C library with a processor.
 
 One Python builds all wheels, and none of a target runs: zig is the C compiler, and `write_config` writes the values of
-sysconfig that the target's Python would have. setuptools takes names, options and the tags of the wheel from them (decision 53).
+sysconfig that the target's Python would have. setuptools takes names, options and the tags of the wheel from them (decision
+53).
 """
 
 from __future__ import annotations

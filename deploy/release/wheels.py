@@ -153,7 +153,17 @@ def build_wheel(
     if not re.fullmatch(wheel_pattern(target, version), repaired.name):
         raise ReleaseFailed(f"{repaired.name} is not a wheel of {target.tag} for CPython {version}")
     check_wheel(repaired)
+    check_symbols(tools, repaired, target, log.with_suffix(".symbols.log"), epoch)
     return Path(shutil.copy2(repaired, output))
+
+
+def check_symbols(tools: Path, wheel: Path, target: Target, log: Path, epoch: int) -> None:
+    """Refuse a wheel with a module that needs a symbol of no library: it could not be loaded, and nothing here loads it."""
+    of_musl = [zig_of(tools).parent / "lib/libc/musl/libc.S"] if "musl" in target.libc else []
+    run(tools, Path(__file__).with_name("symbols.py"), wheel, *of_musl, cwd=wheel.parent, log=log, epoch=epoch)
+    found = log.read_text().splitlines()
+    if found:
+        raise ReleaseFailed(f"{wheel.name}: {'; '.join(found[:5])}")
 
 
 def check_metadata(tools: Path, packages: list[Path], log: Path, epoch: int) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import platform
 import re
 import struct
 import subprocess
@@ -18,7 +19,7 @@ from deploy.release.environment import PT_LOAD, EnvironmentFailed, check_wheel, 
 from deploy.release.failure import ReleaseFailed
 from deploy.release.headers import ARCHIVES, find_headers
 from deploy.release.interpreters import find_interpreters
-from deploy.release.main import Selection, headers_of, replace
+from deploy.release.main import Selection, headers_of, package_tools, replace
 from deploy.release.targets import OPTIONAL, TARGETS, VERSIONS, wheel_pattern, write_config
 from deploy.release.tree import copy_tree, epoch_of, faults
 from deploy.release.wheels import check_wheel as check_built_wheel
@@ -138,6 +139,21 @@ def test_wheels_without_headers_are_named_and_left_out_only_on_demand(
     assert "has no headers of Python" in left_out[0]
 
 
+def test_packages_without_their_tools_are_named_and_left_out_only_on_demand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ReleaseFailed, match="commands for packages are missing"):
+        package_tools(Selection(("3.11",), tuple(TARGETS), allow_missing=False))
+    lines = package_tools(Selection(("3.11",), tuple(TARGETS), allow_missing=True))
+    assert set(lines) == {"manylinux-x86_64", "manylinux-aarch64", "rpmbuild"} - {f"manylinux-{platform.machine()}"}
+    assert set(lines.values()) <= set(capsys.readouterr().err.replace("release: ", "").splitlines())
+    interpreter(tmp_path / "rpmbuild", "4")
+    for machine in ("x86_64", "aarch64"):
+        interpreter(tmp_path / f"{machine}-linux-gnu-strip", "2")
+    assert package_tools(Selection(("3.11",), tuple(TARGETS), allow_missing=False)) == {}
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_names_modules_and_wheels_as_its_python_does(name: str, tmp_path: Path) -> None:
     """The same Python gives setuptools the tags and the suffix of another version and system."""
@@ -157,6 +173,13 @@ def test_a_target_names_modules_and_wheels_as_its_python_does(name: str, tmp_pat
     )
     suffix = f".cpython-314-{target.machine}-linux-{'musl' if 'musl' in name else 'gnu'}.so"
     assert done.stdout.split() == [suffix, "cp314", "cp314", f"linux-{target.machine}", "/include"]
+
+
+def test_no_native_module_asks_the_compilers_library_for_the_features_of_the_processor() -> None:
+    """That of zig finds none, so that checksums would be computed without the processor's instructions."""
+    sources = [path for path in (toolchains.REPOSITORY / "_ext").rglob("*") if path.suffix in (".pyx", ".pxd", ".h")]
+    assert sources
+    assert [path.name for path in sources if re.search(r"__builtin_cpu_(init|supports|is)\(", path.read_text())] == []
 
 
 @pytest.mark.parametrize(
