@@ -38,7 +38,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # half of the CPU time of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build build-test build-dev tables demo run cluster quick test test-all wheel deb test-faults test-cuts test-package deploy-test release chaos chaos-cluster test-sanitized bench lint install-systemd clean distclean
+.PHONY: help build build-test build-dev tables demo run cluster quick test test-all wheel deb test-faults test-cuts test-package deploy-test release test-wheel chaos chaos-cluster test-sanitized bench lint install-systemd clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -159,10 +159,18 @@ deb: ## the Debian package, in dist/, for a trial or your own machines (OPTIONS=
 	for 3.11, that of Debian 12: make distclean, then make deb PYTHON=python3.11" % sys.version_info[:2])'
 	@PYTHON=$(CURDIR)/$(BIN)/python deploy/debian/build $$(ls -t dist/odradek-*-cp311-*.whl | head -n 1) --compression gzip $(OPTIONS)
 
-# It compiles the modules of each Python once more, from the sdist and without options of this machine's interpreter, and keeps
-# them in .build/release for its next run (decision 38).
-release: build ## all that is published, in dist/: wheels, sdist, Debian package, checksums, SBOM (OPTIONS=...)
+# It compiles the modules of each target from the sdist with a compiler from PyPI, and keeps them in .build/release for its next run
+# (decisions 38 and 53).
+release: build ## all that is published, in dist/: wheels, sdist, packages, checksums, SBOM (OPTIONS=...)
 	@deploy/release/build $(OPTIONS)
+
+# pip chooses the wheel for this machine. Without PATH it finds no compiler.
+test-wheel: ## install the wheel of dist/ that is for PYTHON and this machine in a new environment, and run the demo
+	@rm -rf .build/test-wheel
+	@$(PYTHON) -m venv .build/test-wheel
+	@PATH=/nonexistent .build/test-wheel/bin/python -m pip install --quiet --disable-pip-version-check --no-index --find-links dist --no-deps odradek
+	@PATH=/nonexistent .build/test-wheel/bin/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: 'odradek[demo]'
+	@PATH=/nonexistent .build/test-wheel/bin/odradek demo
 
 chaos: build-dev ## an hour of kills, stops and full disks under load (MINUTES=60); needs root for its small disk
 	@$(BIN)/python -m tests.faults.chaos --minutes $(or $(MINUTES),60)

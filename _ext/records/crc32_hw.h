@@ -34,6 +34,7 @@ static uint32_t crc32_state_software(uint32_t state, const uint8_t *p, size_t n)
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
 #include <immintrin.h>
 
 /* x^n mod P, reflected and shifted by one, for data n bits further on: the low half first. */
@@ -67,7 +68,11 @@ __attribute__((target("pclmul,sse4.1"))) static uint32_t crc32_state(uint32_t st
     return crc32_state_software(crc32_state_software(0, rest, sizeof rest), (const uint8_t *)at, n);
 }
 
-static int crc32_can_multiply(void) { return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"); }
+static int crc32_can_multiply(void) { /* see crc32c_detect */
+    const unsigned needed = bit_PCLMUL | bit_SSE4_1;
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & needed) == needed;
+}
 #else
 #define crc32_state crc32_state_software
 static int crc32_can_multiply(void) { return 0; }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from deploy.debian.copyright import copyright_text
 from deploy.debian.generated import completion_files, man_pages
-from deploy.release.environment import PLACE, EnvironmentFailed, epoch, finish_tree, make_environment
+from deploy.release.environment import PLACE, EnvironmentFailed, epoch, finish_tree, machine_of, make_environment
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
@@ -47,6 +46,11 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, default=PROJECT / "dist", help="directory of the package (default: dist)"
     )
+    parser.add_argument(
+        "--program",
+        type=Path,
+        help="site-packages of the version for this machine; it writes the man pages of a package for another processor",
+    )
     parser.add_argument("--compression", choices=COMPRESSIONS, default="xz", help="default: xz")
     options = parser.parse_args()
     if not re.fullmatch(r"[A-Za-z0-9+.~]+", options.revision):
@@ -55,28 +59,28 @@ def main() -> None:
         sys.exit(
             f"deploy/debian/build: runs on Python {PYTHON} only, which is that of Debian 12; set PYTHON=/path/to/python3.11"
         )
-    for command in ("dpkg-deb", "strip"):
-        if shutil.which(command) is None:
-            sys.exit(f"deploy/debian/build: the command {command} is missing: install dpkg and binutils")
+    if shutil.which("dpkg-deb") is None:
+        sys.exit("deploy/debian/build: the command dpkg-deb is missing: install dpkg")
     try:
-        print(build(options.wheel, options.revision, options.output, options.compression))
+        print(build(options.wheel, options.revision, options.output, options.compression, options.program))
     except EnvironmentFailed as error:
         sys.exit(f"deploy/debian/build: {error}")
 
 
-def build(wheel: Path, revision: str, output: Path, compression: str) -> Path:
+def build(wheel: Path, revision: str, output: Path, compression: str, program: Path | None = None) -> Path:
     """Return the path of the package that was made in the directory `output`.
 
+    :param program: the site-packages of an environment that runs on this machine, if that of the wheel does not.
     :raises EnvironmentFailed: the Python environment cannot be made.
     """
     os.umask(0o022)
     version = f"{debian_version(wheel.name.split('-')[1])}-{revision}"
-    architecture = ARCHITECTURES[platform.machine()]
+    architecture = ARCHITECTURES[machine_of(wheel)]
     with tempfile.TemporaryDirectory(prefix="odradek-deb-") as temporary:
         root = Path(temporary) / "root"
         environment = root / PLACE.lstrip("/")
         make_environment(wheel, REQUIREMENTS, BUILD_REQUIREMENTS, environment, f"/usr/bin/python{PYTHON}")
-        stage(root, environment, version)
+        stage(root, environment, version, program)
         finish_tree(root, epoch())
         write_control(root, environment, version, architecture)
         for name in SETTINGS:
@@ -102,7 +106,7 @@ def debian_version(version: str) -> str:
     return release + (f"~{before}" if before else "") + after + unfinished.replace(".", "~~") + local
 
 
-def stage(root: Path, environment: Path, version: str) -> None:
+def stage(root: Path, environment: Path, version: str, program: Path | None) -> None:
     """Fill `root` with all files of the package but for the environment, which it has already."""
     (environment / "share/odradek").rename(root / "opt/odradek/share")
     shutil.rmtree(environment / "share")
@@ -121,7 +125,7 @@ def stage(root: Path, environment: Path, version: str) -> None:
     (documents / "copyright").write_text(copyright_text(environment / f"lib/python{PYTHON}/site-packages"))
     install(HERE / "README.Debian", documents / "README.Debian")
     install(HERE / "lintian-overrides", root / "usr/share/lintian/overrides/odradek")
-    packages = environment / f"lib/python{PYTHON}/site-packages"
+    packages = program or environment / f"lib/python{PYTHON}/site-packages"
     for name, text in man_pages(packages).items():
         compress(text, root / f"usr/share/man/man{name.rpartition('.')[2]}" / f"{name}.gz")
     for place, text in completion_files(packages).items():

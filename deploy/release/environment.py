@@ -18,6 +18,7 @@ import base64
 import csv
 import hashlib
 import os
+import platform
 import re
 import shutil
 import stat
@@ -32,6 +33,8 @@ PLACE = "/opt/odradek/venv"
 COMMAND = "odradek"
 ONLY_AS_SOURCE = "pure-sasl,pyspark"
 """Dependencies without a wheel on PyPI: Python modules (and Java archives), which pip packs with the pinned setuptools."""
+GLIBCS = ("manylinux_2_28", "manylinux_2_24", "manylinux_2_17", "manylinux2014")
+"""The tags of wheels that run on Debian 12, for a processor that is not this machine's: pip cannot ask it."""
 PT_LOAD = 1
 PAGE = 4096
 UNNEEDED = (
@@ -86,6 +89,8 @@ def make_environment(
 ) -> None:
     """Make the environment in the directory `into` with the Python that runs this function.
 
+    The environment is for the processor of the wheel, which need not be that of this machine.
+
     :param interpreter: the absolute path of the Python that uses the environment; its minor version must be this one's.
     :raises EnvironmentFailed: the wheel is for another Python, a dependency cannot be installed or is missing in
         `requirements`, or `into` exists.
@@ -103,6 +108,7 @@ def make_environment(
 
 
 def fill(wheel: Path, requirements: Path, build_requirements: Path, into: Path, interpreter: str, version: str) -> None:
+    machine = machine_of(wheel)
     with tempfile.TemporaryDirectory(prefix="odradek-environment-") as temporary:
         tools, wheels = Path(temporary) / "tools", Path(temporary) / "wheels"
         run(sys.executable, "-m", "venv", tools)
@@ -112,19 +118,72 @@ def fill(wheel: Path, requirements: Path, build_requirements: Path, into: Path, 
         # With build isolation, pip would get the newest setuptools for the dependencies that exist only as source.
         make = [*pip, "wheel", "--quiet", "--require-hashes", "--no-build-isolation", "--use-pep517", "--no-deps"]
         binary = ["--only-binary=:all:", f"--no-binary={ONLY_AS_SOURCE}"]
-        run(*make, *binary, "-r", requirements, "--wheel-dir", wheels)
-        pip += ["--python", into / "bin/python"]
-        install = [*pip, "install", "--quiet", "--no-index", "--no-compile", "--no-deps", "--no-warn-script-location"]
-        run(*install, *sorted(wheels.iterdir()), wheel)
-        run(*pip, "check")
-    packages = into / f"lib/python{version}/site-packages"
+        packages = into / f"lib/python{version}/site-packages"
+        offline = ["--quiet", "--no-compile", "--no-deps", "--no-warn-script-location"]
+        if machine == platform.machine():
+            run(*make, *binary, "-r", requirements, "--wheel-dir", wheels)
+            pip += ["--python", into / "bin/python"]
+            run(*pip, "install", "--no-index", *offline, *sorted(wheels.iterdir()), wheel)
+            run(*pip, "check")
+        else:
+            foreign = foreign_options(version, machine)
+            sources, others = split_requirements(requirements, Path(temporary))
+            run(*make, *binary, "-r", sources, "--wheel-dir", wheels)
+            get = [*pip, "download", "--quiet", "--require-hashes", "--only-binary=:all:", "--no-deps"]
+            run(*get, *foreign, "-r", others, "--dest", wheels)
+            target = Path(temporary) / "target"
+            put = [*pip, "install", "--no-index", *offline, *foreign, "--target", target]
+            run(*put, *sorted(wheels.iterdir()), wheel)
+            adopt(target, packages, into)
     remove_unneeded(into)
-    strip_debug_information(packages)
+    strip_debug_information(packages, machine)
     place(into, interpreter, version)
     for distribution in packages.glob("*.dist-info"):
         write_record(distribution, into)
     finish_tree(into, epoch())
     compile_modules(into, packages)
+
+
+def foreign_options(version: str, machine: str) -> list[str]:
+    """The options with which pip takes wheels for another processor."""
+    platforms = [f"--platform={name}_{machine}" for name in GLIBCS]
+    return [*platforms, "--only-binary=:all:", f"--python-version={version}", "--implementation=cp"]
+
+
+def split_requirements(requirements: Path, directory: Path) -> tuple[Path, Path]:
+    """Two files in `directory`, with what exists only as source, and with the rest."""
+    parts: dict[bool, list[str]] = {True: [], False: []}
+    names = tuple(f"{name}==" for name in ONLY_AS_SOURCE.split(","))
+    of_source = False
+    for line in requirements.read_text().splitlines(keepends=True):
+        if not line.startswith((" ", "#")):
+            of_source = line.startswith(names)
+        parts[of_source].append(line)
+    sources, others = directory / "only-as-source.txt", directory / "wheels.txt"
+    sources.write_text("".join(parts[True]))
+    others.write_text("".join(parts[False]))
+    return sources, others
+
+
+def adopt(target: Path, packages: Path, into: Path) -> None:
+    """Move what pip has installed into a plain directory to the places that it has in an environment."""
+    shutil.rmtree(target / "bin", ignore_errors=True)
+    (target / "share").rename(into / "share")
+    for path in target.iterdir():
+        path.rename(packages / path.name)
+    for record in packages.glob("*.dist-info/RECORD"):
+        record.write_text(re.sub(r"(?m)^\.\./\.\./(?=share/)", "../../../", record.read_text()))
+
+
+def machine_of(wheel: Path) -> str:
+    """The processor of a wheel, from its name.
+
+    :raises EnvironmentFailed: the name has none.
+    """
+    found = re.search(r"_(x86_64|aarch64)\.whl$", wheel.name)
+    if found is None:
+        raise EnvironmentFailed(f"{wheel.name} is not a wheel for x86_64 or aarch64")
+    return found[1]
 
 
 def check_wheel(wheel: Path, version: str) -> None:
@@ -165,18 +224,20 @@ def remove_unneeded(environment: Path) -> None:
                     path.unlink()
 
 
-def strip_debug_information(packages: Path) -> None:
+def strip_debug_information(packages: Path, machine: str) -> None:
     """Remove debug information from the modules of dependencies: half of the environment. Names of functions remain.
 
     A library that strip would damage stays as it is: of some that patchelf has changed, strip moves segments to places that
     the loader refuses (libgfortran of numpy, in Debian 12).
     """
-    if shutil.which("strip") is None:
-        raise EnvironmentFailed("the command strip is missing: install binutils")
+    strip = "strip" if machine == platform.machine() else f"{machine}-linux-gnu-strip"
+    if shutil.which(strip) is None:
+        package = "binutils" if strip == "strip" else f"binutils-{machine}-linux-gnu"
+        raise EnvironmentFailed(f"the command {strip} is missing: install {package}")
     for library in sorted(packages.rglob("*.so*")):
         if library.is_file() and not library.is_symlink() and b".debug_info" in library.read_bytes():
             stripped = library.with_name(f"{library.name}.stripped")
-            run("strip", "--strip-debug", "--enable-deterministic-archives", "-o", stripped, library)
+            run(strip, "--strip-debug", "--enable-deterministic-archives", "-o", stripped, library)
             if is_loadable(stripped.read_bytes()):
                 stripped.chmod(stat.S_IMODE(library.stat().st_mode))
                 stripped.replace(library)

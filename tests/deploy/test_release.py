@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import platform
 import re
 import struct
 import subprocess
@@ -16,8 +17,10 @@ from deploy.debian.package import MAINTAINER, debian_version, maintainer
 from deploy.release.checksums import write_checksums
 from deploy.release.environment import PT_LOAD, EnvironmentFailed, check_wheel, is_loadable
 from deploy.release.failure import ReleaseFailed
+from deploy.release.headers import ARCHIVES, find_headers
 from deploy.release.interpreters import find_interpreters
-from deploy.release.main import replace
+from deploy.release.main import Selection, headers_of, package_tools, replace
+from deploy.release.targets import OPTIONAL, TARGETS, VERSIONS, wheel_pattern, write_config
 from deploy.release.tree import copy_tree, epoch_of, faults
 from deploy.release.wheels import check_wheel as check_built_wheel
 from deploy.release.wheels import compiled_directory
@@ -61,8 +64,138 @@ def test_missing_interpreters_are_named_with_what_helps(tmp_path: Path) -> None:
     assert str(failed.value) == (
         f"not found: Python 3.12 ({tmp_path}/python3.12 has no headers (Python.h)), "
         f"Python 3.13 ({tmp_path}/other is PyPy 3.10); "
-        "install it, or name it with ODRADEK_PYTHON_3_12 and ODRADEK_PYTHON_3_13, or build less with --python 3.11"
+        "install it, or name it with ODRADEK_PYTHON_3_12 and ODRADEK_PYTHON_3_13"
     )
+
+
+def headers(directory: Path, version: str, config: str = "/* for all systems */\n") -> Path:
+    """A directory with what the release reads of the headers of a CPython."""
+    directory.mkdir(parents=True)
+    (directory / "Python.h").write_text("")
+    (directory / "patchlevel.h").write_text(f'#define PY_VERSION             "{version}.4"\n')
+    (directory / "pyconfig.h").write_text(config)
+    return directory
+
+
+def test_every_version_has_an_archive_of_headers_or_is_optional() -> None:
+    assert set(VERSIONS) == {*ARCHIVES, *OPTIONAL}
+    assert set(ARCHIVES) & set(OPTIONAL) == set()
+    assert [version for version, (release, _) in ARCHIVES.items() if not release.startswith(f"{version}.")] == []
+
+
+def test_headers_are_found_by_variable_in_an_archive_and_by_interpreter(tmp_path: Path) -> None:
+    named = headers(tmp_path / "named", "3.12")
+    assert find_headers("3.12", tmp_path, {"ODRADEK_HEADERS_3_12": str(named)}) == named
+    fetched = headers(tmp_path / f"cpython-{ARCHIVES['3.11'][0]}/include/python3.11", "3.11")
+    assert find_headers("3.11", tmp_path, {}) == fetched
+    (version,) = OPTIONAL
+    own = headers(tmp_path / "own", version)
+    python = tmp_path / f"bin/python{version}"
+    python.parent.mkdir()
+    python.write_text(
+        f'#!/bin/sh\ncase "$3" in *machinery*|*implementation*) echo {version} CPython True ;; *) echo {own} ;; esac\n'
+    )
+    python.chmod(0o755)
+    assert find_headers(version, tmp_path, {"PATH": f"{python.parent}:/bin"}) == own
+
+
+def test_headers_of_debian_are_copied_with_the_configuration_of_one_processor(tmp_path: Path) -> None:
+    include = "# include <x86_64-linux-gnu/python3.14/pyconfig.h>\n"
+    named = headers(tmp_path / "usr/python3.14", "3.14", config=f"#if defined(__x86_64__)\n{include}#endif\n")
+    real = tmp_path / "usr/x86_64-linux-gnu/python3.14/pyconfig.h"
+    real.parent.mkdir(parents=True)
+    real.write_text("real")
+    found = find_headers("3.14", tmp_path / "work", {"ODRADEK_HEADERS_3_14": str(named)})
+    assert (found / "pyconfig.h").read_text() == "real"
+    assert (found / "Python.h").is_file()
+
+
+def test_headers_of_another_version_are_refused(tmp_path: Path) -> None:
+    environment = {"ODRADEK_HEADERS_3_12": str(headers(tmp_path / "named", "3.13"))}
+    with pytest.raises(ReleaseFailed, match=r"has the headers of Python 3\.13, and not of 3\.12"):
+        find_headers("3.12", tmp_path, environment)
+    with pytest.raises(ReleaseFailed, match="has no headers of Python"):
+        find_headers("3.12", tmp_path, {"ODRADEK_HEADERS_3_12": str(tmp_path / "nothing")})
+
+
+def test_wheels_without_headers_are_named_and_left_out_only_on_demand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (optional,) = OPTIONAL
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ODRADEK_HEADERS_3_11", str(headers(tmp_path / "named", "3.11")))
+    monkeypatch.setenv("ODRADEK_HEADERS_3_12", str(tmp_path / "nothing"))
+    found, left_out = headers_of(Selection(("3.11", optional), ("musllinux-x86_64",), allow_missing=False))
+    assert list(found) == ["3.11"]
+    assert re.match(
+        rf"left out: the wheels for Python {re.escape(optional)} \(musllinux-x86_64\): no archive ", left_out[0]
+    )
+    assert left_out[0] in capsys.readouterr().err
+    with pytest.raises(ReleaseFailed, match=r"no headers of Python 3\.12; --allow-missing leaves its wheels out"):
+        headers_of(Selection(("3.11", "3.12"), tuple(TARGETS), allow_missing=False))
+    found, left_out = headers_of(Selection(("3.11", "3.12"), tuple(TARGETS), allow_missing=True))
+    assert list(found) == ["3.11"]
+    assert "has no headers of Python" in left_out[0]
+
+
+def test_packages_without_their_tools_are_named_and_left_out_only_on_demand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ReleaseFailed, match="commands for packages are missing"):
+        package_tools(Selection(("3.11",), tuple(TARGETS), allow_missing=False))
+    lines = package_tools(Selection(("3.11",), tuple(TARGETS), allow_missing=True))
+    assert set(lines) == {"manylinux-x86_64", "manylinux-aarch64", "rpmbuild"} - {f"manylinux-{platform.machine()}"}
+    assert set(lines.values()) <= set(capsys.readouterr().err.replace("release: ", "").splitlines())
+    interpreter(tmp_path / "rpmbuild", "4")
+    for machine in ("x86_64", "aarch64"):
+        interpreter(tmp_path / f"{machine}-linux-gnu-strip", "2")
+    assert package_tools(Selection(("3.11",), tuple(TARGETS), allow_missing=False)) == {}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_names_modules_and_wheels_as_its_python_does(name: str, tmp_path: Path) -> None:
+    """The same Python gives setuptools the tags and the suffix of another version and system."""
+    target = TARGETS[name]
+    environment = write_config(tmp_path, target, "3.14", Path("/zig"), Path("/include"))
+    script = (
+        "import sysconfig; from setuptools.command.bdist_wheel import get_abi_tag; from packaging import tags; "
+        "print(sysconfig.get_config_var('EXT_SUFFIX'), tags.interpreter_name() + tags.interpreter_version(), get_abi_tag(), "
+        "sysconfig.get_platform(), sysconfig.get_config_var('INCLUDEPY'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PATH": "/usr/bin:/bin"} | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    suffix = f".cpython-314-{target.machine}-linux-{'musl' if 'musl' in name else 'gnu'}.so"
+    assert done.stdout.split() == [suffix, "cp314", "cp314", f"linux-{target.machine}", "/include"]
+
+
+def test_no_native_module_asks_the_compilers_library_for_the_features_of_the_processor() -> None:
+    """That of zig finds none, so that checksums would be computed without the processor's instructions."""
+    sources = [path for path in (toolchains.REPOSITORY / "_ext").rglob("*") if path.suffix in (".pyx", ".pxd", ".h")]
+    assert sources
+    assert [path.name for path in sources if re.search(r"__builtin_cpu_(init|supports|is)\(", path.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    ("tags", "matches"),
+    [
+        ("cp314-cp314-manylinux_2_28_aarch64", True),
+        ("cp314-cp314-manylinux2014_aarch64.manylinux_2_17_aarch64", True),
+        ("cp313-cp313-manylinux_2_28_aarch64", False),
+        ("cp314-cp314-manylinux_2_28_x86_64", False),
+        ("cp314-cp314-musllinux_1_2_aarch64", False),
+        ("cp314-cp314-linux_aarch64", False),
+    ],
+)
+def test_a_wheel_of_another_target_is_recognized_by_its_name(tags: str, matches: bool) -> None:
+    pattern = wheel_pattern(TARGETS["manylinux-aarch64"], "3.14")
+    assert (re.fullmatch(pattern, f"odradek-0.1.0-{tags}.whl") is not None) is matches
 
 
 @pytest.fixture
@@ -137,14 +270,15 @@ def test_compiled_modules_of_other_sources_or_of_an_interrupted_build_are_not_us
     native.parent.mkdir(parents=True)
     native.write_text("first")
     (tmp_path / "tree/setup.py").write_text("")
-    first = compiled_directory(tmp_path / "tree", tmp_path)
+    first = compiled_directory(tmp_path / "tree", "tools", tmp_path)
     (first / "module").write_text("")
-    assert compiled_directory(tmp_path / "tree", tmp_path) == first
+    assert compiled_directory(tmp_path / "tree", "tools", tmp_path) == first
     assert (first / "module").exists()
     (first / "unfinished").touch()
-    assert list(compiled_directory(tmp_path / "tree", tmp_path).iterdir()) == []
+    assert list(compiled_directory(tmp_path / "tree", "tools", tmp_path).iterdir()) == []
+    assert compiled_directory(tmp_path / "tree", "other tools", tmp_path) != first
     native.write_text("second")
-    assert compiled_directory(tmp_path / "tree", tmp_path) != first
+    assert compiled_directory(tmp_path / "tree", "tools", tmp_path) != first
 
 
 @pytest.mark.parametrize(
@@ -255,7 +389,8 @@ def test_a_program_that_runs_is_loadable() -> None:
 def test_every_dependency_is_pinned_with_a_hash() -> None:
     directory = toolchains.REPOSITORY / "deploy/release"
     pinned = {}
-    for name in ("requirements.txt", "requirements-report.txt", "requirements-build.txt", "requirements-sbom.txt"):
+    for kind in ("", "-report", "-build", "-release", "-sbom"):
+        name = f"requirements{kind}.txt"
         entries = re.findall(
             r"(?m)^([a-z][a-z0-9.-]*)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})*)", (directory / name).read_text()
         )
@@ -275,11 +410,14 @@ def test_every_dependency_of_the_package_is_pinned() -> None:
     assert names - set(re.findall(r"(?m)^([a-z][a-z0-9-]*)==", text)) == set()
 
 
-def test_what_builds_wheels_is_pinned() -> None:
+@pytest.mark.parametrize(
+    ("extra", "file"), [("wheel", "requirements-build.txt"), ("release", "requirements-release.txt")]
+)
+def test_what_builds_wheels_is_pinned(extra: str, file: str) -> None:
     table = tomllib.loads((toolchains.REPOSITORY / "pyproject.toml").read_text())
-    wanted = [*table["build-system"]["requires"], *table["project"]["optional-dependencies"]["wheel"]]
+    wanted = [*table["build-system"]["requires"], *table["project"]["optional-dependencies"][extra]]
     names = {re.match(r"[A-Za-z0-9-]+", text)[0].lower() for text in wanted}
-    text = (toolchains.REPOSITORY / "deploy/release/requirements-build.txt").read_text()
+    text = (toolchains.REPOSITORY / "deploy/release" / file).read_text()
     assert names - set(re.findall(r"(?m)^([a-z][a-z0-9-]*)==", text)) == set()
 
 

@@ -52,6 +52,21 @@ def test_a_repaired_wheel_names_the_oldest_c_library_that_it_runs_on(repaired: P
     assert [name for name in libraries if not name.startswith("odradek/_ext/")] == []  # it brings no other library
 
 
+def test_a_module_that_needs_a_symbol_of_no_library_is_found(repaired: Path, tmp_path: Path) -> None:
+    command = [sys.executable, REPOSITORY / "deploy/release/symbols.py"]
+    assert run(*command, repaired, cwd=tmp_path) == ""
+    (tmp_path / "a.c").write_text(
+        "int missing(void); int Py_Finish(void); int getpid(void);\n"
+        "int f(void) { return missing() + Py_Finish() + getpid(); }\n"
+    )
+    run("gcc", "-shared", "-fPIC", "-o", "a.so", "a.c", cwd=tmp_path)
+    with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
+        archive.write(tmp_path / "a.so", "a.so")
+    assert run(*command, "a.whl", cwd=tmp_path) == "a.so needs missing, which no library provides\n"
+    (tmp_path / "musl").write_text(".globl missing\n.type missing, %function;\n")
+    assert run(*command, "a.whl", "musl", cwd=tmp_path) == ""
+
+
 def lowest_versions() -> str:
     """A constraints file with the lowest versions that the package and its demo allow."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]

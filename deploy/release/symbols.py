@@ -1,0 +1,47 @@
+"""Prints the symbols that the modules of a wheel need, and that neither CPython nor the C library provides.
+
+A program of its own, because only the environment of the release has pyelftools::
+
+    python symbols.py odradek-....whl [ZIG/lib/libc/musl/libc.S]
+
+Symbols of glibc have versions: the linker has found them. Those of musl have none, so that they are compared with the list of
+symbols of musl that zig links with.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+
+UNVERSIONED = ("VER_NDX_LOCAL", "VER_NDX_GLOBAL")
+
+
+def unprovided(module: bytes, of_musl: set[str]) -> Iterator[str]:
+    """The names of the symbols that an ELF file needs from nowhere."""
+    file = ELFFile(io.BytesIO(module))
+    symbols = file.get_section_by_name(".dynsym")
+    versions = file.get_section_by_name(".gnu.version")
+    for number, symbol in enumerate(symbols.iter_symbols()):
+        needed = symbol["st_shndx"] == "SHN_UNDEF" and symbol["st_info"]["bind"] == "STB_GLOBAL"
+        versioned = versions is not None and versions.get_symbol(number)["ndx"] not in UNVERSIONED
+        if needed and not versioned and not symbol.name.startswith(("Py", "_Py")) and symbol.name not in of_musl:
+            yield symbol.name
+
+
+def main() -> None:
+    of_musl = set(re.findall(r"(?m)^\.(?:globl|weak) (\w+)$", Path(sys.argv[2]).read_text())) if sys.argv[2:] else set()
+    with zipfile.ZipFile(sys.argv[1]) as wheel:
+        for name in wheel.namelist():
+            if name.endswith(".so"):
+                for symbol in unprovided(wheel.read(name), of_musl):
+                    print(f"{name} needs {symbol}, which no library provides")
+
+
+if __name__ == "__main__":
+    main()
