@@ -5,7 +5,7 @@ import re
 from tests.shm.ordering.sources import NATIVE
 
 README = NATIVE.parent / "broker/odradek/shm/README.md"
-FIELD = re.compile(r"^    shared_[ui]\d+(?:\[[\w ]+\])?\*? (\w+)", re.M)
+FIELD = re.compile(r"^    shared_[ui]\d+(?:\[[\w *]+\])?\*? (\w+)", re.M)
 
 
 def words_of_the_layouts() -> set[str]:
