@@ -20,7 +20,7 @@ from odradek._ext.api.fetch_context cimport (
 from odradek._ext.partition.followers cimport LOCK_BUSY_RESULT, note_follower_fetch
 from odradek._ext.partition.leader_epochs cimport EPOCH_IN_FILE, EPOCH_UNDEFINED, end_offset_for
 from odradek._ext.protocol.kafka_errors cimport FENCED_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, NO_ERROR, OFFSET_OUT_OF_RANGE
-from odradek._ext.shm.atomics cimport fence_acquire, load_acquire_32
+from odradek._ext.shm.atomics cimport fence_acquire, load_acquire_8, load_acquire_32
 from odradek._ext.shm.clock cimport coarse_ms, monotonic_ms
 from odradek._ext.shm.locks cimport SPINS_OF_LOOP
 from odradek._ext.shm.partition_view cimport MAX_IN_SYNC
@@ -33,6 +33,7 @@ from odradek._ext.shm.slot cimport (
     Commit,
     Follower,
     Slot,
+    followers_at,
     read_commit,
     slot_at,
     state_now,
@@ -53,8 +54,10 @@ cdef list in_sync_followers(Slot* slot, int64_t offset):
     cdef list found = []
     cdef Follower* follower
     cdef int i, k
+    if not load_acquire_8(&slot.has_followers):
+        return found
     for i in range(MAX_FOLLOWERS):
-        follower = &slot.followers[i]
+        follower = &followers_at(slot)[i]
         if follower.broker_id < 0 or follower.log_end_offset < offset or not 0 <= follower.log_start_offset <= offset:
             continue
         for k in range(min(slot.in_sync_count, <int32_t>MAX_IN_SYNC)):

@@ -28,8 +28,10 @@ from odradek._ext.shm.atomics cimport (
     load_acquire_32,
     load_acquire_i32,
     store_relaxed_32,
+    store_relaxed_8,
     store_relaxed_i32,
     store_relaxed_i64,
+    store_release_8,
     store_release_i32,
     store_release_i64,
 )
@@ -52,6 +54,7 @@ from odradek._ext.shm.slot cimport (
     Commit,
     Follower,
     Slot,
+    followers_at,
     slot_at,
     state_now,
 )
@@ -76,17 +79,33 @@ cdef void clear_follower(Follower* follower, int32_t broker_id) noexcept nogil:
 
 
 cdef void drop_removed_followers(Slot* slot) noexcept nogil:
+    cdef Follower* entries
+    cdef int i
+    if not slot.has_followers:
+        return
+    entries = followers_at(slot)
+    for i in range(MAX_FOLLOWERS):
+        if entries[i].broker_id >= 0 and not is_listed(slot.replicas, slot.replica_count, entries[i].broker_id):
+            clear_follower(&entries[i], -1)
+
+
+cdef void make_entries(Slot* slot) noexcept nogil:
+    """Clear the entries, and make them valid. After a death in between there are none."""
+    cdef Follower* entries = followers_at(slot)
     cdef int i
     for i in range(MAX_FOLLOWERS):
-        if slot.followers[i].broker_id >= 0 and not is_listed(slot.replicas, slot.replica_count, slot.followers[i].broker_id):
-            clear_follower(&slot.followers[i], -1)
+        clear_follower(&entries[i], -1)
+    store_release_8(&slot.has_followers, 1)
 
 
 cdef Follower* entry_for(Slot* slot, int32_t broker_id) noexcept nogil:
     """The entry of a replica, a free one if it has none; NULL if the assignment has more followers than there are entries."""
     cdef Follower* follower = follower_of(slot, broker_id)
     if follower == NULL:
-        drop_removed_followers(slot)
+        if slot.has_followers:
+            drop_removed_followers(slot)
+        else:
+            make_entries(slot)
         follower = follower_of(slot, -1)
         if follower != NULL:
             clear_follower(follower, broker_id)
@@ -96,8 +115,7 @@ cdef Follower* entry_for(Slot* slot, int32_t broker_id) noexcept nogil:
 cdef void begin_followers(Slot* slot, int64_t now_ms) noexcept nogil:
     cdef Follower* follower
     cdef int32_t i, broker_id
-    for i in range(MAX_FOLLOWERS):
-        clear_follower(&slot.followers[i], -1)
+    store_relaxed_8(&slot.has_followers, 0)
     for i in range(slot.replica_count):
         broker_id = slot.replicas[i]
         if broker_id == region().header.broker_id:
@@ -272,7 +290,9 @@ def followers_of(uint32_t index) -> list[FollowerFacts]:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
             leads = slot.state == SLOT_ONLINE and slot.role == ROLE_LEADER
-            memcpy(copies, slot.followers, sizeof(copies))
+            leads = leads and slot.has_followers
+            if leads:
+                memcpy(copies, followers_at(slot), sizeof(copies))
             unlock(index, slot)
     if not taken:
         raise busy(index)

@@ -10,7 +10,7 @@ from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.faults cimport HIGH_WATERMARK_PUBLISHED, fault
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.locks cimport LOCK_BUSY, unlock
-from odradek._ext.shm.slot cimport MAX_FOLLOWERS, RECENT_KEPT, ROLE_LEADER, Commit, Follower, Slot, slot_at
+from odradek._ext.shm.slot cimport MAX_FOLLOWERS, RECENT_KEPT, ROLE_LEADER, Commit, Follower, Slot, followers_at, slot_at
 from odradek._ext.shm.waking cimport wake_after
 
 
@@ -21,10 +21,14 @@ cdef bint in_cluster() noexcept nogil:
 # -- the rule ---------------------------------------------------------------------------------------------------------
 
 cdef Follower* follower_of(Slot* slot, int32_t broker_id) noexcept nogil:
+    cdef Follower* entries
     cdef int i
+    if not slot.has_followers:
+        return NULL
+    entries = followers_at(slot)
     for i in range(MAX_FOLLOWERS):
-        if slot.followers[i].broker_id == broker_id:
-            return &slot.followers[i]
+        if entries[i].broker_id == broker_id:
+            return &entries[i]
     return NULL
 
 

@@ -52,6 +52,7 @@ from odradek._ext.shm.slot cimport (
     Commit,
     Follower,
     Slot,
+    followers_at,
     read_commit,
     slot_at,
 )
@@ -203,8 +204,8 @@ cdef bint find_expansion(Slot* slot, Found* found) noexcept nogil:
     if not leads(slot) or slot.in_sync_state != IN_SYNC_COMMITTED:
         return False
     copy_members(&found.members, slot.in_sync, slot.in_sync_count)
-    for i in range(MAX_FOLLOWERS):
-        follower = &slot.followers[i]
+    for i in range(MAX_FOLLOWERS if slot.has_followers else 0):
+        follower = &followers_at(slot)[i]
         if follower.broker_id >= 0 and follower.candidate and may_join(slot, follower):
             put_in(&found.members, follower.broker_id)
         store_relaxed_i32(&follower.candidate, 0)

@@ -12,7 +12,7 @@ from odradek._ext.partition.slot_access cimport wait_slot
 from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot
 from odradek._ext.shm.clock cimport monotonic_ms
 from odradek._ext.shm.locks cimport unlock
-from odradek._ext.shm.slot cimport MAX_FOLLOWERS, Commit, Slot, read_commit
+from odradek._ext.shm.slot cimport MAX_FOLLOWERS, Commit, Follower, Slot, followers_at, read_commit
 
 
 RoleFacts = namedtuple(
@@ -37,6 +37,7 @@ def describe_role(uint32_t index) -> RoleFacts:
     """Return the RoleFacts of a slot. Raises IndexError if the table has no such slot, SlotBusy if its lock is not available."""
     cdef Slot* slot = checked_slot(index)
     cdef Slot copy
+    cdef Follower[MAX_FOLLOWERS] followers
     cdef Commit commit
     cdef int64_t now
     cdef bint taken
@@ -44,24 +45,25 @@ def describe_role(uint32_t index) -> RoleFacts:
         taken = wait_slot(index, slot, LOCK_PATIENCE_MS) == 0
         if taken:
             memcpy(&copy, slot, sizeof(Slot))
+            if copy.has_followers:
+                memcpy(followers, followers_at(slot), sizeof(followers))
             read_commit(slot, &commit)
             now = monotonic_ms()
             unlock(index, slot)
     if not taken:
         raise busy(index)
-    return facts_of(&copy, &commit, now)
+    return facts_of(&copy, followers, &commit, now)
 
 
-cdef object facts_of(Slot* slot, Commit* commit, int64_t now):
+cdef object facts_of(Slot* slot, Follower* entries, Commit* commit, int64_t now):
     replicas = [slot.replicas[i] for i in range(slot.replica_count)]
     followers = [
         FollowerState(
-            slot.followers[i].broker_id, slot.followers[i].broker_epoch, slot.followers[i].log_end_offset,
-            slot.followers[i].log_start_offset, passed(slot.followers[i].last_fetch_ms, now),
-            passed(slot.followers[i].caught_up_ms, now),
+            entries[i].broker_id, entries[i].broker_epoch, entries[i].log_end_offset,
+            entries[i].log_start_offset, passed(entries[i].last_fetch_ms, now), passed(entries[i].caught_up_ms, now),
         )
-        for i in range(MAX_FOLLOWERS)
-        if slot.followers[i].broker_id >= 0
+        for i in range(MAX_FOLLOWERS if slot.has_followers else 0)
+        if entries[i].broker_id >= 0
     ]
     return RoleFacts(
         slot.role, slot.incarnation, slot.leader_id, slot.leader_epoch, slot.partition_epoch, slot.controller_epoch,

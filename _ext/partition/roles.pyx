@@ -18,6 +18,7 @@ from odradek._ext.partition.slots cimport LOCK_PATIENCE_MS, busy, checked_slot, 
 from odradek._ext.shm.atomics cimport (
     fence_release,
     fill_ids,
+    store_relaxed_8,
     store_relaxed_i32,
     store_relaxed_i64,
     store_release_32,
@@ -283,7 +284,6 @@ cdef void withdraw_role(Slot* slot) noexcept nogil:
 
 cdef void store_fields(Slot* slot, const Assignment* new, bint fresh, int64_t log_end_offset) noexcept nogil:
     """Store everything but the role and its epoch. A proposed in-sync set ends, and responses to it are ignored."""
-    cdef int i
     store_relaxed_i32(&slot.leader_id, new.leader_id)
     store_relaxed_i32(&slot.partition_epoch, new.partition_epoch)
     slot.controller_epoch = new.controller_epoch
@@ -304,8 +304,7 @@ cdef void store_fields(Slot* slot, const Assignment* new, bint fresh, int64_t lo
     store_release_i32(&slot.leader_epoch, new.leader_epoch)     # a reader that sees it also sees the leader of this epoch
     if new.role != ROLE_LEADER:
         store_relaxed_i64(&slot.leader_epoch_start, -1)
-        for i in range(MAX_FOLLOWERS):
-            store_relaxed_i32(&slot.followers[i].broker_id, -1)
+        store_relaxed_8(&slot.has_followers, 0)
     elif fresh:
         store_relaxed_i64(&slot.leader_epoch_start, log_end_offset)
         lead_without_tail(slot, new.replica_count)

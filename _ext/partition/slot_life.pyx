@@ -56,7 +56,6 @@ from odradek._ext.shm.slot cimport (
     EPOCH_STORED,
     EPOCH_UNSTORED,
     IN_SYNC_COMMITTED,
-    MAX_FOLLOWERS,
     MAX_TOPIC_BYTES,
     ROLE_NONE,
     SLOT_DELETED,
@@ -67,9 +66,11 @@ from odradek._ext.shm.slot cimport (
     SLOT_REMOTE,
     TAIL_COMPLETE,
     Slot,
+    SlotViews,
     TopicSettings,
     slot_at,
     state_now,
+    views_at,
 )
 from odradek._ext.shm.waking cimport wake_after, wake_everyone, wake_process
 from odradek._ext.storage.file_calls cimport file_rename
@@ -105,7 +106,6 @@ cdef inline void begin_reuse(Slot* slot) noexcept nogil:
 cdef void clear(Slot* slot) noexcept nogil:
     """Clear all data of the former partition; keep the mutex, the incarnation and the sequence."""
     cdef char* start = <char*>slot.commits
-    cdef int i
     begin_reuse(slot)
     clear_words(start, sizeof(Slot) - (start - <char*>slot))
     memset(slot.topic_id, 0, 16)
@@ -114,8 +114,8 @@ cdef void clear(Slot* slot) noexcept nogil:
     store_release_32(&slot.role, ROLE_NONE)
     store_release_i32(&slot.role_epoch, -1)
     store_relaxed_i64(&slot.leader_epoch_start, -1)
-    for i in range(MAX_FOLLOWERS):
-        store_relaxed_i32(&slot.followers[i].broker_id, -1)
+    if region().header.clustered:
+        clear_words(views_at(slot), sizeof(SlotViews))
     clear_recent(slot)
 
 
@@ -289,7 +289,6 @@ def allocate_remote(str topic, bytes topic_id, int partition, *, bint internal=F
 
 cdef void clear_log(Slot* slot) noexcept nogil:
     """Clear what a REMOTE slot still contains of a log that this broker had; keep the identity and the view."""
-    cdef int i
     begin_reuse(slot)
     clear_words(slot.commits, <char*>&slot.leader_epoch - <char*>slot.commits)
     forget_transactions(slot)
@@ -316,8 +315,7 @@ cdef void clear_log(Slot* slot) noexcept nogil:
     store_release_i64(&slot.gap_limit, 0)
     store_relaxed_8(&slot.lost_tail, TAIL_COMPLETE)
     slot.uncut = 0
-    for i in range(MAX_FOLLOWERS):
-        store_relaxed_i32(&slot.followers[i].broker_id, -1)
+    store_relaxed_8(&slot.has_followers, 0)
     clear_recent(slot)
 
 

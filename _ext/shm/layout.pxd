@@ -192,6 +192,8 @@ cdef struct Header:
     uint64_t bitmaps_at
     uint64_t bitmap_bytes         # of one process
     uint64_t slots_at
+    uint64_t views_at
+    uint64_t followers_at
     uint64_t arena_blocks_at
     uint64_t owners_at
     uint64_t arena_at
@@ -212,6 +214,8 @@ cdef struct Region:               # this process's view; not shared
     Header* header
     Process* processes
     char* slots
+    char* views                   # SlotViews of each slot
+    char* followers               # MAX_FOLLOWERS entries of each slot
     shared_u64* arena_blocks      # one word for each unit: owner and order of the run that begins there
     shared_i32* owner_counts      # number of producers of each owner
     char* arena

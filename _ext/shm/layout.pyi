@@ -162,6 +162,8 @@ class Header(TypedDict):
     bitmaps_at: int
     bitmap_bytes: int
     slots_at: int
+    views_at: int
+    followers_at: int
     arena_blocks_at: int
     owners_at: int
     arena_at: int
@@ -180,6 +182,8 @@ class Region(TypedDict):
     header: Header
     processes: Process
     slots: bytes
+    views: bytes
+    followers: bytes
     arena_blocks: int
     owner_counts: int
     arena: bytes

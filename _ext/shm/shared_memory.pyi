@@ -92,6 +92,8 @@ class Parts(TypedDict):
     processes_at: int
     bitmaps_at: int
     slots_at: int
+    views_at: int
+    followers_at: int
     arena_blocks_at: int
     owners_at: int
     arena_at: int

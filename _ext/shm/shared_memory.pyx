@@ -51,7 +51,7 @@ from odradek._ext.shm.layout cimport (
 )
 from odradek._ext.shm.meter_pages cimport clear_gauges, meter_page, meter_page_bytes
 from odradek._ext.shm.owners cimport PRODUCER_OWNERS
-from odradek._ext.shm.slot cimport SLOT_LOADING, SLOT_OFFLINE, SLOT_ONLINE, Slot, slot_at
+from odradek._ext.shm.slot cimport MAX_FOLLOWERS, SLOT_LOADING, SLOT_OFFLINE, SLOT_ONLINE, Follower, Slot, SlotViews, slot_at
 from odradek._ext.shm.waking cimport clear_ready, take_ready, wake_after_death, wake_process
 
 import os
@@ -91,6 +91,8 @@ cdef struct Parts:                # of the mapping: sizes, and positions in byte
     uint64_t processes_at
     uint64_t bitmaps_at
     uint64_t slots_at
+    uint64_t views_at
+    uint64_t followers_at
     uint64_t arena_blocks_at
     uint64_t owners_at
     uint64_t arena_at
@@ -110,7 +112,9 @@ cdef void lay_out(uint64_t max_slots, uint64_t arena_bytes, Parts* parts) noexce
     parts.processes_at = align(sizeof(Header), 4096)
     parts.bitmaps_at = align(parts.processes_at + sizeof(Process) * MAX_PROCESSES, 4096)
     parts.slots_at = align(parts.bitmaps_at + parts.bitmap_bytes * MAX_PROCESSES, 4096)
-    parts.arena_blocks_at = align(parts.slots_at + sizeof(Slot) * max_slots, 4096)
+    parts.views_at = align(parts.slots_at + sizeof(Slot) * max_slots, 4096)
+    parts.followers_at = align(parts.views_at + sizeof(SlotViews) * max_slots, 4096)
+    parts.arena_blocks_at = align(parts.followers_at + sizeof(Follower) * MAX_FOLLOWERS * max_slots, 4096)
     parts.owners_at = align(parts.arena_blocks_at + parts.arena_units * 8, 4096)
     parts.arena_at = align(parts.owners_at + <uint64_t>PRODUCER_OWNERS * 4, LARGEST_PAGE)
     parts.meters_at = align(parts.arena_at + parts.arena_units * ARENA_UNIT_BYTES, 4096)
@@ -193,6 +197,8 @@ cdef class SharedMemory:
         header.bitmaps_at = parts.bitmaps_at
         header.bitmap_bytes = parts.bitmap_bytes
         header.slots_at = parts.slots_at
+        header.views_at = parts.views_at
+        header.followers_at = parts.followers_at
         header.arena_blocks_at = parts.arena_blocks_at
         header.owners_at = parts.owners_at
         header.arena_at = parts.arena_at
@@ -210,6 +216,8 @@ cdef class SharedMemory:
         cdef Header* header = the_region.header
         the_region.processes = <Process*>(the_region.base + header.processes_at)
         the_region.slots = the_region.base + header.slots_at
+        the_region.views = the_region.base + header.views_at
+        the_region.followers = the_region.base + header.followers_at
         the_region.arena_blocks = <shared_u64*>(the_region.base + header.arena_blocks_at)
         the_region.owner_counts = <shared_i32*>(the_region.base + header.owners_at)
         the_region.arena = the_region.base + header.arena_at

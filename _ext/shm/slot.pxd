@@ -187,9 +187,6 @@ cdef struct Slot:
     shared_i64 fetch_lag          # of a follower: committed records of the leader that the log lacked at the last response; -1: none yet
     shared_i32 role_epoch         # leader epoch of the role; -1: none was assigned since the start, or an assignment is under way
     shared_i32 led_since          # leader epoch in which this broker began to lead, without interruption since, if it leads [R 10.6]
-    shared_u64 view_sequence      # low bit: which view is valid
-    PartitionView[2] views        # only in a cluster
-    Follower[MAX_FOLLOWERS] followers
     EpochStart[EPOCHS_KEPT] epochs
     TopicSettings settings
     # waiting processes [R 6]
@@ -222,12 +219,22 @@ cdef struct Slot:
     uint8_t uncut                 # a failed write may have left bytes after the commit: cut them before anything else [R 4]
     shared_u8 begun_epoch         # BegunEpoch: whether `leader_epoch` began with this start [R 3]
     shared_u8 lost_tail           # LostTail, in a cluster [R 13]
-    uint8_t spare
+    shared_u8 has_followers       # 1: the entries of `followers_at` are valid; 0: there are none [R 10.5]
     uint8_t[16] topic_id
     uint8_t[256] topic            # name of topic_bytes bytes, not terminated
 
 
+cdef struct SlotViews:            # what the controller published, only in a cluster
+    shared_u64 view_sequence      # low bit: which view is valid
+    PartitionView[2] views
+
+
 cdef Slot* slot_at(uint32_t index) noexcept nogil
+
+# Two parts of a slot that most slots do not need are arrays of their own in the mapping, so that they take no memory there: the views of a
+# slot, and its MAX_FOLLOWERS entries for followers. These are valid only if `has_followers` is set.
+cdef SlotViews* views_at(const Slot* slot) noexcept nogil
+cdef Follower* followers_at(const Slot* slot) noexcept nogil
 
 # The slot's state; OFFLINE if its log directory is offline.
 cdef uint32_t state_now(Slot* slot) noexcept nogil

@@ -163,9 +163,6 @@ class Slot(TypedDict):
     fetch_lag: int
     role_epoch: int
     led_since: int
-    view_sequence: int
-    views: list[PartitionView]
-    followers: list[Follower]
     epochs: list[EpochStart]
     settings: TopicSettings
     waiters_log_end: int
@@ -194,6 +191,10 @@ class Slot(TypedDict):
     uncut: int
     begun_epoch: int
     lost_tail: int
-    spare: int
+    has_followers: int
     topic_id: list[int]
     topic: list[int]
+
+class SlotViews(TypedDict):
+    view_sequence: int
+    views: list[PartitionView]

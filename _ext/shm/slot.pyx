@@ -13,6 +13,18 @@ cdef Slot* slot_at(uint32_t index) noexcept nogil:
     return <Slot*>(here.slots + <uint64_t>index * sizeof(Slot))
 
 
+cdef inline uint64_t index_of(const Slot* slot) noexcept nogil:
+    return <uint64_t>(<const char*>slot - here.slots) // sizeof(Slot)
+
+
+cdef SlotViews* views_at(const Slot* slot) noexcept nogil:
+    return <SlotViews*>(here.views + index_of(slot) * sizeof(SlotViews))
+
+
+cdef Follower* followers_at(const Slot* slot) noexcept nogil:
+    return <Follower*>(here.followers + index_of(slot) * (MAX_FOLLOWERS * sizeof(Follower)))
+
+
 cdef uint32_t state_now(Slot* slot) noexcept nogil:
     cdef uint32_t state = slot.state
     if (state == SLOT_ONLINE or state == SLOT_LOADING) and here.header.log_dir_offline[slot.log_dir]:

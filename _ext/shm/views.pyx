@@ -23,7 +23,7 @@ from odradek._ext.shm.atomics cimport (
 from odradek._ext.shm.faults cimport VIEW_FILLED, VIEW_PUBLISHED, fault
 from odradek._ext.shm.layout cimport region
 from odradek._ext.shm.partition_view cimport MAX_IN_SYNC, PartitionView
-from odradek._ext.shm.slot cimport Slot, slot_at
+from odradek._ext.shm.slot cimport Slot, SlotViews, slot_at, views_at
 
 
 class View(NamedTuple):
@@ -45,6 +45,7 @@ cdef Slot* slot_of(uint32_t index) except NULL:
 
 
 cdef void read_view(Slot* slot, PartitionView* out) noexcept nogil:
+    cdef SlotViews* of_slot
     cdef uint64_t sequence
     if not region().header.clustered:
         out.offline = 0
@@ -56,21 +57,23 @@ cdef void read_view(Slot* slot, PartitionView* out) noexcept nogil:
         copy_ids(out.replicas, slot.replicas, MAX_IN_SYNC)
         copy_ids(out.in_sync, slot.in_sync, MAX_IN_SYNC)
         return
+    of_slot = views_at(slot)
     while True:
-        sequence = load_acquire_64(&slot.view_sequence)
-        copy_words(out, &slot.views[sequence & 1], sizeof(PartitionView))
+        sequence = load_acquire_64(&of_slot.view_sequence)
+        copy_words(out, &of_slot.views[sequence & 1], sizeof(PartitionView))
         fence_acquire()
-        if load_relaxed_64(&slot.view_sequence) == sequence:
+        if load_relaxed_64(&of_slot.view_sequence) == sequence:
             return
         cpu_pause()
 
 
 cdef void write_view(Slot* slot, const PartitionView* view) noexcept nogil:
-    cdef uint64_t sequence = load_relaxed_64(&slot.view_sequence)
+    cdef SlotViews* of_slot = views_at(slot)
+    cdef uint64_t sequence = load_relaxed_64(&of_slot.view_sequence)
     fence_release()     # a reader that sees the copy being filled also sees that the other one was published before
-    fill_words(&slot.views[(sequence + 1) & 1], view, sizeof(PartitionView))
+    fill_words(&of_slot.views[(sequence + 1) & 1], view, sizeof(PartitionView))
     fault(VIEW_FILLED)
-    store_release_64(&slot.view_sequence, sequence + 1)
+    store_release_64(&of_slot.view_sequence, sequence + 1)
     fault(VIEW_PUBLISHED)
 
 

@@ -40,13 +40,12 @@ PAGE = 4096
 UNNEEDED = (
     "confluent_kafka/schema_registry",
     "kazoo/tests",
-    "zstandard/_cffi*.so",
     "**/*.c",
     "**/*.h",
     "**/*.pxd",
     "**/*.pyx",
 )
-"""Parts of dependencies that Odradek never imports: clients of a schema registry, tests, a module for PyPy, native sources."""
+"""Parts of dependencies that Odradek never imports: clients of a schema registry; tests; native sources."""
 SCRIPT = f"""#!{PLACE}/bin/python
 import sys
 

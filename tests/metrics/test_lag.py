@@ -55,6 +55,19 @@ def test_the_lag_of_older_records_is_at_least_the_time_since_the_first_sample(br
     assert seconds(history, slot, 3, 12_000) == 7.0
 
 
+def test_partitions_that_are_made_and_stay_empty_take_no_memory(broker):
+    history = EndHistory()
+    history.sample(0)
+    slot = broker.create()
+    for now_ms in (1000, 2000, 8000):
+        history.sample(now_ms)
+    assert history._of_slot == {}
+    append(slot, 10)
+    history.sample(10_000)
+    assert seconds(history, slot, 4, 10_000) == 1.0
+    assert seconds(history, slot, 9, 10_000) == 0.0
+
+
 def test_a_partition_made_between_two_looks_began_empty(broker):
     history = EndHistory()
     history.sample(0)

@@ -15,6 +15,7 @@ import pytest
 from odradek.testing import Broker
 from odradek.testing.process_tree import descendants
 from tests.waiting import until
+from tests.wire import Wire
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {path.parent.name for path in (ROOT / "_ext").glob("*/*.pyx")} - {"testing"}
@@ -30,8 +31,12 @@ MOST_PRIVATE_KB = {
 """Private memory that is not a page of a file: what a process has written to since its fork, in KiB. Of the supervisor, what
 its children do not share with it."""
 MOST_MAPPINGS = 400
-MOST_SHARED_KB = 700
+MOST_SHARED_KB = 550
 """The pages of the shared mapping that a broker without topics uses, in KiB."""
+
+PARTITIONS = 200
+MOST_BYTES_OF_A_PARTITION = 2200
+"""A slot, and its part of the bitmaps."""
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +76,14 @@ def private_kb(pid: int) -> int:
     )
 
 
+def mapping_kb(broker: Broker) -> int:
+    """The pages of the shared mapping that have been touched, in KiB."""
+    (descriptor,) = [
+        path for path in Path(f"/proc/{broker.pid}/fd").iterdir() if str(path.readlink()).startswith("/memfd:odradek (")
+    ]
+    return descriptor.stat().st_blocks // 2
+
+
 def kinds(broker: Broker) -> dict[int, str]:
     """The kind of each process by its id."""
     return {row["pid"]: row["kind"] for row in broker.status()["processes"]}
@@ -101,7 +114,13 @@ def test_processes_have_one_mapping_of_each_kind_of_a_native_package(broker: Bro
 
 
 def test_a_broker_without_topics_uses_few_pages_of_the_shared_mapping(broker: Broker) -> None:
-    (descriptor,) = [
-        path for path in Path(f"/proc/{broker.pid}/fd").iterdir() if str(path.readlink()).startswith("/memfd:odradek (")
-    ]
-    assert descriptor.stat().st_blocks // 2 <= MOST_SHARED_KB
+    assert mapping_kb(broker) <= MOST_SHARED_KB
+
+
+def test_a_partition_takes_little_of_the_shared_mapping(broker: Broker) -> None:
+    """Last, because the broker has topics afterwards."""
+    with Wire(broker.host, broker.port) as wire:
+        wire.create("first")  # the pages of what is counted for the connection and the request
+        before = mapping_kb(broker)
+        wire.create("many", PARTITIONS)
+    assert (mapping_kb(broker) - before) * 1024 <= MOST_BYTES_OF_A_PARTITION * PARTITIONS

@@ -4,11 +4,12 @@ import re
 import struct
 import subprocess
 import sys
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 
-from odradek._ext.records.zstd_frames import are_whole
+from odradek._ext.records.zstd_frames import content_limit, filled
 from odradek.storage import compression, incoming
 from odradek.storage.compression import DecompressionLimitError
 from tests.storage import compressed_variants
@@ -26,7 +27,13 @@ from tests.storage.compressed_variants import (
 from tests.storage.old_writer import message
 
 INVALID_RECORD = 87
+REPEATED_BYTE_HEAD = struct.pack("<IBB", 0xFD2FB528, 0, window_byte(27))
 DECISION = Path(__file__).parents[2] / "docs/decisions/0022-what-one-request-may-cost.md"
+
+
+def repeated_byte(times: int, last: bool = False) -> bytes:
+    """A block of a zstd frame."""
+    return (times << 3 | 2 | last).to_bytes(3, "little") + b"x"
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -55,13 +62,13 @@ def test_linked_blocks_of_lz4_are_refused_in_old_formats_too(magic):
 
 
 def test_what_is_in_logs_is_read_although_clients_may_not_send_it():
-    for name in ("lz4: linked blocks", "lz4: a dictionary", "zstd: without the last, empty block"):
+    for name in ("lz4: linked blocks", "lz4: a dictionary"):
         variant = VARIANTS[name]
         plain = compression.decompress(variant.codec, variant.payload, 1 << 20)
         assert plain == (LARGE if variant.large else SMALL)
 
 
-def test_zstd_frames_are_whole_only_at_their_ends():
+def test_zstd_frames_are_whole_only_at_their_ends_and_bound_their_content():
     frames = [
         zstd(write_checksum=True),
         skippable(3),
@@ -70,14 +77,39 @@ def test_zstd_frames_are_whole_only_at_their_ends():
         zstd_by_hand(0, window_byte(20)),
     ]
     data = b"".join(frames)
-    ends = {0}
-    for frame in frames:
-        ends.add(max(ends) + len(frame))
+    contents = [len(compression.decompress(ZSTD, frame, 1 << 20)) for frame in frames]
+    ends = dict(zip(accumulate(map(len, frames), initial=0), accumulate(contents, initial=0), strict=True))
     for end in range(len(data) + 1):
-        assert are_whole(data[:end]) == (end in ends), end
-    assert not are_whole(
-        zstd_by_hand(0, window_byte(20))[:6] + (5 << 3 | 3 << 1 | 1).to_bytes(3, "little") + bytes(5)
-    ), "a reserved block"
+        limit = content_limit(data[:end])
+        assert (limit >= 0) == (end in ends), end
+        assert limit < 0 or ends[end] <= limit <= ends[end] + (128 << 10) * len(frames)
+    reserved = zstd_by_hand(0, window_byte(20))[:6] + (5 << 3 | 3 << 1 | 1).to_bytes(3, "little") + bytes(5)
+    assert content_limit(reserved) == -1
+
+
+def test_the_content_of_blocks_that_are_not_compressed_is_known():
+    assert content_limit(zstd_by_hand(0, window_byte(20), content=bytes(777))) == 777
+    assert content_limit(REPEATED_BYTE_HEAD + repeated_byte(131072) * 3 + repeated_byte(5, last=True)) == 3 * 131072 + 5
+
+
+def test_bytes_are_filled_in_place():
+    def fill(view):
+        views.append(view)
+        view[:3] = b"abc"
+        return 3
+
+    views = []
+    assert filled(3, fill) == filled(1000, fill) == b"abc"
+    assert filled(7, lambda view: 0) == b""
+    with pytest.raises(ValueError, match="released"):
+        views[0][0]
+    for wrong in (-1, 4):
+        with pytest.raises(ValueError, match="of 3 bytes"):
+            filled(3, lambda view: wrong)  # noqa: B023
+    with pytest.raises(ZeroDivisionError):
+        filled(3, lambda view: 1 // 0)
+    with pytest.raises(ValueError):
+        filled(0, fill)
 
 
 MEASURED = """
@@ -109,20 +141,30 @@ def test_a_window_takes_memory_only_for_the_content():
     assert int(done.stdout) < 48 << 10
 
 
-def test_a_system_without_memory_for_a_window_is_no_error_of_the_batch(monkeypatch):
-    import zstandard
+WITHOUT_MEMORY = """
+import resource, sys
+from odradek.storage import compression
 
-    class NoMemory:
-        def __init__(self, **_):
-            raise zstandard.ZstdError("zstd decompress error: Allocation error : not enough memory")
+data = bytes.fromhex(sys.argv[1])
+compression.decompress(compression.ZSTD, bytes.fromhex(sys.argv[2]), 1 << 20)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20),) * 2)
+try:
+    compression.decompress(compression.ZSTD, data, 1 << 20)
+except MemoryError as error:
+    print(error)
+"""
 
-    monkeypatch.setattr(zstandard, "ZstdDecompressor", NoMemory)
-    with pytest.raises(MemoryError):
-        compression.open_batch(VARIANTS["zstd"].batch(), 1 << 20)
+
+def test_a_system_without_memory_for_a_window_is_no_error_of_the_batch():
+    """A new process with a limit of its memory: the library's own message decides."""
+    frames = [zstd_by_hand(0, window_byte(27)).hex(), zstd().hex()]
+    done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY, *frames], capture_output=True, text=True, check=True)
+    assert "no memory to decompress" in done.stdout
 
 
 def test_a_stated_window_larger_than_the_limit_does_not_hide_that_the_content_is_too_large():
-    block = (131072 << 3 | 2).to_bytes(3, "little") + b"x"
-    data = struct.pack("<IBB", 0xFD2FB528, 0, window_byte(27)) + block * 20
     with pytest.raises(DecompressionLimitError):
-        compression.decompress(ZSTD, data, 1 << 20)
+        compression.decompress(
+            ZSTD, REPEATED_BYTE_HEAD + repeated_byte(131072) * 20 + repeated_byte(1, last=True), 1 << 20
+        )

@@ -156,6 +156,12 @@ class Collector:
         """Return all partitions, by topic."""
         return dict(self.each_topic())
 
+    def partitions_of(self, topics: Iterable[str]) -> dict[str, list[Partition]]:
+        """Return the partitions of these topics, by topic, without topics that do not exist."""
+        self._directory.refresh()
+        known = ((topic, self._directory.get(topic)) for topic in topics)
+        return {topic: overview.partitions_of(entry) for topic, entry in known if entry is not None}
+
     def each_topic(self) -> Iterator[tuple[str, list[Partition]]]:
         """Yield all partitions topic by topic, because the rows of ten thousand partitions take 5 MB."""
         self._directory.refresh()
@@ -233,11 +239,14 @@ class Collector:
         if changed or added or removed:
             self._save()
 
-    def readers(self, rows: Rows) -> list[of_groups.Reader]:
-        """Return the lag of all readers that have not ended (`of_groups.live_positions`)."""
-        where = {row.slot: (topic, row) for topic, partitions in rows.items() for row in partitions}
+    def readers(self, topics: Iterable[tuple[str, Sequence[Partition]]]) -> list[of_groups.Reader]:
+        """Return the lag of all readers that have not ended (`of_groups.live_positions`). :param topics: all partitions."""
         positions = (position for place in self.workers() for position in pages.positions(self.shm, place.page))
-        live = of_groups.live_positions(positions, self._wall(), self._settings.idle_ms)
+        live = list(of_groups.live_positions(positions, self._wall(), self._settings.idle_ms))
+        read = {position.slot for position in live}
+        if not read:
+            return []
+        where = {row.slot: (topic, row) for topic, partitions in topics for row in partitions if row.slot in read}
         return list(of_groups.readers(live, where, self.history, self._clock()))
 
     def group_lags(self, group: GroupRow, rows: Rows) -> list[of_groups.Lag]:
@@ -280,7 +289,7 @@ class Collector:
             yield from self._group_families(groups, rows, limit)
         yield from of_groups.reader_families(
             reader
-            for reader in self.readers(rows)
+            for reader in self.readers(rows.items())
             if (reader.principal, reader.client_id) in self.ledger.clients.names and reader.lag.topic in topics
         )
         yield from self._traffic_families(places, workers)

@@ -17,7 +17,7 @@ from odradek.clock import now_ms
 from odradek.metrics import pages, processes, spool_rows
 from odradek.metrics.collector import SIZES_AT_ONCE, Collector, Groups
 from odradek.metrics.groups import Lag, Reader, size_of
-from odradek.metrics.partitions import Rows, serves
+from odradek.metrics.partitions import serves
 from odradek.metrics.spool import Spool, steady_ms
 from odradek.metrics.spool_rows import Row
 from odradek.metrics.usage import document
@@ -100,8 +100,7 @@ class UsageReports:
             usage = [row for place in processes.places(self._shm) for row in pages.usage_rows(self._shm, place.page)]
             state: list[Row] = []
             if query.get("name"):
-                rows = self._collector.partitions()
-                state = [*self._topics(rows), *self._groups(groups or (), rows), *self._readers(rows)]
+                state = [*self._topics(), *self._groups(groups or ()), *self._readers()]
         return document(query, usage, self._names, state, about, look_for_client)
 
     def write_interval(self, groups: Groups) -> bool:
@@ -120,11 +119,10 @@ class UsageReports:
                 yield spool_rows.usage(used, self._names)
         if brokers.clustered():
             yield spool_rows.cluster(broker.id for broker in brokers.brokers())
-        rows = self._collector.partitions()
-        yield from self._topics(rows)
+        yield from self._topics()
         yield from self._disks()
-        yield from self._bounded(self._groups(groups or (), rows))
-        yield from self._readers(rows)
+        yield from self._bounded(self._groups(groups or ()))
+        yield from self._readers()
         for place in places:
             if place.kind == ProcessKind.WORKER:
                 words = pages.counters(self._shm, place.page)
@@ -136,10 +134,10 @@ class UsageReports:
                     bytes_out=words["socket_bytes_out"],
                 )
 
-    def _topics(self, rows: Rows) -> Iterator[Row]:
+    def _topics(self) -> Iterator[Row]:
         """Yield the rows of topics whose logs are all measured; measuring takes some seconds after a start."""
-        self._collector.sizes.refresh(rows.items(), SIZES_AT_ONCE)
-        for name, partitions in rows.items():
+        self._collector.sizes.refresh(self._collector.each_topic(), SIZES_AT_ONCE)
+        for name, partitions in self._collector.each_topic():
             retention, topic_id = self._collector.settings_of(name), self._collector.topic_id(name)
             if retention is None or topic_id is None:
                 continue  # deleted just now, or without a log here: the brokers with its replicas write its row
@@ -189,17 +187,18 @@ class UsageReports:
                 return
             yield row
 
-    def _groups(self, groups: Sequence[Any], rows: Rows) -> Iterator[Row]:
+    def _groups(self, groups: Sequence[Any]) -> Iterator[Row]:
         """Yield the rows of groups, those with series first, so that it is always the same ones that do not fit."""
         named = self._collector.named_groups
+        rows = self._collector.partitions_of({topic for group in groups for topic in group.offsets})
         for group in sorted(groups, key=lambda group: (group.group_id not in named, size_of(group), group.group_id)):
             for topic, lags in _by_topic(self._collector.group_lags(group, rows)).items():
                 lag, seconds = _sum(lags)
                 yield spool_rows.group(group.group_id, topic, lag=lag, lag_seconds=seconds, members=group.members)
 
-    def _readers(self, rows: Rows) -> Iterator[Row]:
+    def _readers(self) -> Iterator[Row]:
         by_topic: dict[tuple[str, str, str], list[Reader]] = {}
-        for reader in self._collector.readers(rows):
+        for reader in self._collector.readers(self._collector.each_topic()):
             by_topic.setdefault((reader.principal, reader.client_id, reader.lag.topic), []).append(reader)
         for (principal, client_id, topic), partitions in by_topic.items():
             lag, seconds = _sum([reader.lag for reader in partitions])

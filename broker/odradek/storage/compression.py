@@ -2,8 +2,9 @@
 
 Decompression is bounded, so that a few bytes cannot become gigabytes.
 Runs in append threads of workers (the libraries release the GIL), in look-ups by timestamp, and in tools. Stateless.
-Formats: gzip; raw snappy or the framing of Java's xerial library (which Kafka writes); lz4 frames; zstd frames. Each library is
-imported with the first batch that needs it, which saves memory in processes that decompress nothing.
+Formats: gzip; raw snappy or the framing of Java's xerial library (which Kafka writes); lz4 frames; zstd frames, with windows up
+to 128 MiB, as in Kafka (docs/decisions/0059-zstd-by-cramjam.md). Each library is imported with the first batch that needs it,
+which saves memory in processes that decompress nothing.
 
 Batches of clients (`open_batch`, `decompress_produced`) are also checked for what Java's readers refuse although the libraries
 here read it. The other functions read that, because logs may contain it. The differences from Kafka are listed in
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from functools import partial
 
 import odradek._ext.records.record_batch as records
 import odradek._ext.records.zstd_frames as zstd_frames
@@ -31,9 +33,8 @@ STEP_BYTES = 1 << 20
 FIRST_GZIP_INPUT_BYTES = 256
 LZ4_DEFAULT_LEVEL = 9  # means the fast compressor, as in Kafka
 ZSTD_DEFAULT_LEVEL = 3
-ZSTD_MAXIMAL_WINDOW_BYTES = 128 << 20
-"""As in Kafka: the window of level 22. Producers that compress as a stream state the window of their level in every batch."""
 ZSTD_NO_MEMORY = "Allocation error"  # in the text of ZSTD_error_memory_allocation
+ZSTD_FULL = "failed to write whole buffer"  # the text of cramjam when the content is larger than the memory for it
 
 
 class CorruptCompressedDataError(ValueError):
@@ -49,8 +50,8 @@ def decompress(codec: int, data: bytes | memoryview, limit: int) -> bytes:
 
     codec: as in the attributes of a batch, which can name codecs that do not exist. data: the bytes after the header. limit:
     the largest size of the result, in bytes. Raises CorruptCompressedDataError or DecompressionLimitError; holds at most about
-    twice `limit` bytes (the parts and the result, or the parts and the window of zstd), and no more than `limit` bytes plus
-    STEP_BYTES if the limit is exceeded. Raises MemoryError if the system refuses the memory of a window.
+    twice `limit` bytes (the parts and the result, or the result and the window of zstd).
+    Raises MemoryError if the system refuses the memory of a window.
     """
     decompressor = DECOMPRESSORS.get(codec)
     if decompressor is None:
@@ -88,8 +89,6 @@ def check_readable(codec: int, data: bytes | memoryview) -> None:
         refusal = lz4_header.refusal_of_java(data)
         if refusal:
             raise CorruptCompressedDataError(f"lz4: {refusal}")
-    elif codec == ZSTD and not zstd_frames.are_whole(data):
-        raise CorruptCompressedDataError("zstd: truncated frame, or data that is no frame")
 
 
 def compress_old(codec: int, data: bytes, magic: int) -> bytes:
@@ -181,31 +180,25 @@ def _unlz4(data: bytes | memoryview, limit: int) -> bytes:
 def _unzstd(data: bytes | memoryview, limit: int) -> bytes:
     """Decompress concatenated zstd frames.
 
-    The library allocates the window that a frame states, whatever `limit` is. Only its pages that content was written to take
-    memory: no more than `limit` bytes, and what the allocator rounds. The window is freed before the parts are joined.
+    The library writes at once into the result, which has at most `limit` bytes. It also allocates the window that a frame
+    states, whatever `limit` is; of both only the pages that content was written to take memory.
     """
-    return b"".join(_unzstd_parts(data, limit))
+    import cramjam
 
-
-def _unzstd_parts(data: bytes | memoryview, limit: int) -> list[bytes]:
-    import zstandard
-
-    parts: list[bytes] = []
-    left = limit
+    most = zstd_frames.content_limit(data)
+    if most < 0:
+        raise CorruptCompressedDataError("zstd: truncated frame, or data that is no frame")
     try:
-        with zstandard.ZstdDecompressor(max_window_size=ZSTD_MAXIMAL_WINDOW_BYTES).stream_reader(
-            data, read_across_frames=True
-        ) as stream:
-            while part := stream.read(min(left + 1, STEP_BYTES)):
-                left -= len(part)
-                if left < 0:
-                    raise DecompressionLimitError(f"zstd: the result exceeds the limit of {limit} bytes")
-                parts.append(part)
-    except zstandard.ZstdError as error:
+        plain = zstd_frames.filled(max(min(most, limit), 1), partial(cramjam.zstd.decompress_into, data))
+    except cramjam.DecompressionError as error:
         if ZSTD_NO_MEMORY in str(error):
             raise MemoryError(f"no memory to decompress {len(data)} bytes of zstd: {error}") from error
-        raise CorruptCompressedDataError(f"zstd: {error}") from error
-    return parts
+        if ZSTD_FULL not in str(error):
+            raise CorruptCompressedDataError(f"zstd: {error}") from error
+        plain = None
+    if plain is None or len(plain) > limit:
+        raise DecompressionLimitError(f"zstd: the result exceeds the limit of {limit} bytes")
+    return plain
 
 
 def _raw_snappy_length(data: bytes | memoryview) -> int:
@@ -288,9 +281,9 @@ def _lz4(data: bytes, level: int | None) -> bytes:
 
 
 def _zstd(data: bytes, level: int | None) -> bytes:
-    import zstandard
+    import cramjam
 
-    return zstandard.ZstdCompressor(level=ZSTD_DEFAULT_LEVEL if level is None else level).compress(data)
+    return bytes(cramjam.zstd.compress(data, ZSTD_DEFAULT_LEVEL if level is None else level))
 
 
 DECOMPRESSORS: dict[int, Callable[[bytes | memoryview, int], bytes]] = {

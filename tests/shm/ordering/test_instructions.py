@@ -67,12 +67,12 @@ def test_the_compiler_refuses_a_pointer_of_another_type(code: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "change", ["slot.state = 1", "slot.flushes += 1", "slot.replicas[0] = 1", "slot.followers[0].candidate = 1"]
+    "change", ["slot.state = 1", "slot.flushes += 1", "slot.replicas[0] = 1", "followers_at(slot)[0].candidate = 1"]
 )
 def test_cython_refuses_a_plain_write(change: str, tmp_path: Path) -> None:
     source = tmp_path / "plain_write.pyx"
     source.write_text(
-        f"from odradek._ext.shm.slot cimport Slot\ncdef void change(Slot* slot) noexcept nogil:\n    {change}\n"
+        f"from odradek._ext.shm.slot cimport Slot, followers_at\ncdef void change(Slot* slot) noexcept nogil:\n    {change}\n"
     )
     broker = NATIVE.parent / "broker"
     command = ["cython", "-3", "-I", str(broker), str(source), "-o", str(tmp_path / "plain_write.c")]
