@@ -4,6 +4,7 @@ process ran them (pytest-xdist too).
 
 import gc
 import os
+import re
 import textwrap
 from collections import Counter
 from pathlib import Path
@@ -53,14 +54,37 @@ def pytest_ignore_collect(collection_path, config):
     return True if file.suffix == ".py" and file.exists() and needs_packages(file) else None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the garbage collector away from what is collected: it lives as long as the process, and each full collection would
+    look at all of it again, half a second of CPU time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
-def pytest_collection_modifyitems(items):
-    """Give each test the marks of its tier; see tiers.py."""
+def pytest_collection_modifyitems(config, items):
+    """Give each test the marks of its tier; see tiers.py.
+
+    To search the code of a test for what it starts, and its files for what they import, takes longer than to collect it. This
+    runs in each process of pytest-xdist, so only marks that the expression names are searched for.
+    """
+    wanted = MARKS.keys() & set(re.findall(r"\w+", config.option.markexpr))
+    started = not wanted.isdisjoint({"broker", "peer", "spark"})
     for item in items:
-        fixtures = (d.func for found in item._fixtureinfo.name2fixturedefs.values() for d in found)
-        tools = {mark for tool, mark in TOOLS.items() if item.get_closest_marker(tool)}
-        packages = {"packages"} if needs_packages(item.path) else set()
-        for mark in sorted(marks_of(item.function, fixtures) | marks_of_name(item.nodeid) | tools | packages):
+        marks = marks_of_name(item.nodeid)
+        if started:
+            fixtures = (d.func for found in item._fixtureinfo.name2fixturedefs.values() for d in found)
+            marks |= marks_of(item.function, fixtures)
+            marks |= {mark for tool, mark in TOOLS.items() if item.get_closest_marker(tool)}
+        if "packages" in wanted and needs_packages(item.path):
+            marks.add("packages")
+        for mark in sorted(marks):
             item.add_marker(mark)
 
 

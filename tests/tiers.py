@@ -213,30 +213,36 @@ def _reaches_packages(file: Path) -> bool:
     ahead = [file]
     while ahead:
         module = ahead.pop()
-        if module in seen:
+        if module in seen or module in _without_packages:
             continue
         seen.add(module)
         for name in _imports(module):
             if name.partition(".")[0] in PACKAGES:
                 return True
             ahead += _source(name)
+    _without_packages.update(seen)
     return False
+
+
+_without_packages: set[Path] = set()
+"""The files that are known to import none of `PACKAGES`, and nothing that does."""
 
 
 @cache
 def _imports(module: Path) -> frozenset[str]:
     """What a module imports: a module of the tests anywhere, another one outside of its functions."""
     names = set()
-    ahead: list[ast.AST] = [ast.parse(module.read_text())]
+    of_tests = TESTS in module.parents
+    ahead: list[ast.AST] = [ast.parse(module.read_bytes())]
     while ahead:
         node = ahead.pop()
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-        elif _is_skipped(node, TESTS in module.parents):
-            continue
-        ahead += ast.iter_child_nodes(node)
+        elif not _is_skipped(node, of_tests):
+            for block in ("body", "orelse", "finalbody", "handlers", "cases"):  # no expression contains an import
+                ahead += getattr(node, block, ())
     return frozenset(names)
 
 
