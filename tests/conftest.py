@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.threads import EndedThreads
 from tests.tiers import MARKS, TESTS, TIERS, TOOLS, WITHOUT_PACKAGES, marks_of, marks_of_name, needs_packages
+from tests.units_of_work import UnitsOfWork
 
 # numpy's other threads only wait in loops for the little matrices of the forecasts, which took most of the CPU time of their
 # tests. numpy reads this variable when it is imported, in this process and in those that tests start.
@@ -39,6 +40,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.pluginmanager.register(EndedThreads())
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.register(UnitsOfWork())
     for mark, meaning in MARKS.items():
         config.addinivalue_line("markers", f"{mark}: {meaning}")
     if tier := config.getoption("tier"):
@@ -72,10 +75,11 @@ def pytest_collection_modifyitems(config, items):
     """Give each test the marks of its tier; see tiers.py.
 
     To search the code of a test for what it starts, and its files for what they import, takes longer than to collect it. This
-    runs in each process of pytest-xdist, so only marks that the expression names are searched for.
+    runs in each process of pytest-xdist, so only marks that something needs are searched for.
     """
     wanted = MARKS.keys() & set(re.findall(r"\w+", config.option.markexpr))
-    started = not wanted.isdisjoint({"broker", "peer", "spark"})
+    distributed = hasattr(config, "workerinput") and config.getoption("tier") != WITHOUT_PACKAGES
+    started = distributed or not wanted.isdisjoint({"broker", "peer", "spark"})
     for item in items:
         marks = marks_of_name(item.nodeid)
         if started:
