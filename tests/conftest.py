@@ -7,11 +7,11 @@ import os
 import re
 import textwrap
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.open_files import OpenFiles
 from tests.threads import EndedThreads
 from tests.tiers import MARKS, TESTS, TIERS, TOOLS, WITHOUT_PACKAGES, marks_of, marks_of_name, needs_packages
 from tests.units_of_work import UnitsOfWork
@@ -31,7 +31,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "any machine"))
 pytest.register_assert_rewrite("tests.shm.crash_rounds")
 PREFIX = "fault count: "
 KINDS = ("rounds", "checks")
-MANY_FILES = 200
 
 
 def pytest_addoption(parser):
@@ -40,6 +39,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.pluginmanager.register(EndedThreads())
+    config.pluginmanager.register(OpenFiles())
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.register(UnitsOfWork())
     for mark, meaning in MARKS.items():
@@ -101,16 +101,6 @@ def count_faults(record_property):
             record_property(PREFIX + name, int(number))
 
     return count
-
-
-def pytest_runtest_logfinish():
-    """Close the files that the last test left to the garbage collector, if they are many.
-
-    A broker in the test's process keeps the files of many segments open. Its objects refer to each other, so without this a
-    session could have thousands of open files for some minutes.
-    """
-    if sum(1 for _ in Path("/proc/self/fd").iterdir()) > MANY_FILES:
-        gc.collect()
 
 
 def pytest_terminal_summary(terminalreporter):
