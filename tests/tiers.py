@@ -99,6 +99,7 @@ LONG = {
     "tests/documents/test_testing.py::test_the_recipes_pass": "the recipes of docs/develop/testing.md, which start brokers",
     "tests/documents/test_testing.py::test_the_report_of_a_failed_test_contains_the_logs_of_its_brokers": "starts brokers",
     "tests/faults/test_failing_calls.py": "lets each system call of a script fail in turn",
+    "tests/grafana/test_rules.py::test_the_rules_pass_their_unit_tests": "the unit tests of all rules, by promtool",
     "tests/grafana/test_rules.py::test_the_unit_tests_notice_a_rule_that_never_fires": "the unit tests of all rules, once more",
     "tests/jobs/test_load_commits.py": "a load that dies before some of its lines",
     "tests/jobs/test_load_delta.py": "a load into a Delta table that dies before each of its lines",
