@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 JOBS ?= 2
-TEST_JOBS ?= 3# of `make test`: its tests wait for other programs half of the time
+TEST_JOBS ?= 4# of `make test`, on two CPUs: its tests wait for other programs half of the time; each needs up to 1.2 GB of memory
 TESTS ?=
 BIN := .venv/bin
 # Without --no-compile, pip compiles 1.3 GB of modules, of which few are used; Python compiles those when they are imported first.
@@ -118,11 +118,14 @@ quick: build-test ## the tests that start no broker and no other program: less t
 
 # pytest rewrites and compiles all modules of tests when it imports them first: 20 s of CPU time, in each of its processes. Here one
 # does it for all, beside mypy, which uses one CPU. What is wrong with a module is the message of the tests that follow.
+# test-package waits for pip most of the time, so it runs beside test-faults and test-cuts.
 test: build-dev ## lint, then all tests that CI runs: about 30 minutes (TESTS=tests/config for some of them)
 	@$(BIN)/python -m pytest -q --collect-only $(TESTS) >.build/collect.log 2>&1 & \
 		$(MAKE) lint || { wait; exit 1; }; wait
 	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) $(DISTRIBUTED) --durations=25 --tier test $(TESTS)
-	@test -n "$(TESTS)" || $(MAKE) test-faults test-cuts test-package
+	@test -n "$(TESTS)" || { $(MAKE) test-package >.build/test-package.log 2>&1 & \
+		$(MAKE) test-faults test-cuts || { wait; exit 1; }; wait $$! || { cat .build/test-package.log >&2; exit 1; }; \
+		cat .build/test-package.log; }
 	@$(if $(filter test-all,$(MAKECMDGOALS)),,$(BIN)/python -m tests.tiers)
 
 test-all: test ## also what takes long: live dashboards and alerts, the sanitizers

@@ -4,15 +4,17 @@ process ran them (pytest-xdist too).
 
 import gc
 import os
+import re
 import textwrap
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.open_files import OpenFiles
 from tests.threads import EndedThreads
 from tests.tiers import MARKS, TESTS, TIERS, TOOLS, WITHOUT_PACKAGES, marks_of, marks_of_name, needs_packages
+from tests.units_of_work import UnitsOfWork
 
 # numpy's other threads only wait in loops for the little matrices of the forecasts, which took most of the CPU time of their
 # tests. numpy reads this variable when it is imported, in this process and in those that tests start.
@@ -29,7 +31,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "any machine"))
 pytest.register_assert_rewrite("tests.shm.crash_rounds")
 PREFIX = "fault count: "
 KINDS = ("rounds", "checks")
-MANY_FILES = 200
 
 
 def pytest_addoption(parser):
@@ -38,6 +39,9 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.pluginmanager.register(EndedThreads())
+    config.pluginmanager.register(OpenFiles())
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.register(UnitsOfWork())
     for mark, meaning in MARKS.items():
         config.addinivalue_line("markers", f"{mark}: {meaning}")
     if tier := config.getoption("tier"):
@@ -53,14 +57,38 @@ def pytest_ignore_collect(collection_path, config):
     return True if file.suffix == ".py" and file.exists() and needs_packages(file) else None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the garbage collector away from what is collected: it lives as long as the process, and each full collection would
+    look at all of it again, half a second of CPU time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
-def pytest_collection_modifyitems(items):
-    """Give each test the marks of its tier; see tiers.py."""
+def pytest_collection_modifyitems(config, items):
+    """Give each test the marks of its tier; see tiers.py.
+
+    To search the code of a test for what it starts, and its files for what they import, takes longer than to collect it. This
+    runs in each process of pytest-xdist, so only marks that something needs are searched for.
+    """
+    wanted = MARKS.keys() & set(re.findall(r"\w+", config.option.markexpr))
+    distributed = hasattr(config, "workerinput") and config.getoption("tier") != WITHOUT_PACKAGES
+    started = distributed or not wanted.isdisjoint({"broker", "peer", "spark"})
     for item in items:
-        fixtures = (d.func for found in item._fixtureinfo.name2fixturedefs.values() for d in found)
-        tools = {mark for tool, mark in TOOLS.items() if item.get_closest_marker(tool)}
-        packages = {"packages"} if needs_packages(item.path) else set()
-        for mark in sorted(marks_of(item.function, fixtures) | marks_of_name(item.nodeid) | tools | packages):
+        marks = marks_of_name(item.nodeid)
+        if started:
+            fixtures = (d.func for found in item._fixtureinfo.name2fixturedefs.values() for d in found)
+            marks |= marks_of(item.function, fixtures)
+            marks |= {mark for tool, mark in TOOLS.items() if item.get_closest_marker(tool)}
+        if "packages" in wanted and needs_packages(item.path):
+            marks.add("packages")
+        for mark in sorted(marks):
             item.add_marker(mark)
 
 
@@ -73,16 +101,6 @@ def count_faults(record_property):
             record_property(PREFIX + name, int(number))
 
     return count
-
-
-def pytest_runtest_logfinish():
-    """Close the files that the last test left to the garbage collector, if they are many.
-
-    A broker in the test's process keeps the files of many segments open. Its objects refer to each other, so without this a
-    session could have thousands of open files for some minutes.
-    """
-    if sum(1 for _ in Path("/proc/self/fd").iterdir()) > MANY_FILES:
-        gc.collect()
 
 
 def pytest_terminal_summary(terminalreporter):

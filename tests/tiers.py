@@ -99,6 +99,7 @@ LONG = {
     "tests/documents/test_testing.py::test_the_recipes_pass": "the recipes of docs/develop/testing.md, which start brokers",
     "tests/documents/test_testing.py::test_the_report_of_a_failed_test_contains_the_logs_of_its_brokers": "starts brokers",
     "tests/faults/test_failing_calls.py": "lets each system call of a script fail in turn",
+    "tests/grafana/test_rules.py::test_the_rules_pass_their_unit_tests": "the unit tests of all rules, by promtool",
     "tests/grafana/test_rules.py::test_the_unit_tests_notice_a_rule_that_never_fires": "the unit tests of all rules, once more",
     "tests/jobs/test_load_commits.py": "a load that dies before some of its lines",
     "tests/jobs/test_load_delta.py": "a load into a Delta table that dies before each of its lines",
@@ -213,30 +214,36 @@ def _reaches_packages(file: Path) -> bool:
     ahead = [file]
     while ahead:
         module = ahead.pop()
-        if module in seen:
+        if module in seen or module in _without_packages:
             continue
         seen.add(module)
         for name in _imports(module):
             if name.partition(".")[0] in PACKAGES:
                 return True
             ahead += _source(name)
+    _without_packages.update(seen)
     return False
+
+
+_without_packages: set[Path] = set()
+"""The files that are known to import none of `PACKAGES`, and nothing that does."""
 
 
 @cache
 def _imports(module: Path) -> frozenset[str]:
     """What a module imports: a module of the tests anywhere, another one outside of its functions."""
     names = set()
-    ahead: list[ast.AST] = [ast.parse(module.read_text())]
+    of_tests = TESTS in module.parents
+    ahead: list[ast.AST] = [ast.parse(module.read_bytes())]
     while ahead:
         node = ahead.pop()
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-        elif _is_skipped(node, TESTS in module.parents):
-            continue
-        ahead += ast.iter_child_nodes(node)
+        elif not _is_skipped(node, of_tests):
+            for block in ("body", "orelse", "finalbody", "handlers", "cases"):  # no expression contains an import
+                ahead += getattr(node, block, ())
     return frozenset(names)
 
 

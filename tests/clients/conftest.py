@@ -96,10 +96,10 @@ class Cluster:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put this folder's tests that stop the broker behind all others."""
-    here = Path(__file__).parent
-    ours = [item for item in items if here in item.path.parents]
+    here = f"{Path(__file__).parent}{os.sep}"
+    positions = [index for index, item in enumerate(items) if str(item.path).startswith(here)]
+    ours = [items[index] for index in positions]
     ours.sort(key=lambda item: "stopped_cluster" in getattr(item, "fixturenames", ()))
-    positions = [index for index, item in enumerate(items) if here in item.path.parents]
     for index, item in zip(positions, ours, strict=True):
         items[index] = item
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import SparkSession
 
 from odradek.testing import Broker
 from tests import toolchains
 from tests.api.group_talk import GroupTalk
 from tests.clients.secured import secured_broker
+from tests.spark_sessions import local_session
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900), pytest.mark.java]
 
@@ -33,18 +31,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def spark() -> Iterator[Any]:
     """A session of one JVM in this process."""
     jars = ",".join(str(path) for path in toolchains.spark_kafka_jars().glob("*.jar"))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", jars)
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "512m")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        # the JVM outlives the broker: its producers must not connect to the port, which another broker may use by then
-        .config("spark.kafka.producer.cache.timeout", "1s")
-        .config("spark.kafka.producer.cache.evictorThreadRunInterval", "1s")
-        .getOrCreate()
+    session = local_session(
+        {
+            "spark.jars": jars,
+            # the JVM outlives the broker: its producers must not connect to the port, which another broker may use by then
+            "spark.kafka.producer.cache.timeout": "1s",
+            "spark.kafka.producer.cache.evictorThreadRunInterval": "1s",
+        }
     )
     yield session
     session.stop()

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset
 import pytest
-from pyspark.sql import SparkSession
 
 from odradek.jobs.usage_report import job
 from odradek.jobs.usage_report.options import Job, Source, check_out
 from tests import toolchains
+from tests.spark_sessions import local_session
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     """A Spark session that the job uses."""
     toolchains.require_command("java", "default-jdk-headless")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "512m")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # runs are short
-        .config("spark.python.authenticate.socketTimeout", "300s")  # for the machine to be slow in
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
+    session = local_session({})
     yield session
     session.stop()
 

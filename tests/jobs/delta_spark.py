@@ -12,6 +12,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.spark_sessions import local_session
+
 _RECORD = (
     "topic, partition, offset, unix_millis(timestamp) as at, timestamp_type, hex(key) as key, hex(value) as value,"
     " transform(headers, header -> array(header.key, hex(header.value))) as headers"
@@ -20,19 +22,14 @@ _RECORD = (
 
 def session(jars: Path) -> SparkSession:
     """A session with Delta."""
-    return (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, jars.glob("*.jar"))))
-        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.sql.adaptive.enabled", "false")  # so that the plan has its metrics
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.databricks.delta.snapshotPartitions", "2")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "512m")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.ui.enabled", "false")
-        .getOrCreate()
+    return local_session(
+        {
+            "spark.jars": ",".join(map(str, jars.glob("*.jar"))),
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.sql.adaptive.enabled": "false",  # so that the plan has its metrics
+            "spark.databricks.delta.snapshotPartitions": "2",
+        }
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
 
 from odradek.cli.main import main
 from odradek.clients.cluster import Cluster
@@ -31,6 +28,7 @@ from tests.clients.secured import PASSWORD, secured_broker
 from tests.jobs.killed_loads import KilledLoads
 from tests.jobs.loaded_topics import in_files, in_table, in_topic, send, send_transactions
 from tests.jobs.schema_registry import SchemaRegistry, encoded
+from tests.spark_sessions import local_session
 from tests.wire import Record, Wire, build_batch
 
 pytestmark = [pytest.mark.xdist_group("load"), pytest.mark.timeout(900), pytest.mark.java]
@@ -44,21 +42,13 @@ def jars() -> Path:
 @pytest.fixture(scope="module")
 def spark(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session of one JVM, which the command uses instead of starting its own."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, jars.glob("*.jar"))))
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "512m")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.python.authenticate.socketTimeout", "300s")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.eventLog.enabled", "true")
-        .config("spark.eventLog.compress", "false")
-        .config("spark.eventLog.dir", str(tmp_path_factory.mktemp("events")))
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
+    session = local_session(
+        {
+            "spark.jars": ",".join(map(str, jars.glob("*.jar"))),
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.dir": str(tmp_path_factory.mktemp("events")),
+        }
     )
     yield session
     session.stop()
