@@ -76,7 +76,7 @@ cdef class ScramListener:
     :param hashes: the hash function of each mechanism of SCRAM, by its name; :param hash_names: its name in `hashlib`.
     :param reserved_user: a name with which no client may log in.
     """
-    cdef bytes handshake                # the response to SaslHandshake, behind the correlation id
+    cdef bytes handshake                # the response to SaslHandshake, after the correlation id
     cdef dict hashes, hash_names
     cdef str reserved_user
 

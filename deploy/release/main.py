@@ -36,7 +36,7 @@ PACKAGED_TARGETS = ("manylinux-x86_64", "manylinux-aarch64")
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="deploy/release/build", description="Build wheels, sdist, Debian package, SBOM and SHA256SUMS into dist/."
+        prog="deploy/release/build", description="Build wheels, sdist, packages, SBOM and SHA256SUMS into dist/."
     )
     parser.add_argument(
         "--python",
@@ -53,7 +53,7 @@ def main() -> None:
         help=f"only wheels for this system; repeatable ({', '.join(TARGETS)})",
     )
     parser.add_argument(
-        "--allow-missing", action="store_true", help="leave out wheels for Pythons whose headers are not found"
+        "--allow-missing", action="store_true", help="leave out wheels and packages for which headers or tools are missing"
     )
     parser.add_argument(
         "--image", action="store_true", help="also the root file system of the image, as a tar archive (root)"

@@ -13,7 +13,7 @@ LOGGERS = {
     ROOT: "All messages, including those of libraries.",
     "odradek": "The broker: the parent of all loggers below.",
     "odradek.supervisor": "Start and stop of the broker; processes that end and are restarted; the service manager.",
-    "odradek.container": "The first topics of a container: created, or why not.",
+    "odradek.container": "Creation of the first topics of a container.",
     "odradek.imports": "Imports that are refused, because another version was installed while the broker runs.",
     "odradek.config": "Settings that change while the broker runs.",
     "odradek.connections": "Connections of clients: accepted, refused, closed, and why.",
