@@ -53,7 +53,9 @@ def main() -> None:
         help=f"only wheels for this system; repeatable ({', '.join(TARGETS)})",
     )
     parser.add_argument(
-        "--allow-missing", action="store_true", help="leave out wheels and packages for which headers or tools are missing"
+        "--allow-missing",
+        action="store_true",
+        help="leave out wheels and packages for which headers or tools are missing",
     )
     parser.add_argument(
         "--image", action="store_true", help="also the root file system of the image, as a tar archive (root)"

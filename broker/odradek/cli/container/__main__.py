@@ -15,7 +15,7 @@ import sys
 CONFIG_FILE = "/etc/odradek/server.properties"  # `odradek.cli.health.bundle` knows it, too
 INIT = 1
 
-if os.getpid() == INIT:  # the kernel ignores signals without a handler to this process, and `podman stop` would have no effect
+if os.getpid() == INIT:  # the kernel ignores signals to it that have no handler, so `podman stop` would have no effect
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
