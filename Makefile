@@ -164,11 +164,11 @@ deb: ## the Debian package, in dist/, for a trial or your own machines (OPTIONS=
 
 # It compiles the modules of each target from the sdist with a compiler from PyPI, and keeps them in .build/release for its next run
 # (decisions 38 and 53).
-release: build ## all that is published, in dist/: wheels, sdist, packages, checksums, SBOM (OPTIONS=...)
+release: build ## everything that is published, in dist/: wheels, sdist, packages, checksums, SBOM (OPTIONS=...)
 	@deploy/release/build $(OPTIONS)
 
-# pip chooses the wheel for this machine. Without PATH it finds no compiler.
-test-wheel: ## install the wheel of dist/ that is for PYTHON and this machine in a new environment, and run the demo
+# pip chooses the wheel for this machine. PATH names no directory that exists, so pip finds no compiler.
+test-wheel: ## install the wheel of dist/ for PYTHON and this machine in a new environment, and run the demo
 	@rm -rf .build/test-wheel
 	@$(PYTHON) -m venv .build/test-wheel
 	@PATH=/nonexistent .build/test-wheel/bin/python -m pip install --quiet --disable-pip-version-check --no-index --find-links dist --no-deps odradek

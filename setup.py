@@ -38,7 +38,7 @@ PACKAGES = Path("broker")  # where Python finds the import package `odradek`
 DIRECTORY = PACKAGES / "odradek/_ext"
 DEBUG = os.environ.get("ODRADEK_DEBUG") == "1"
 LINKED = "_native"
-"""The name of a package's shared object, which `_ext/__init__.py` knows, too."""
+"""The name of a package's shared object, also in `_ext/__init__.py`."""
 FOR_TESTS = f"odradek._ext.testing.{LINKED}"
 """Native code that only tests call. It is compiled in the source tree only; a wheel contains none of it."""
 SANITIZE = os.environ.get("ODRADEK_SANITIZE", "")
@@ -114,7 +114,7 @@ def native_packages() -> list[Extension]:
 
 
 def modules_of(package: Extension) -> list[Extension]:
-    """The modules of a package, as Cython wants them."""
+    """The modules of a package, as arguments of `cythonize`."""
     return [
         Extension(
             ".".join(Path(source).relative_to(PACKAGES).with_suffix("").parts),
@@ -141,7 +141,7 @@ class BuildNativeModules(build_ext):
         return sorted(str(path) for pattern in ("*.pyx", "*.pxd", "*.pyi", "*.h") for path in DIRECTORY.rglob(pattern))
 
     def run(self) -> None:
-        """Compile what changed into `COMPILED`, and copy the packages from there to where the command wants them."""
+        """Compile what changed into `COMPILED`, and copy the packages from there to the destination of the command."""
         destination, self.build_lib = self.build_lib, str(COMPILED / "packages")
         self.build_temp = str(COMPILED / "objects")
         try:

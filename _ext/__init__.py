@@ -10,7 +10,7 @@ from types import ModuleType
 
 
 class _Finder:
-    """Finds the modules of the native packages. Python loads a module from whichever file it is given."""
+    """Finds the modules of the native packages: returns the shared object of the package as the file of each module."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:

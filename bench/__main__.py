@@ -53,8 +53,8 @@ def build_generator() -> None:
 
 
 def floors() -> dict[str, float]:
-    """Return what the kernel alone takes, in this run: CPU seconds per GB of plain pwrite and sendfile calls on the same
-    bytes, and us (p50) of plain wake-ups through the processes of `HOPS`."""
+    """Return what the kernel alone takes in this run: for pwrite and sendfile CPU seconds per GB of plain calls, for the rows
+    of `HOPS` the p50 in us of plain wake-ups through as many processes."""
     figures = {}
     for kind in ("pwrite", "sendfile"):
         path = Path(tempfile.gettempdir()) / "odradek-bench-floor"

@@ -1,8 +1,8 @@
 """``python -m bench.beside_handshakes``: what delays a producer beside TLS handshakes, for the row `beside-handshakes`.
 
 The p99 of the same producer at the same broker, in turn: alone; beside processes that only compute, as often and as long as the
-clients of the handshakes; beside the handshakes of a second broker; beside its own. What the second and third loads cost, no
-change of the broker can avoid: their work is not its own, only the CPUs are shared.
+clients of the handshakes; beside the handshakes of a second broker; beside its own. No change of the broker can avoid what the
+second and third loads cost, because they share only the CPUs with it.
 """
 
 import argparse
@@ -27,7 +27,7 @@ HANDSHAKES_S = "6"
 
 
 def compute_repeatedly() -> None:
-    """Use `CLIENTS_CPU_S` of CPU as often as one of the clients makes a handshake."""
+    """Compute for `CLIENTS_CPU_S` of CPU time as often as one of the clients makes a handshake."""
     due = time.monotonic()
     while True:
         due += CLIENTS / RATE_BESIDE

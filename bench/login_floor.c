@@ -1,6 +1,6 @@
 /* The least that a login with SCRAM costs the system: a server that computes nothing and sends prepared responses to the
- * generator's `logins --user`. `login_floor PORT PROCESSES`: with 0 processes it accepts and serves the connections itself;
- * else it accepts them and hands each one to the next of so many processes, which report its end, as the broker does. */
+ * generator's `logins --user`. `login_floor PORT PROCESSES`: with 0 processes it accepts and serves the connections itself.
+ * With more it accepts them and passes each one to the next process, which reports its end, as the broker does. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>

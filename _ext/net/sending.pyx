@@ -37,7 +37,7 @@ cdef extern from "<sys/socket.h>" nogil:
 cdef enum:
     SEND_A_TURN = 4 * 1024 * 1024      # maximum bytes sent on a connection before other connections have their turn
     ENCRYPT_A_TURN = 1024 * 1024       # maximum bytes encrypted on a connection before other connections have their turn
-    WARM_MS = 1000                     # so long after the last sent byte, pages found in the page cache may have been evicted
+    WARM_MS = 1000                     # this long after the last sent byte, pages that were in the page cache may have been evicted
 
 
 cdef inline int send_written(ResponseSender sender, Connection c) except -1:

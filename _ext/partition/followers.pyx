@@ -90,7 +90,7 @@ cdef void drop_removed_followers(Slot* slot) noexcept nogil:
 
 
 cdef void make_entries(Slot* slot) noexcept nogil:
-    """Clear the entries, and make them valid. After a death in between there are none."""
+    """Clear the entries, then make them valid. After a death in between, no entry is valid."""
     cdef Follower* entries = followers_at(slot)
     cdef int i
     for i in range(MAX_FOLLOWERS):

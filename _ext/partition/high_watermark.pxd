@@ -57,7 +57,7 @@ cdef inline bint is_member(const int32_t* members, int32_t count, int32_t broker
 
 
 cdef inline bint is_listed(shared_i32* members, int32_t count, int32_t broker_id) noexcept nogil:
-    """As `is_member`, for a set in a slot."""
+    """Like `is_member`, for a set in a slot."""
     cdef int32_t i
     for i in range(count):
         if load_relaxed_i32(&members[i]) == broker_id:

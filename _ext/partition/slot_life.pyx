@@ -98,7 +98,7 @@ cdef uint64_t oldest_confirmed() noexcept nogil:
 
 
 cdef inline void begin_reuse(Slot* slot) noexcept nogil:
-    """Change the incarnation before data are cleared; whoever clears changes it again when the slot is complete [R 8.3]."""
+    """Change the incarnation before data are cleared. The caller changes it again when the slot is complete [R 8.3]."""
     store_relaxed_32(&slot.incarnation, slot.incarnation + 1)
     fence_release()     # a reader that sees cleared data also sees the change
 

@@ -1,9 +1,9 @@
-"""The usual way through a login with SCRAM: frames in, responses out. Runs in a worker, in the thread of its event loop.
+"""The usual login with SCRAM: frames in, responses out. Runs in a worker, in the thread of its event loop.
 
 The rules of a login are those of `odradek.security.sasl.exchange`. This module follows them for the frames that clients
-usually send: ApiVersions, SaslHandshake 1, and two SaslAuthenticate with messages without options. It decides nothing else:
-`frame` returns None for every other frame and for every proof that is not right. The caller then gives the same frames to an
-`Exchange`, which decides, and processes the rest of the login.
+usually send: ApiVersions, SaslHandshake 1, and two SaslAuthenticate with messages without options. For every other frame and
+for every wrong proof, `frame` returns None. The caller then passes the same frames to an `Exchange`, which processes the rest of
+the login.
 """
 
 from binascii import a2b_base64, b2a_base64
@@ -50,7 +50,7 @@ cdef bint is_printable(const uint8_t* at, int64_t size) noexcept:
 
 
 cdef bint read_head(Cursor* body, int key, int most_version, int16_t* version, int32_t* correlation_id) noexcept:
-    """Read the header of a request with this key, a version from 1 (SaslHandshake) or 0 on, and a client id of ASCII."""
+    """Read the header of a request with this key, at least version 1 (SaslHandshake) or 0, and a client id of ASCII."""
     cdef int64_t length, i
     cdef const uint8_t* client
     if read_int16(body) != key:
@@ -70,13 +70,13 @@ cdef bint read_head(Cursor* body, int key, int most_version, int16_t* version, i
 
 
 cdef class ScramListener:
-    """What the logins at a listener have in common.
+    """The mechanisms and the SaslHandshake response of a listener, for all its logins.
 
     :param mechanisms: the names of the enabled mechanisms, in the order of the configuration.
     :param hashes: the hash function of each mechanism of SCRAM, by its name; :param hash_names: its name in `hashlib`.
-    :param reserved_user: a name that nobody may log in with.
+    :param reserved_user: a name with which no client may log in.
     """
-    cdef bytes handshake                # the response to SaslHandshake, behind the correlation id
+    cdef bytes handshake                # the response to SaslHandshake, after the correlation id
     cdef dict hashes, hash_names
     cdef str reserved_user
 
@@ -90,7 +90,7 @@ cdef class ScramListener:
 
 
 cdef class ScramLogin:
-    """See the module.
+    """The login of one connection; see the module.
 
     :ivar frames: those that were processed. :ivar mechanism: None before SaslHandshake. :ivar user: None before SCRAM_QUESTION.
     :ivar nonce: the server's part of the nonce; "": not chosen yet. :ivar done: the client has proven that it is `user`, and the
@@ -112,7 +112,7 @@ cdef class ScramLogin:
         self.nonce = ""
 
     def frame(self, bytes frame not None, int64_t lifetime_ms=0) -> bytes | int | None:
-        """Process a frame: its response, a ScramResult, or None: the rest of the login is that of an `Exchange`.
+        """Process a frame. Return its response, a ScramResult, or None: an `Exchange` must process the rest of the login.
 
         :param lifetime_ms: of a session that begins; 0: unlimited.
         """

@@ -1,4 +1,4 @@
-"""How much content a sequence of zstd frames can have at most, and the bytes object that receives it.
+"""The largest possible size of the content of a sequence of zstd frames, and the bytes object that receives the content.
 
 Runs in the append threads of workers; pure functions over memory, linear in its bytes. The sizes in the headers bound the memory of a
 decompression before it begins. Java's reader fails at a frame that ends too early, and so does `content_limit`. Format: RFC 8878.
@@ -99,7 +99,7 @@ cdef int64_t most_content(const uint8_t* p, size_t n) noexcept nogil:
 
 def content_limit(data) -> int:
     """The largest possible size of the content of `data`, in bytes; -1 if it is not a sequence of whole frames, skippable ones
-    included. Of a compressed block it is 128 KiB. The content is not checked."""
+    included. A compressed block counts as 128 KiB. The content is not checked."""
     cdef ByteView view = ByteView(data)
     cdef int64_t content
     if view.size == 0:

@@ -2,12 +2,12 @@
  *
  * Such a word has one of the types shared_u64 ... shared_u8. The types are `_Atomic`, so a plain read of one, which Cython
  * permits, is a sequentially consistent load: never torn, repeated or reordered with another one. atomics.pxd declares the
- * types `const`, so Cython refuses a plain write. Every write, and every read that needs less, names its order:
+ * types `const`, so Cython refuses a plain write. Every write names its order, and so does every read that needs less:
  *
- *     relaxed   the value alone; other words may be seen in any order. In a section that a sequence protects, and statistics
+ *     relaxed   orders no other word: for statistics, and in a section that a sequence protects
  *     release   a reader that sees the value by an acquire (or plain) load sees all that was written before it
  *     acquire   nothing after the load is read before it
- *     seq_cst   all read-modify-writes, because several writers use them, and fence()
+ *     seq_cst   all read-modify-writes, because words with several writers need them, and fence()
  *
  * broker/odradek/shm/README.md has the table of the words with their orders and the reasons. tests/shm/ordering checks the
  * protocols under a weak memory order, and what the compiler makes of these functions.

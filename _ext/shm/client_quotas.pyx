@@ -76,8 +76,8 @@ cdef inline void note_used(QuotaTable* table, uint32_t index) noexcept nogil:
 
 
 cdef uint32_t next_used(QuotaTable* table, uint32_t index) noexcept nogil:
-    """Return the first bucket from `index` on that may have been used; ALL_BUCKETS if there is none. To read a page that nobody has written
-    takes memory, too: 8 MB for the whole table.
+    """Return the first bucket from `index` on that may have been used; ALL_BUCKETS if there is none. A page takes memory as
+    soon as it is read: 8 MB for the whole table.
     """
     cdef uint32_t group
     while index < QUOTA_BUCKETS:

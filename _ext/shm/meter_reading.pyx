@@ -63,7 +63,7 @@ cdef MeterPage* page_at(int process) except NULL:
 
 
 cdef uint64_t settled(MeterPage* page) noexcept nogil:
-    """Return `changes` when no entries are being withdrawn; or after some milliseconds, if the page's process stands still."""
+    """Wait until no entries are being withdrawn, or some milliseconds if the page's process does not run. Return `changes`."""
     cdef uint64_t changes = load_acquire_64(&page.changes)
     cdef int _look
     for _look in range(YIELDS):

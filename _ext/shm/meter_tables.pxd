@@ -8,8 +8,8 @@ from odradek._ext.shm.meter_layout cimport MeterPage
 
 
 cdef inline void begin_change(MeterPage* page) noexcept nogil:
-    """Before published entries are withdrawn: until `end_change` readers do not use what they read. The last change may have been
-    interrupted by a death."""
+    """Call before published entries are withdrawn: until `end_change`, readers do not use what they read. `changes` is odd already if
+    the process died during the last change."""
     cdef uint64_t changes = load_relaxed_64(&page.changes)
     if changes & 1 == 0:
         store_relaxed_64(&page.changes, changes + 1)

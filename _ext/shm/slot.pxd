@@ -231,8 +231,8 @@ cdef struct SlotViews:            # what the controller published, only in a clu
 
 cdef Slot* slot_at(uint32_t index) noexcept nogil
 
-# Two parts of a slot that most slots do not need are arrays of their own in the mapping, so that they take no memory there: the views of a
-# slot, and its MAX_FOLLOWERS entries for followers. These are valid only if `has_followers` is set.
+# Two parts of a slot that most slots do not need are in separate arrays of the mapping, so that they take memory only where they are used:
+# its views, and its MAX_FOLLOWERS entries for followers. The entries for followers are valid only if `has_followers` is set.
 cdef SlotViews* views_at(const Slot* slot) noexcept nogil
 cdef Follower* followers_at(const Slot* slot) noexcept nogil
 

@@ -59,7 +59,7 @@ cdef inline void wake_loop(int process) noexcept nogil:
 
 
 cdef void wake_process(int process) noexcept nogil:
-    """The release orders what the news describe, which the process may see without this wake-up."""
+    """`news` is stored with release, because the process may see it, and then the changes, before this wake-up."""
     store_release_32(&region().processes[process].news, 1)
     wake_loop(process)
 

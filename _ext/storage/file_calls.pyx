@@ -194,8 +194,8 @@ cdef int file_unlink(int directory, const char* path) noexcept nogil:
 # -- reports --------------------------------------------------------------------------------------------------------
 
 cdef uint64_t copy_failure(uint64_t number, FailedCall* out) noexcept nogil:
-    """Copy a failure, and return the number of the one in its place: a larger number if another thread's failure has replaced it,
-    a smaller one while its thread still notes it; then the copy is not valid."""
+    """Copy a failure, and return the number of the failure in its place. The copy is valid only if this is the expected number: it is
+    larger if the failure of another thread has replaced this one, and smaller while the thread still stores this one."""
     cdef Failure* failure = &failures[number % FAILURES_KEPT]
     cdef uint64_t found
     while True:

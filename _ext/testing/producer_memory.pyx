@@ -18,5 +18,5 @@ def producers_of(uint32_t owner) -> int:
 
 
 def returns_memory(uint64_t unit_bytes, uint64_t size, uint64_t page_bytes) -> bool:
-    """Whether a freed run, so many bytes behind the beginning of the arena, is returned to the system if pages have this size."""
+    """Whether a freed run that begins `unit_bytes` after the arena's start is returned to the system, with pages of this size."""
     return is_whole_pages(region().header.arena_at + unit_bytes, size, page_bytes)

@@ -1,4 +1,4 @@
-/* `hops`: what the kernel alone takes for the way of one record to a consumer that waits: a message on a TCP connection of the loopback
+/* `hops`: the time that the kernel alone needs to bring a record to a consumer that waits. A message on a TCP connection of the loopback
  * device wakes a process, which wakes the next one with an eventfd, and so on; the last of --hops processes sends on another connection,
  * on which this process waits. --pause seconds pass before each message. A Produce to a long poll on another worker has 2 hops, an EndTxn 3
  * (worker, coordinator, worker). */
@@ -75,7 +75,7 @@ void run_hops(const struct options *options) {
     uint64_t until = warm_until + (uint64_t)(options->seconds * 1e9);
     open_window(&window, options);
     while (now_ns() < until) {
-        nanosleep(&pause, NULL); /* the arrival of work: the processes are asleep, as those of a broker are */
+        nanosleep(&pause, NULL); /* until all processes sleep, as those of a broker that waits for work */
         uint64_t began = now_ns();
         send_all(in[0], message, sizeof message);
         wait_for(out[0]);

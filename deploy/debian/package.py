@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument(
         "--program",
         type=Path,
-        help="site-packages of the version for this machine; it writes the man pages of a package for another processor",
+        help="site-packages of this version for this machine, which write the man pages of a package for another processor",
     )
     parser.add_argument("--compression", choices=COMPRESSIONS, default="xz", help="default: xz")
     options = parser.parse_args()

@@ -34,7 +34,7 @@ COMMAND = "odradek"
 ONLY_AS_SOURCE = "pure-sasl,pyspark"
 """Dependencies without a wheel on PyPI: Python modules (and Java archives), which pip packs with the pinned setuptools."""
 GLIBCS = ("manylinux_2_28", "manylinux_2_24", "manylinux_2_17", "manylinux2014")
-"""The tags of wheels that run on Debian 12, for a processor that is not this machine's: pip cannot ask it."""
+"""The tags of wheels that run on Debian 12. pip needs them for another processor: it knows only this machine's."""
 PT_LOAD = 1
 PAGE = 4096
 UNNEEDED = (
@@ -150,7 +150,7 @@ def foreign_options(version: str, machine: str) -> list[str]:
 
 
 def split_requirements(requirements: Path, directory: Path) -> tuple[Path, Path]:
-    """Two files in `directory`, with what exists only as source, and with the rest."""
+    """Write two files in `directory`: the requirements without a wheel on PyPI, and the others."""
     parts: dict[bool, list[str]] = {True: [], False: []}
     names = tuple(f"{name}==" for name in ONLY_AS_SOURCE.split(","))
     of_source = False
@@ -165,7 +165,7 @@ def split_requirements(requirements: Path, directory: Path) -> tuple[Path, Path]
 
 
 def adopt(target: Path, packages: Path, into: Path) -> None:
-    """Move what pip has installed into a plain directory to the places that it has in an environment."""
+    """Move the files that pip has installed into the directory `target` to their places in an environment."""
     shutil.rmtree(target / "bin", ignore_errors=True)
     (target / "share").rename(into / "share")
     for path in target.iterdir():

@@ -1,8 +1,8 @@
 """The header files of the CPython versions for which wheels are built.
 
-They come from archives of Maven Central that contain a whole CPython: the one registry that keeps them for every version. The
-archive of x86-64 serves all targets, because the only header that depends on the system, ``pyconfig.h``, says the same of every
-64-bit Linux where a module of the C API uses it.
+They come from archives of Maven Central that contain a whole CPython, the only registry found that keeps every version. The
+archive of x86-64 serves all targets: the only header that depends on the system is ``pyconfig.h``, and the parts of it that the
+C API uses are equal on every 64-bit Linux.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def fetch(artifact: str, directory: Path) -> None:
 def complete(headers: Path, version: str, work: Path) -> Path:
     """The directory `headers`, or a copy of it that every target can use.
 
-    Debian's ``pyconfig.h`` includes that of the processor for which is compiled, and only that of this machine is installed.
+    Debian's ``pyconfig.h`` includes a file for the target's processor, and only the file for this machine is installed.
 
     :raises ReleaseFailed: the headers are not those of `version`.
     """

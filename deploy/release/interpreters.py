@@ -1,4 +1,4 @@
-"""Finds interpreters: that of the packages, and those whose headers no archive has."""
+"""Finds the interpreter for the packages, and interpreters whose headers no archive has."""
 
 from __future__ import annotations
 

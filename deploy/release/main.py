@@ -30,13 +30,13 @@ WORK = PROJECT / ".build/release"
 OF_PACKAGES = "3.11"
 """The Python of Debian 12, for which the Debian package and the image are made."""
 OF_PACKAGES_TARGET = f"manylinux-{platform.machine()}"
-"""The wheel in the image, and in the package that writes the man pages of all packages."""
+"""The target of the wheel in the image. The program of this wheel also writes the man pages of all packages."""
 PACKAGED_TARGETS = ("manylinux-x86_64", "manylinux-aarch64")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="deploy/release/build", description="Build wheels, sdist, Debian package, SBOM and SHA256SUMS into dist/."
+        prog="deploy/release/build", description="Build wheels, sdist, packages, SBOM and SHA256SUMS into dist/."
     )
     parser.add_argument(
         "--python",
@@ -53,7 +53,9 @@ def main() -> None:
         help=f"only wheels for this system; repeatable ({', '.join(TARGETS)})",
     )
     parser.add_argument(
-        "--allow-missing", action="store_true", help="leave out wheels for Pythons whose headers are not found"
+        "--allow-missing",
+        action="store_true",
+        help="leave out wheels and packages for which headers or tools are missing",
     )
     parser.add_argument(
         "--image", action="store_true", help="also the root file system of the image, as a tar archive (root)"
@@ -144,7 +146,7 @@ def headers_of(selection: Selection) -> tuple[dict[str, Path], list[str]]:
 
 
 def foreign_targets(selection: Selection) -> list[str]:
-    """The targets for whose processors there are packages, and whose programs do not run on this machine."""
+    """The selected targets with packages whose programs do not run on this machine."""
     return [name for name in PACKAGED_TARGETS if name in selection.targets and name != OF_PACKAGES_TARGET]
 
 
@@ -211,7 +213,7 @@ def shipped_packages(wheel: Path, python: Path, temporary: Path, results: Path, 
 
 
 def more_packages(wheels: list[Path], python: Path, temporary: Path, results: Path, with_rpm: bool) -> None:
-    """Make the Debian packages for other processors from `wheels`, and from all Debian packages those of RPM."""
+    """Make the Debian packages for other processors from `wheels`, and an RPM package from each Debian package."""
     (program,) = (temporary / "shipped/opt/odradek/venv").glob("lib/python3.*/site-packages")
     for wheel in wheels:
         say(f"the Debian package of {wheel.name}")

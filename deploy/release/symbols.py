@@ -1,11 +1,11 @@
 """Prints the symbols that the modules of a wheel need, and that neither CPython nor the C library provides.
 
-A program of its own, because only the environment of the release has pyelftools::
+It is a separate program, because only the environment of the release has pyelftools::
 
     python symbols.py odradek-....whl [ZIG/lib/libc/musl/libc.S]
 
-Symbols of glibc have versions: the linker has found them. Those of musl have none, so that they are compared with the list of
-symbols of musl that zig links with.
+Symbols of glibc have versions, which the linker adds when it finds them. Symbols of musl have none, so this program compares
+them with zig's list of the symbols of musl.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNVERSIONED = ("VER_NDX_LOCAL", "VER_NDX_GLOBAL")
 
 
 def unprovided(module: bytes, of_musl: set[str]) -> Iterator[str]:
-    """The names of the symbols that an ELF file needs from nowhere."""
+    """The names of the symbols that an ELF file needs and no library provides."""
     file = ELFFile(io.BytesIO(module))
     symbols = file.get_section_by_name(".dynsym")
     versions = file.get_section_by_name(".gnu.version")

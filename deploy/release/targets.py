@@ -1,6 +1,6 @@
-"""What a wheel can be for: a version of CPython, and a C library with a processor.
+"""The targets of wheels: a version of CPython, and a C library with a processor.
 
-One Python builds all wheels, and none of a target runs: zig is the C compiler, and `write_config` writes the values of
+One Python builds all wheels, and no Python of a target runs: zig is the C compiler, and `write_config` writes the values of
 sysconfig that the target's Python would have. setuptools takes names, options and the tags of the wheel from them (decision
 53).
 """
@@ -15,7 +15,7 @@ VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 OPTIONAL = ("3.15",)
 """Versions whose headers no archive of Maven Central has yet. A release contains their wheels where the headers are found."""
 CONFIG = "_odradek_target"
-"""The name of the module that replaces that with the values of sysconfig."""
+"""The name of the module with the values of sysconfig, instead of that of the running Python."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def write_config(directory: Path, target: Target, version: str, zig: Path, heade
 
 
 def wheel_pattern(target: Target, version: str) -> str:
-    """The regular expression of the name that a wheel of the target has: one whose tags are for its version, library and
-    processor only."""
+    """The regular expression for the name of a wheel of the target: all its tags have the version, library and processor of the
+    target."""
     python = f"cp{version.replace('.', '')}"
     family = re.match(r"[a-z]+", target.tag)[0]  # type: ignore[index]
     tag = rf"{family}(?:_?\d+)*_{target.machine}"

@@ -27,7 +27,7 @@ with InWheelCtx(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])):
     for module in pathlib.Path().rglob("*.so"):
         subprocess.run([sys.argv[3], "--replace-needed", "libc.so", sys.argv[4], module], check=True)
 """
-"""Names musl in the modules as musl's own linker does: zig calls it libc.so, which auditwheel does not know."""
+"""Changes the name of the C library in modules for musl to that of musl's own linker: auditwheel does not know libc.so."""
 
 
 def run(*command: str | Path, cwd: Path, log: Path, epoch: int, more: dict[str, str] | None = None) -> None:
@@ -158,7 +158,7 @@ def build_wheel(
 
 
 def check_symbols(tools: Path, wheel: Path, target: Target, log: Path, epoch: int) -> None:
-    """Refuse a wheel with a module that needs a symbol of no library: it could not be loaded, and nothing here loads it."""
+    """Refuse a wheel with a module that needs a symbol of no library: it could not be loaded, which no step here tests."""
     of_musl = [zig_of(tools).parent / "lib/libc/musl/libc.S"] if "musl" in target.libc else []
     run(tools, Path(__file__).with_name("symbols.py"), wheel, *of_musl, cwd=wheel.parent, log=log, epoch=epoch)
     found = log.read_text().splitlines()

@@ -37,7 +37,7 @@ class WorkerView:
     """A worker's view of the broker, used in its loop (`segments` only by one off-loop thread).
 
     :param advertised: the address that clients receive for each listener, in the order of the bound listeners.
-    :param addresses: the addresses of the clients' connections; None if `advertised` is for all clients.
+    :param addresses: the addresses to which clients have connected; None if all clients receive `advertised`.
     :param brokers: the live brokers of the cluster; None with an embedded metadata store.
     :param logins: the logins of the worker's clients; None in tests without logins.
     :param tasks: the background tasks of this broker's processes; None in tests without them.

@@ -45,8 +45,8 @@ class PartitionState(NamedTuple):
 
 
 def brokers(call: Call) -> list[BrokerAddress]:
-    """The live brokers of the cluster, with the address advertised for the listener of the client's connection; a single broker
-    without `advertised.listeners` with the address of this connection itself."""
+    """The live brokers of the cluster, with the address advertised for the listener of the client's connection. A single broker
+    without `advertised.listeners` has the address to which the client has connected."""
     view = call.view
     if view.brokers is not None:
         return list(view.brokers.addresses(call.listener_index).values())

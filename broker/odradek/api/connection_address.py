@@ -1,10 +1,10 @@
 """The address that a client of a single broker receives without `advertised.listeners`: the one to which it has connected.
 
-It is the local address of the client's own connection. Through a published port of a container, this address is often useless
-for the client, so that such clients receive `odradek.published.address` if it is set (decision 52).
+It is the local address of the client's own connection. Clients of a published port of a container often cannot reach this
+address, so they receive `odradek.published.address` if it is set (decision 52).
 
-Used in a worker's loop, for each response that contains the broker's address. Nothing is kept for a connection, so that no
-client can receive the address of another one.
+Used in a worker's loop, for each response that contains the broker's address. No address of a connection is kept, so no client
+can receive the address of another connection.
 """
 
 import socket
@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from odradek.config.listeners import Listener, by_connection
 
 ROUTES_KEPT_S = 5.0
-"""A container can be connected to further networks while it runs."""
+"""The routes are read again after this time, because a container can be connected to more networks while it runs."""
 MAPPED = "::ffff:"
-"""Begins an IPv4 address of an IPv6 socket."""
+"""The prefix of an IPv4 address of an IPv6 socket."""
 
 
 class Ends(NamedTuple):
-    """The addresses of a connection, IPv4 addresses in their own form; the port is the local one."""
+    """The addresses of a connection, without the prefix `MAPPED`; the port is the local one."""
 
     client: str
     local: str
@@ -44,7 +44,7 @@ class Routes(NamedTuple):
     gateways: frozenset[bytes]
 
     def is_beside(self, host: str) -> bool:
-        """Whether a host is in one of the networks and is no gateway of this machine."""
+        """Whether an address is in one of the networks and is not a gateway."""
         address = packed(host)
         if address in self.gateways:
             return False
@@ -56,10 +56,10 @@ class Routes(NamedTuple):
 
 
 class ConnectionAddresses:
-    """See the module.
+    """Returns the address for the client of a connection; see the module.
 
-    :param listeners: the bound listeners, as in `WorkerView.advertised`. Those with TLS or with a host of their own are left
-        out: certificates name hosts, and a configured host is meant for clients.
+    :param listeners: the bound listeners, as in `WorkerView.advertised`. For those with TLS or with a host, `of` returns None:
+        certificates name hosts, and clients receive a configured host.
     :param published: `odradek.published.address`; None if it is not set.
     """
 
@@ -78,7 +78,7 @@ class ConnectionAddresses:
         self._read_at = 0.0
 
     def of(self, listener_index: int, connection: Any) -> tuple[str, int] | None:
-        """Host and port for the client of a connection; None for the advertised ones of its listener."""
+        """Host and port for the client of a connection; None if the client receives those advertised for its listener."""
         if listener_index not in self._own:
             return None
         ends = ends_of(connection.fd)
@@ -89,8 +89,8 @@ class ConnectionAddresses:
         return ends.local, ends.port
 
     def _is_published(self, ends: Ends) -> bool:
-        """Whether the client came through a published port: from the machine itself over an address that is not loopback, from
-        a gateway, or from a network that this machine reaches only over a gateway."""
+        """Whether the client connects through a published port: from the broker's own address, if that is not loopback, from
+        a gateway, or from a network that this machine reaches only through a gateway."""
         if is_loopback(ends.local):
             return False
         return ends.client == ends.local or not self._present_routes().is_beside(ends.client)
@@ -100,14 +100,14 @@ class ConnectionAddresses:
         if self._routes is None or now - self._read_at >= ROUTES_KEPT_S:
             try:
                 self._routes, self._read_at = self._read_routes(), now
-            except OSError:  # no descriptor is free: the former ones are most likely right
+            except OSError:  # no descriptor is free: the former routes are most likely still right
                 return self._routes or Routes((), frozenset())
         return self._routes
 
 
 def ends_of(fd: int) -> Ends | None:
-    """The addresses of a connected socket. None if it is closed, is not of TCP, or has a link-local IPv6 address, which means
-    something on this machine only."""
+    """The addresses of a connected socket. None if it is closed, does not use TCP, or has a link-local IPv6 address, which is
+    valid on this machine only."""
     if fd < 0:
         return None
     sock = socket.socket(fileno=fd)  # no duplicate, which would need a free descriptor
@@ -115,7 +115,7 @@ def ends_of(fd: int) -> Ends | None:
         if sock.family not in (socket.AF_INET, socket.AF_INET6):
             return None
         local, client = sock.getsockname(), sock.getpeername()
-    except OSError:  # the client has closed the connection: nobody receives the response
+    except OSError:  # the client has closed the connection and will not receive the response
         return None
     finally:
         sock.detach()
@@ -138,7 +138,7 @@ def packed(host: str) -> bytes:
 
 
 def read_routes(directory: Path = Path("/proc/net")) -> Routes:
-    """The routes of this machine. Without IPv6, or without a readable /proc, the respective ones are missing.
+    """The routes of this machine, as far as the files below `directory` exist and can be read.
     Raises OSError if no descriptor is free."""
     networks: list[tuple[bytes, bytes]] = []
     gateways: set[bytes] = set()

@@ -1,6 +1,6 @@
 """Entry point of the installed command and of ``python -m odradek.cli``.
 
-``--version`` and a plain ``start`` do without click, which takes most of the time until a command begins.
+``--version`` and a plain ``start`` do not import click, which takes most of the time until a command begins.
 
 Until the command has set its signal handlers, Ctrl-C ends the process without a traceback, as it ends a C program.
 """
@@ -22,7 +22,7 @@ def run() -> None:
             print(version_text(), flush=True)
             return
         except OSError:
-            pass  # the whole command reports errors of its output
+            pass  # main() below reports the error
     if arguments[:1] == ["start"]:
         from odradek.cli.start import start_without_click
 

@@ -1,8 +1,8 @@
 """Reports why ``odradek start`` fails, in the format of the broker's log messages (`log.format`).
 
 Runs in the process of the command, before the broker logs or after its start has failed. The configuration may be what is
-wrong, so the format is taken from the command line and the file as far as these can be read. Does not import click: see
-``odradek.cli.start``.
+wrong, so the format is taken from the command line and the file as far as these can be read. This module does not import click
+(see ``odradek.cli.start``).
 """
 
 import logging

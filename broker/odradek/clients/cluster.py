@@ -136,8 +136,8 @@ class Cluster:
     :param servers: "host:port,..."; one of them must answer. :param timeout_s: for each response, including retries.
     :param on_silence: called with a line of text for each bootstrap server that accepts the connection and does not respond for
         some seconds, as a program does that is not a broker; the wait continues. :param security: TLS of all connections.
-    :param client_id: of all requests. :param single: the cluster is one broker, to whose bootstrap address all requests are
-        sent: the address that it advertises may not be reachable from here.
+    :param client_id: of all requests. :param single: the cluster is one broker; send all requests to its bootstrap address,
+        because the address that it advertises may not be reachable from here.
 
     Raises ClientError for a malformed address; connects at the first request.
     """

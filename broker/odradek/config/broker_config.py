@@ -61,8 +61,8 @@ _OF_PROCESS = ("/dev/fd/", "/dev/stdin", "/proc/")
 class Environment(NamedTuple):
     """Settings of the program that starts the broker, such as those from environment variables, as (key, text, where).
 
-    :param defaults: the file takes precedence over them. :param entries: they take precedence over the file, and `--set` over
-        them. :param notes: lines to log about what has no effect.
+    :param defaults: settings over which the file takes precedence. :param entries: settings that take precedence over the
+        file, but not over `--set`. :param notes: lines to log about variables without effect.
     """
 
     defaults: tuple[tuple[str, str, str], ...] = ()
@@ -131,7 +131,7 @@ class BrokerConfig:
     ``advertised_listeners``, in the order of the setting; ``inter_broker_listener``; ``log_dirs``, absolute paths;
     ``published_address``: host and port of `odradek.published.address`;
     ``node_id``; ``unknown`` keys and ``unknown_key_warnings``; all ``warnings``, and
-    ``notes`` that nobody must act on, one line each.
+    ``notes``, which require no action, one line each.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class BrokerConfig:
         :param of_file: see `changed`.
         """
         if of_file is None and not (of_all or of_broker or self.of_all or self.of_broker):
-            return []  # as usual at a start, which would otherwise copy the values
+            return []  # the usual case at a start; it saves a copy of the values
         layers = dict(of_all), dict(of_broker)
         errors: list[ConfigError] = []
         while True:
@@ -575,7 +575,7 @@ def load(
     each setting that cannot be used, also if the file cannot be read.
 
     :param to_start: also check what only a starting broker refuses (`BrokerConfig.check_metadata_store`).
-    :param environment: settings from elsewhere.
+    :param environment: settings of the program that starts the broker.
     :param read: reads the file; the default also reads from pipes and devices. Raises OSError.
     """
     entries: list[tuple[str, str, str]] = [*environment.defaults]

@@ -136,8 +136,8 @@ def means_all_interfaces(listener: Listener) -> bool:
 
 
 def by_connection(listener: Listener) -> bool:
-    """Whether clients of a single broker may receive the address of their own connection instead of the listener's: it has
-    no host that was meant for clients, and no TLS, whose certificates name hosts."""
+    """Whether clients of a single broker may receive the address to which they have connected instead of the listener's. Not
+    if the listener has a host, which is meant for clients, or TLS, because certificates name hosts."""
     return means_all_interfaces(listener) and listener.protocol not in ENCRYPTED
 
 

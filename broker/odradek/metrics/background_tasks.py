@@ -453,7 +453,7 @@ TASKS = (
         "reporter",
         "an unexpected error, for instance because files of the installation were replaced while the broker runs",
         "clients of metrics.listener connect, but receive no response",
-        "restart the broker; else the log contains the traceback: report it as a bug",
+        "restart the broker; if it happens again, report the traceback of the log as a bug",
         "odradek.supervisor: %s ended by an unexpected error",
     ),
     BackgroundTask(

@@ -48,7 +48,7 @@ class _Ends:
 class EndHistory:
     """The histories of all partitions; one per reporter, for one thread at a time.
 
-    A partition whose end has not moved since the first sample, or that is still empty, takes no memory.
+    A partition takes no memory if its end has not moved since the first sample, or if it is still empty.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class EndHistory:
                 continue
             known = self._of_slot.get(slot)
             if known is None and end == 0:
-                continue  # created and still empty: the first record makes the history
+                continue  # still empty: its history begins with the first record
             if known is None or known.incarnation != incarnation:
                 if slot < len(before) and before[slot] == incarnation and ends_before[slot] >= 0:
                     known = _Ends(incarnation, self._first_ms, ends_before[slot])

@@ -42,7 +42,7 @@ def parse_name(name: str) -> tuple[int, str, bool] | None:
     if match is None:
         return None
     try:
-        hour = datetime.fromisoformat(f"{match[1]}+00:00")  # strptime imports 1 MB
+        hour = datetime.fromisoformat(f"{match[1]}+00:00")  # strptime would import modules of 1 MB
     except ValueError:
         return None
     return round(hour.timestamp() * 1000), match[2], match[3] is not None

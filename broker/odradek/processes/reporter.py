@@ -181,8 +181,8 @@ class Reporter:
         self._coordinator.close()
 
     async def _start_http(self) -> None:
-        """Start the HTTP server when the first client connects, because what it imports takes 5 MB; with TLS at once, because
-        the server also looks at the certificate's file."""
+        """Start the HTTP server when the first client connects, because its modules take 5 MB; with TLS at once, because the
+        server also watches the certificate's file."""
         listening = self._context.metrics_socket
         assert listening is not None
         if self._tls is None:

@@ -56,8 +56,8 @@ def _reporters(config: BrokerConfig) -> int:
 
 
 def also_imported(config: BrokerConfig) -> list[str]:
-    """What the coordinator uses besides its main function with this configuration and these log directories, as
-    "module:object". The supervisor imports it before the fork; other brokers do without it."""
+    """The modules that the coordinator needs besides its main function with this configuration and these log directories, as
+    "module:object". The supervisor imports them before the fork; other brokers do not need them."""
     from odradek.security.sasl.settings import key_sources  # here: the command imports this module, too
 
     used = {
@@ -70,7 +70,7 @@ def also_imported(config: BrokerConfig) -> list[str]:
 
 
 def _has_groups(config: BrokerConfig) -> bool:
-    """Whether a log directory has a partition of `__consumer_offsets`. An unreadable one is reported when it is opened."""
+    """Whether a log directory has a partition of `__consumer_offsets`. Unreadable directories are reported later."""
     for directory in config.log_dirs:
         try:
             with os.scandir(directory) as entries:

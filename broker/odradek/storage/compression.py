@@ -3,7 +3,7 @@
 Decompression is bounded, so that a few bytes cannot become gigabytes.
 Runs in append threads of workers (the libraries release the GIL), in look-ups by timestamp, and in tools. Stateless.
 Formats: gzip; raw snappy or the framing of Java's xerial library (which Kafka writes); lz4 frames; zstd frames, with windows up
-to 128 MiB, as in Kafka (docs/decisions/0059-zstd-by-cramjam.md). Each library is imported with the first batch that needs it,
+to 128 MiB, as in Kafka (docs/decisions/0059-zstd-by-cramjam.md). Each library is imported for the first batch that needs it,
 which saves memory in processes that decompress nothing.
 
 Batches of clients (`open_batch`, `decompress_produced`) are also checked for what Java's readers refuse although the libraries
@@ -180,8 +180,8 @@ def _unlz4(data: bytes | memoryview, limit: int) -> bytes:
 def _unzstd(data: bytes | memoryview, limit: int) -> bytes:
     """Decompress concatenated zstd frames.
 
-    The library writes at once into the result, which has at most `limit` bytes. It also allocates the window that a frame
-    states, whatever `limit` is; of both only the pages that content was written to take memory.
+    The library writes directly into the result, which has at most `limit` bytes. It also allocates the window that a frame
+    states, even if that is larger than `limit`. Of both, only pages to which content is written take memory.
     """
     import cramjam
 

@@ -122,7 +122,7 @@ def test_the_published_address_is_logged_if_clients_receive_it(caplog, settings,
     launch.check(load(None, settings))
     lines = [record.message for record in caplog.records if "(odradek.published.address)" in record.message]
     assert len(lines) == logged
-    assert all("through a published port host:19092 (" in line for line in lines)
+    assert all("a published port receive host:19092 (" in line for line in lines)
 
 
 def test_a_default_metrics_port_that_another_process_has_is_replaced_by_a_free_one(tmp_path, caplog):

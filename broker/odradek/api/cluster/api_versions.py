@@ -23,7 +23,7 @@ WITH_FEATURES = 3
 FIRST_WITH_LOWEST_LEVEL_0 = 4
 MOST_ENCODED = 64
 MOST_REPEATED, LONGEST_REPEATED = 64, 256
-"""How many requests `RepeatedRequests` keeps, and how long in bytes they may be."""
+"""The largest number of requests that `RepeatedRequests` keeps, and the largest size of one, in bytes."""
 _BEFORE_CORRELATION, _AFTER_CORRELATION = 4, 8  # in a request; a response begins with the correlation id
 API = Api(
     api_versions.SCHEMA,
@@ -104,10 +104,10 @@ def handle(request: api_versions.Request, call: Call) -> Any:
 
 
 class RepeatedRequests:
-    """The responses to the ApiVersions requests of a worker, by the request without its correlation id.
+    """A worker's responses to ApiVersions requests, by the request without its correlation id.
 
-    The same clients begin each connection with the same request, and its response depends only on it and on the levels of
-    features. Only responses without an error are kept.
+    A client begins each connection with an equal request, and the response depends only on the request and on the levels of
+    features. Responses with an error are not kept.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -116,7 +116,7 @@ class RepeatedRequests:
         self._kept: dict[bytes, tuple[str | None, str | None, bytes]] = {}
 
     def response(self, connection: Any, frame: bytes) -> bytes | None:
-        """The response, if an equal request was answered before; the client's software is noted as by `handle`."""
+        """The response that is kept for an equal request, or None. Stores the client's software as `handle` does."""
         if self._epoch != features.epoch(self._config):
             self._epoch = features.epoch(self._config)
             self._kept.clear()

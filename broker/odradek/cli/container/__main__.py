@@ -1,10 +1,10 @@
 """Starts the broker of a container: settings from environment variables, then `odradek start`; or runs another command.
 
-The process becomes the supervisor, so that signals of the container reach it. What the container's variables ask for beyond
-settings is done by a process of its own (`first_topics`), which ends when it is done.
+The process becomes the supervisor, so that signals of the container reach it. A separate process creates the first topics
+(`first_topics`), and then ends.
 
     python -m odradek.cli.container                      # start, with the file of the image
-    python -m odradek.cli.container --set node.id=2      # start, with the file of the image and more
+    python -m odradek.cli.container --set node.id=2      # start, with the file of the image and a setting
     python -m odradek.cli.container topic list -b kafka  # another command
 """
 
@@ -15,12 +15,12 @@ import sys
 CONFIG_FILE = "/etc/odradek/server.properties"  # `odradek.cli.health.bundle` knows it, too
 INIT = 1
 
-if os.getpid() == INIT:  # the kernel ignores signals to it that have no handler, and `podman stop` would wait in vain
+if os.getpid() == INIT:  # the kernel ignores signals to it that have no handler, so `podman stop` would have no effect
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def run(arguments: list[str]) -> None:
-    """Start the broker, or run the command that the arguments begin with."""
+    """Start the broker, or run the command that the first argument names."""
     from odradek.cli.start import start_without_click
     from odradek.cli.start_errors import fail_start
 

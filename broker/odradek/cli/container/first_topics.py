@@ -1,8 +1,8 @@
 """Creates the topics that KAFKA_CREATE_TOPICS names, as the images of wurstmeister do: `orders:3:1,events:1:1:compact`.
 
 `create_in_background` forks a process before the broker starts. It waits until the broker serves, creates the topics that do
-not exist over a listener without TLS and logins, and ends. It ends too if the broker ends. The health check waits for
-its end.
+not exist over a listener without TLS and logins, and ends. It also ends if the broker ends. The health check fails until it has
+ended.
 """
 
 import logging
@@ -42,7 +42,7 @@ class FirstTopic(NamedTuple):
 
 
 def parse(variables: Mapping[str, str]) -> list[FirstTopic]:
-    """The topics of KAFKA_CREATE_TOPICS. They are separated by commas, white space, or KAFKA_CREATE_TOPICS_SEPARATOR.
+    """The topics of KAFKA_CREATE_TOPICS, separated by white space, and by KAFKA_CREATE_TOPICS_SEPARATOR (default: a comma).
 
     Raises ConfigError with one line for each topic that cannot be read.
     """
@@ -139,8 +139,8 @@ def _run(topics: Sequence[FirstTopic], options: Sequence[str], environment: Envi
 
 
 def _address(config: "BrokerConfig", waits: Waits) -> str | None:
-    """HOST:PORT of a listener that is PLAINTEXT, when the broker serves; None if it does not before the deadline. In a cluster,
-    brokers reach each other at the addresses of the listener for brokers."""
+    """Wait until the broker serves, and return HOST:PORT of a PLAINTEXT listener: the one for brokers if possible, because in a
+    cluster its addresses can be reached from here. None after the deadline."""
     from odradek.testing.status import read_status
 
     while True:
@@ -163,8 +163,8 @@ def _reachable(listener: Mapping[str, Any]) -> str:
 
 
 def _create(topic: FirstTopic, server: str, waits: Waits, clustered: bool) -> bool:
-    """Create a topic. In a cluster, the controller and other brokers may start later: retries until the deadline. The address
-    that a single broker advertises may be one of the host."""
+    """Create a topic, and return whether it exists. In a cluster, retry until the deadline, because the controller and other
+    brokers may start later. With a single broker, send all requests to `server`: the advertised address may be the host's."""
     from odradek.clients.cluster import Cluster
     from odradek.clients.errors import ClientError, RefusedError
     from odradek.clients.topics import create

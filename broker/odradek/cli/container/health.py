@@ -1,8 +1,8 @@
-"""The health check of the image: exit code 0 if the broker serves and has created the first topics, else a reason.
+"""The health check of the image: exit code 0 if the broker serves and no process creates first topics, else a reason.
 
-A container runtime executes it every few seconds, so that it imports almost nothing. It finds the
-broker by the status socket in the directory that process 1 keeps open. If process 1 is the init of `--init` or of a pod, the
-broker is a child of it, or has no parent in the container.
+A container runtime executes it every few seconds, so it imports almost nothing. It finds the broker by the status socket in the
+log directory of which process 1 has files open. If process 1 is the init of `--init` or of a pod, the broker is a child of it,
+or has no parent in the container.
 """
 
 import json

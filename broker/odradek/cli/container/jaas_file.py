@@ -1,7 +1,7 @@
 """Reads the file that `-Djava.security.auth.login.config` in KAFKA_OPTS names, for stacks that were made for a JVM.
 
-Kafka reads the logins of a listener from the section `KafkaServer`, or `LISTENER.KafkaServer`. No error contains an option of a
-login module, because options are secrets.
+As in Kafka, the logins of a listener are in the section `LISTENER.KafkaServer`, or else in `KafkaServer`. No error contains an
+option of a login module, because options can be secrets.
 """
 
 import re

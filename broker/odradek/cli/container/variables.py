@@ -2,8 +2,8 @@
 
 Pure functions of a mapping of variables; files are read only for variables that name one. Three families of names are known:
 those of `apache/kafka` and `confluentinc/cp-kafka` (`KAFKA_LOG_RETENTION_MS`), those of Bitnami's image
-(`KAFKA_CFG_LOG_RETENTION_MS`), and own ones (`ODRADEK_PUBLISHED_ADDRESS`). No error and no message contains a value of a
-variable that may be a secret.
+(`KAFKA_CFG_LOG_RETENTION_MS`), and those of this image (`ODRADEK_PUBLISHED_ADDRESS`). No error and no message contains a
+value that may be a secret.
 """
 
 import re
@@ -27,7 +27,7 @@ PUBLISHED = "odradek.published.address"
 OF_COMMAND = frozenset(
     ("ODRADEK_BOOTSTRAP_SERVERS", "ODRADEK_COMMAND_CONFIG", "ODRADEK_COMPLETE_NAMES", "ODRADEK_NODE_ID", "ODRADEK_JOBS")
 )
-"""Own variables that are for the commands of a container or for builds, and no settings."""
+"""Variables of Odradek's command and of builds, which are no settings of the broker."""
 OF_IMAGES = re.compile(
     r"""KAFKA_(?:
         (?:HEAP|JVM_PERFORMANCE|GC_LOG|JMX|LOG4J)_OPTS | OPTS | JMX_(?:PORT|HOSTNAME) | (?:TOOLS_)?LOG4J_.* | DEBUG
@@ -41,11 +41,11 @@ OF_SERVICES = re.compile(
     r"(?:KAFKA|ODRADEK)(?:_[A-Z0-9_]+)?_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP)\w*)=.*"
     r"|(?:KAFKA|ODRADEK)(?:_[A-Z0-9_]+)?_PORT=\w+://.*"
 )
-"""What Kubernetes sets for a service with the name kafka: `KAFKA_SERVICE_HOST`, `KAFKA_PORT=tcp://10.0.0.1:9092`."""
+"""Variables that Kubernetes sets for a service with the name kafka: `KAFKA_SERVICE_HOST`, `KAFKA_PORT=tcp://10.0.0.1:9092`."""
 FIRST_TOPICS, SEPARATOR = "KAFKA_CREATE_TOPICS", "KAFKA_CREATE_TOPICS_SEPARATOR"
 ROOT_LEVEL = "KAFKA_LOG4J_ROOT_LOGLEVEL"
 OF_THIS_PROGRAM = frozenset((FIRST_TOPICS, SEPARATOR, ROOT_LEVEL, "START_TIMEOUT"))
-"""Those that are no settings, but have an effect."""
+"""Variables that are no settings of the broker, but have an effect."""
 
 NEEDS_SHELL = {
     "BROKER_ID_COMMAND": "KAFKA_BROKER_ID",
@@ -54,7 +54,7 @@ NEEDS_SHELL = {
     "RACK_COMMAND": "KAFKA_BROKER_RACK",
     "CUSTOM_INIT_SCRIPT": "",
 }
-"""Variables with a shell command, and the one to set instead."""
+"""Variables that contain a shell command, and for each the variable to set instead."""
 LOGINS_OF_BITNAMI = re.compile(
     r"KAFKA_(?:(?:CLIENT|INTER_BROKER|CONTROLLER)_(?:USERS?|PASSWORDS?|LISTENER_NAME)|ZOOKEEPER_(?:USER|PASSWORD|PROTOCOL|TLS_.*)"
     r"|CERTIFICATE_PASSWORD|TLS_(?:TYPE|CLIENT_AUTH|TRUSTSTORE_FILE)|(?:CONTROLLER|INTER_BROKER)_SASL_MECHANISM)"
@@ -84,7 +84,7 @@ class Given(NamedTuple):
 
 
 def environment_of(variables: Mapping[str, str], secrets: Path = SECRETS) -> Environment:
-    """The settings of all variables, and the messages about the others. Raises ConfigError with all errors."""
+    """The settings of all variables, and a note that names the variables without effect. Raises ConfigError with all errors."""
     errors: list[ConfigError] = []
     given: dict[str, Given] = {}
     empty: set[str] = set()
@@ -122,7 +122,7 @@ def _where(variable: str) -> str:
 
 
 def _precedence(name: str) -> tuple[int, str]:
-    """Later ones replace earlier ones of the same key: Bitnami's names say that they are settings, and own ones are meant."""
+    """Variables are read in the order KAFKA_, KAFKA_CFG_, ODRADEK_. A later one replaces an earlier one of the same key."""
     return (2 if name.startswith("ODRADEK_") else 1 if name.startswith("KAFKA_CFG_") else 0), name
 
 
@@ -216,7 +216,7 @@ def _secrets(given: dict[str, Given], secrets: Path) -> Iterator[Entry]:
 
 
 def _old_addresses(given: dict[str, Given]) -> Iterator[Entry]:
-    """Listeners from the keys that Kafka had before. Raises ConfigError."""
+    """`listeners` and `advertised.listeners` from `OLD_ADDRESSES`. Raises ConfigError."""
     old = {key: given.pop(key) for key in OLD_ADDRESSES if key in given}
     port = old["port"].text if "port" in old else "9092"
     if "port" in old or "host.name" in old:
@@ -229,7 +229,7 @@ def _old_addresses(given: dict[str, Given]) -> Iterator[Entry]:
 
 
 def _derived(given: dict[str, Given], variables: Mapping[str, str]) -> Iterator[Entry]:
-    """What the scripts of the images of Apache and Confluent derive from other variables."""
+    """The settings that the scripts of the images of Apache and Confluent derive from other variables."""
     advertised = given.get("advertised.listeners")
     if advertised is not None and "listeners" not in given and not advertised.variable.startswith("KAFKA_CFG_"):
         yield "listeners", re.sub(r"://(?:\[[^\]]*\]|[^:,]*):", "://0.0.0.0:", advertised.text), advertised.variable
@@ -260,7 +260,7 @@ VOLUMES = {
     "/bitnami": "/bitnami/kafka",
     "/kafka": "/kafka",
 }
-"""Where stacks of other images mount the volume with the data, and where in it their data are."""
+"""The places at which stacks of other images mount the volume with the data, and the directory of their data in it."""
 
 
 def data_volume(mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
@@ -272,7 +272,7 @@ def data_volume(mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
 
 
 def _defaults(variables: Mapping[str, str], network: Path = Path("/sys/class/net")) -> Iterator[Entry]:
-    """Settings that a file may replace: clients of a published port receive `localhost` (decision 52)."""
+    """Settings over which the file takes precedence: clients of a published port receive `localhost` (decision 52)."""
     if "KUBERNETES_SERVICE_HOST" not in variables and not shares_network(network):
         yield PUBLISHED, "localhost", "the image"
 

@@ -81,7 +81,7 @@ class HelpfulCommand(click.Command):
             parameter.type = _in_plain_words(parameter.type)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Like click's; names of other tools' options become this command's."""
+        """Like click's; replaces options of other tools by those of this command."""
         return super().parse_args(ctx, args if isinstance(self, click.Group) else own_names(self, args))
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:

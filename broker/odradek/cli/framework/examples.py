@@ -102,7 +102,7 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("Check a cluster:", "odradek doctor -b broker-1.example.org:9092"),
         ("Check the broker of this machine too, its disks, processes and certificates:",
          "odradek doctor --data-dir /var/lib/odradek/data"),
-        ("Write an archive for a report of a fault:",
+        ("Write an archive for a bug report:",
          "odradek doctor --data-dir /var/lib/odradek/data --bundle odradek.tar.gz"),
     ),
     "odradek group list": (

@@ -1,4 +1,4 @@
-"""Names that users of other tools (kcat, rpk, Kafka's scripts) type: of options, of topics and groups as options, of commands.
+"""Names of other tools (kcat, rpk, Kafka's scripts) that this command accepts: of options, of arguments, of commands.
 
 Pure functions on the words of a command line. A name of the command itself always has precedence. Help and completion show only
 the command's own names.
@@ -25,7 +25,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "group_id": ("-g", "--group"),
     "group_ids": ("-g", "--group"),
 }
-"""Options of other tools for what is an argument here, by the name of the parameter."""
+"""Options of other tools for values that are arguments in this command, by the name of the parameter."""
 OTHER_COMMANDS: Mapping[str, tuple[str, ...]] = {
     "ls": ("list",),
     "rm": ("delete", "remove"),

@@ -1,7 +1,7 @@
-"""``odradek doctor --bundle``: an archive with what a report of a fault needs, without secrets. Runs in the command's process.
+"""``odradek doctor --bundle``: an archive with the facts for a bug report, without secrets. Runs in the command's process.
 
-Each part of the archive is collected alone: one that cannot be read is replaced by the reason, so that a broker that is broken
-in one way can be reported too. All texts pass `redaction.scrubbed` with the secrets of the broker's configuration.
+Each part of the archive is collected alone. A part that cannot be read contains the reason instead, and does not affect
+the others. All texts pass `redaction.scrubbed` with the secrets of the broker's configuration.
 """
 
 import io
@@ -34,14 +34,14 @@ IMAGE_PROGRAM = "odradek.cli.container"
 IMAGE_CONFIG_FILE = "/etc/odradek/server.properties"
 SENSITIVE_TYPE = "password"
 README = """\
-Made by `odradek doctor --bundle` for a report of a fault. Look through it before you send it.
+Made by `odradek doctor --bundle` for a bug report. Read it before you send it.
 
 versions.json            Odradek, Python, its packages, the kernel
 doctor.json              the findings of odradek doctor
 status.json              the supervisor's status (odradek status --json)
 configuration.properties the settings of the file and the command line. Hidden: passwords, JAAS lines, keys that the broker
-                         does not know. Comments are left out. Of environment variables that may be settings, the names
-broker-settings.json     the settings in effect that are not defaults, from the broker; passwords are not returned by it
+                         does not know. Comments are left out. Environment variables that may be settings: only their names
+broker-settings.json     the settings in effect that are not defaults, from the broker, which returns no passwords
 metrics.txt              /metrics, with names of topics, groups, clients and principals
 processes.txt            the processes of the broker, their memory, threads and open files
 shared-memory.txt        the mappings of the shared memory in each process
@@ -136,8 +136,8 @@ def _versions() -> dict[str, Any]:
 
 
 def _configuration(broker: Local, secrets: set[str]) -> str:
-    """The settings of the file and of --set that the supervisor's command line names, without secrets, which `secrets` gets;
-    of environment variables that may be settings only the names: the broker returns what they set."""
+    """The settings of the file and of --set that the supervisor's command line names, without secrets; these are added to
+    `secrets`. Of environment variables that may be settings, only the names: broker-settings.json has their values."""
     settings: list[tuple[str, str]] = []
     lines: list[str] = []
     variables = _environment(broker.pid)
@@ -179,7 +179,7 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _settings(connect: "Callable[[], Cluster]") -> str:
-    """The broker's settings that are not defaults. The broker returns no passwords; what it calls one is left out anyway."""
+    """The broker's settings that are not defaults. The broker returns no passwords; they would be hidden here, too."""
     from odradek.clients.configs import DEFAULT_SOURCE, SOURCES, TYPES, Resource, describe
 
     with connect() as cluster:
@@ -198,7 +198,7 @@ def _settings(connect: "Callable[[], Cluster]") -> str:
 
 
 def _without_secrets(entries: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The entries of a broker, with the values that its configuration file would hide hidden as well."""
+    """The entries of a broker. The values that are hidden in the configuration file are hidden here, too."""
     for name, entry in entries.items():
         ((_, text),) = without_secrets([(name, str(entry["value"] or ""))]).shown
         yield name, entry | {"value": text if entry["value"] is not None else None}

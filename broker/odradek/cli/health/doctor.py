@@ -42,7 +42,7 @@ from odradek.cli.framework.options import (
     "--bundle",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Also write a .tar.gz archive for a report of a fault: findings, versions, settings without secrets, status, metrics,"
+    help="Also write a .tar.gz archive for a bug report: findings, versions, settings without secrets, status, metrics,"
     " processes, shared memory, the last lines of the log. The file must not exist.",
 )
 def doctor(
@@ -127,7 +127,7 @@ def _write_bundle(
         written = write_bundle(path, report, data_dir, of_metrics, lambda: connection_to(servers, timeout))
     except BundleError as error:
         fail(error)
-    echo(f"wrote {path} ({size(written)}); look through it before you send it", err=True)
+    echo(f"wrote {path} ({size(written)}); read it before you send it", err=True)
 
 
 def _print(findings: list[Any]) -> None:

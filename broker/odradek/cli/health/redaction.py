@@ -1,7 +1,7 @@
 """Removes secrets from what `odradek doctor --bundle` writes: settings by the table of keys, other texts by the known secrets.
 
-Pure functions. The rule for settings errs on the side of hiding: a value stays only if the table has its key, the key is no
-password, and the value is no JAAS line.
+Pure functions. A setting is shown only if the table has its key, the key is no password, and the value is no JAAS line. Every
+other one is hidden.
 """
 
 import json
@@ -15,7 +15,7 @@ HIDDEN = "[hidden]"
 SHORTEST_SECRET = 4
 """Shorter texts are not searched for: they occur everywhere, and a broker never writes a secret to its log or its metrics."""
 _ORDINARY = re.compile(r"true|false|null|[-+]?[\d.]+")
-"""Values that occur everywhere and are no secrets, except under a name that says so: replaced in JSON, they would break it."""
+"""Values that occur everywhere, and are secrets only under the name of a secret. JSON without them would be invalid."""
 _OPTION_OF_JAAS = re.compile(r'([^\s;=]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|([^\s";]+))')
 _LOGIN_IN_URL = re.compile(r"(\w+://)(?:[^/\s\"']*|[^/:@\s\"']*:[^\s\"',]*)@")
 _LOGIN_IN_HEADER = re.compile(r"\b((?:Basic|Bearer)\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
@@ -59,7 +59,7 @@ def without_secrets(settings: Iterable[tuple[str, str]]) -> Settings:
 
 
 def secrets_of_environment(variables: Iterable[tuple[str, str]]) -> set[str]:
-    """The texts to search for from environment variables, with which the image and `${env:NAME}` configure a broker."""
+    """The secrets in environment variables, with which the image and `${env:NAME}` configure a broker."""
     return {
         secret
         for name, text in variables
@@ -75,7 +75,7 @@ def is_secret(name: str, text: str) -> bool:
 
 
 def _secrets_in(name: str, text: str) -> set[str]:
-    """A removed value, and the options of the JAAS line that it may be, as far as other texts are searched for them."""
+    """The secrets that other texts are searched for: a hidden value, and its options if it is a JAAS line."""
     options = {quoted or plain for option, quoted, plain in _OPTION_OF_JAAS.findall(text) if option != "username"}
     named = broker_key(name) is not None or _SECRET_NAME.search(name) is not None
     parts = {option for option in options if not _ORDINARY.fullmatch(option) or not option.isalpha()}

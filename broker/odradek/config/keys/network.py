@@ -34,10 +34,10 @@ KEYS = (
         "connected; in a cluster, and for listeners with TLS, the name of this machine."),
     ConfigKey("odradek.published.address", STRING, None, NonEmpty(), MEDIUM, READ_ONLY,
         "The host, or host:port, that a single broker returns to clients that connect through a published port of its "
-        "container, as in `-p 19092:9092`: to those from the machine itself, from a gateway, or from a network behind a "
-        "gateway. Clients in the same network receive the address to which they have connected. Without a port, it is the one "
-        "of the listener. It has no effect if advertised.listeners is set, in a cluster, or for listeners with TLS. The image "
-        "sets it to localhost. Odradek's own key."),
+        "container, as in `-p 19092:9092`: clients whose address is the broker's own (not loopback), a gateway, or in a "
+        "network behind a gateway. Other clients receive the address to which they have connected. Default port: that to which "
+        "the client has connected. No effect if advertised.listeners is set, in a cluster, and for listeners with a host or "
+        "with TLS. The image sets it to localhost, except with the host's network and in Kubernetes. Odradek's own key."),
     ConfigKey("listener.security.protocol.map", STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         None, LOW, READ_ONLY,

@@ -105,7 +105,7 @@ class Children:
     """All children of the supervisor.
 
     :param rows: rows of the process table, each with the number of processes.
-    :param prepare: called before each fork; what it returns is called in the child, and returns the exit code.
+    :param prepare: called before each fork; returns the function that runs in the child and returns the exit code.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Children:
 
     def reap_orphans(self) -> None:
         """Reap processes that this one did not start: as the first process of a container it inherits those whose parent has
-        ended. Does nothing while a child of the broker waits to be reaped; the next call finds the orphans."""
+        ended. Do nothing while a child of the broker waits to be reaped; a later call reaps the orphans."""
         while True:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -1,9 +1,9 @@
-"""Refuses imports of another version: a process of the broker imports some modules at their first use, and by then an upgrade
-may have replaced the files.
+"""Refuses to import modules of another version: a process of the broker imports some modules at their first use, and an
+upgrade may have replaced their files by then.
 
-The supervisor installs the finder, and all processes inherit it. Python modules of two versions in one process could disagree
-about functions and their arguments, also with the native packages, which stay those that are loaded. The version is that of
-`odradek/__init__.py`; another build of one version is not noticed. An import costs one `stat` more.
+The supervisor installs the finder, and all processes inherit it. Modules of two versions in one process could differ in their
+functions and arguments; native packages that are loaded stay those of the old version. The version is that of
+`odradek/__init__.py`, so another build of the same version is not noticed. Each import calls `stat` once more.
 """
 
 import logging
@@ -44,7 +44,7 @@ class LateImports:
             text = f"{change} while this broker runs version {self._version}: restart the broker"
             if not self._reported:
                 self._reported = True
-                log.error("%s; until then, requests fail that need modules which are not loaded yet", text)
+                log.error("%s; until then, requests that need a module that is not loaded yet fail", text)
             raise ImportError(f"{text}; cannot import {name}", name=name)
         return None
 
@@ -70,7 +70,7 @@ def _identity(file: Path) -> tuple[int, int, int]:
 
 @contextmanager
 def refused_after_upgrade() -> Iterator[None]:
-    """Let this process and its children import modules only of the version that has started."""
+    """Until the end of the context, this process and its children import modules only of the version that has started."""
     file = Path(odradek.__file__)
     if not file.is_file():  # imported from an archive, which keeps its content while it is open
         yield

@@ -224,13 +224,13 @@ def _report_settings_without_effect(config: BrokerConfig) -> None:
 
 
 def _report_published_address(config: BrokerConfig) -> None:
-    """Log which address clients receive if it depends on how they come (decision 52), and a part of it is configured."""
+    """Log which addresses clients receive, if that depends on their connection and on `odradek.published.address`."""
     if config.published_address is None or config.is_set("advertised.listeners") or config.clustered:
         return
     if any(by_connection(listener) for listener in config.listeners):
         log.info(
-            "each client receives the address to which it has connected, and through a published port %s "
-            "(odradek.published.address); set advertised.listeners to return one address to all clients of a listener",
+            "clients of a published port receive %s (odradek.published.address), other clients the address to which they have "
+            "connected; set advertised.listeners to return one address to all clients of a listener",
             config["odradek.published.address"],
         )  # fmt: skip
 

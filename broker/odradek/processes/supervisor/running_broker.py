@@ -177,8 +177,8 @@ class RunningBroker:
         return self.serves(self._workers[ordinal])
 
     def _prepare_child(self, child: Child) -> Callable[[], int]:
-        """The function that runs in the child. The supervisor prepares before the fork the objects that children need: a child
-        gets its own copy of every page that it writes to, and Python also writes to objects that it only reads."""
+        """The function that runs in the child. The objects that it needs are created before the fork, because a child gets its
+        own copy of every page that it writes to, and Python also writes to objects that it only reads."""
         context, main = self._context_of(child), resolve(child.row.main)
         return lambda: self._run_child(child, context, main)
 

@@ -4,8 +4,8 @@ A worker owns one `Logins` and uses it only in its loop. The rules of the exchan
 module connects them with connections, timers, the coordinator and metrics. A connection with a gate executes no request: the
 native `RequestHandler` passes each of its frames to the gate, behind the responses to all earlier requests.
 
-Most logins with SCRAM are processed by the native `ScramLogin`, which knows only logins that succeed. What it does not know is
-processed by an `Exchange`, which first receives the same frames.
+The native `ScramLogin` processes most logins with SCRAM; it implements only logins that succeed. For everything else it returns
+None, and an `Exchange` receives all frames of the login and processes its rest.
 
 After the login, a connection whose session has an end is closed if it sends a request after that end without having renewed the
 login (KIP-368): a timer puts a gate before it, so the requests of open connections cost nothing.
@@ -214,8 +214,8 @@ class Logins:
         return Exchange(settings.mechanisms, make, settings.lifetime_ms, former)
 
     def _leave_scram(self, gate: Gate, connection: Any) -> None:
-        """Let an `Exchange` process the rest of a login: it receives the frames that `ScramLogin` has processed, and what was
-        answered."""
+        """Let an `Exchange` process the rest of a login: it first receives the frames that `ScramLogin` has processed, and the
+        answers to them."""
         scram, gate.scram = gate.scram, None
         assert scram is not None
         exchange = gate.exchange = self._exchange(connection, gate.settings, None, scram.nonce)
@@ -271,7 +271,7 @@ class Logins:
     def _with_scram(
         self, gate: Gate, scram: ScramLogin, connection: Any, frame: bytes, result: bytes | int, lifetime_ms: int
     ) -> bytes | bool | None:
-        """Do what a result of `ScramLogin.frame` says; see `RequestHandler.offer_to_gate`."""
+        """Handle a result of `ScramLogin.frame`; see `RequestHandler.offer_to_gate`."""
         if isinstance(result, bytes):
             if not scram.done:
                 return result

@@ -108,7 +108,7 @@ class Worker:
         self.receiver = Receiver(context.handover_fd)
         self.topics = TopicDirectory()
         self._confirmed = 0
-        self._has_news = False  # that could not be taken over
+        self._has_news = False  # `_take_over_news` has failed and must run again
         self.purgatory = Purgatory(ExpiryTimer(loop, self._expire).set)
         self.delayed_appends = DelayedAppends(loop, self.purgatory, self._settle, self._close_connection)
         self.look_ups = JobThread(loop, "look-ups", Lane.LANE_LOOK_UPS)
@@ -262,7 +262,7 @@ class Worker:
         )
 
     def _connection_addresses(self) -> ConnectionAddresses | None:
-        """None if all clients of a listener receive one address: the configured one, or that which other brokers return."""
+        """None if all clients of a listener receive one address: with `advertised.listeners`, and in a cluster."""
         config = self._config
         if config.clustered or config.is_set("advertised.listeners"):
             return None
@@ -305,7 +305,7 @@ class Worker:
         self._report_closed()
 
     def _on_wake(self) -> None:
-        """A slot that this process waits for changed, or there is news. Most wake-ups are for slots alone: they look at nothing
+        """A slot that this process waits for changed, or there is news. Most wake-ups are only for slots, and check nothing
         else."""
         self.shm.drain_event()
         try:
@@ -318,7 +318,7 @@ class Worker:
             self._settle()
 
     def _take_over_news(self) -> None:
-        """Metadata, settings or files changed, or a process died. After an error, the next wake-up tries again."""
+        """Take over changed metadata, settings and files, and deaths of processes. The next wake-up retries after an error."""
         try:
             self._take_over_metadata()
             self._take_over_tls()

@@ -1,8 +1,8 @@
-"""Makes the group coordinator of a coordinator process, with its settings and its view of the topics.
+"""Creates the group coordinator of a coordinator process, with its settings and its view of the topics.
 
-This module imports the groups, 28 modules: it is imported when `__consumer_offsets` exists, because a broker without groups
-does not need them. If a log directory has a partition of that topic, the supervisor imports it before the fork
-(`processes/table.py:also_imported`). Used in the coordinator's loop.
+This module imports the 28 modules of the groups, which a broker without groups does not need. So the coordinator imports it
+only when `__consumer_offsets` exists. If a log directory has a partition of that topic at the start, the supervisor imports it
+before the fork (`processes/table.py:also_imported`). Used in the coordinator's loop.
 """
 
 from collections.abc import Callable

@@ -377,7 +377,7 @@ class GroupService:
         return view
 
     def _make(self, partitions: int) -> GroupCoordinator:
-        from odradek.processes.coordinator.groups.creation import make_groups  # here: see that module
+        from odradek.processes.coordinator.groups.creation import make_groups  # here: it imports many modules
 
         slices = LoopSlices(self._loop)
         return make_groups(

@@ -147,7 +147,7 @@ class PartitionVerification:
         if asked is None or self._others is None:
             remote.then(dict.fromkeys(question.places, ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
-        from odradek.processes.coordinator.transactions.other_brokers import Asked  # a single broker does without it
+        from odradek.processes.coordinator.transactions.other_brokers import Asked  # a single broker does not need it
 
         remote.coordinator_epoch = asked.epoch
         remote.leaderships = {place: self._marks.leadership(*place) for place in question.places}

@@ -234,7 +234,7 @@ class TransactionService:
         self._remote_markers: RemoteMarkers | None = None
         self._remote_transactions: RemoteTransactions | None = None
         if config.clustered:
-            from odradek.processes.coordinator.transactions.other_brokers import (  # a single broker does without it
+            from odradek.processes.coordinator.transactions.other_brokers import (  # a single broker does not need it
                 BrokerPeers,
                 RemoteMarkers,
                 RemoteTransactions,
