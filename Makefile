@@ -11,6 +11,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 JOBS ?= 2
 TEST_JOBS ?= 4# of `make test`, on two CPUs: its tests wait for other programs half of the time; each needs up to 1.2 GB of memory
 TESTS ?=
+MACHINE := $(shell uname -m)
 BIN := .venv/bin
 # Without --no-compile, pip compiles 1.3 GB of modules, of which few are used; Python compiles those when they are imported first.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
@@ -156,11 +157,11 @@ wheel: build ## a wheel for other machines (manylinux), in dist/
 
 # From the wheel in dist/, which is made again only if a source is newer. gzip, because it is quick; xz is for releases.
 deb: ## the Debian package, in dist/, for a trial or your own machines (OPTIONS="--compression xz"; docs/operate/install.md)
-	@wheel=$$(ls -t dist/odradek-*-cp311-*.whl 2>.build/no-wheel | head -n 1 || true); \
+	@wheel=$$(ls -t dist/odradek-*-cp311-*manylinux*_$(MACHINE).whl 2>.build/no-wheel | head -n 1 || true); \
 	test -n "$$wheel" && test -z "$$(find $(PACKED) -type f -newer "$$wheel" $(NOT_PACKED) -print -quit)" || $(MAKE) wheel
 	@$(BIN)/python -c 'import sys; sys.version_info[:2] == (3, 11) or sys.exit("make deb: .venv has Python %d.%d, and the package needs a wheel \
 	for 3.11, that of Debian 12: make distclean, then make deb PYTHON=python3.11" % sys.version_info[:2])'
-	@PYTHON=$(CURDIR)/$(BIN)/python deploy/debian/build $$(ls -t dist/odradek-*-cp311-*.whl | head -n 1) --compression gzip $(OPTIONS)
+	@PYTHON=$(CURDIR)/$(BIN)/python deploy/debian/build $$(ls -t dist/odradek-*-cp311-*manylinux*_$(MACHINE).whl | head -n 1) --compression gzip $(OPTIONS)
 
 # It compiles the modules of each target from the sdist with a compiler from PyPI, and keeps them in .build/release for its next run
 # (decisions 38 and 53).

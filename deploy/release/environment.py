@@ -26,7 +26,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 PLACE = "/opt/odradek/venv"
@@ -62,7 +62,12 @@ class EnvironmentFailed(Exception):
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the Python environment of a package of Odradek.")
     parser.add_argument(
-        "--wheel", type=Path, required=True, help="a wheel of Odradek for the Python that runs this script"
+        "--wheel",
+        type=Path,
+        required=True,
+        nargs="+",
+        metavar="WHEEL",
+        help="a wheel of Odradek for the Python that runs this script; of several the one for glibc and this machine",
     )
     parser.add_argument("--requirements", type=Path, required=True, help="dependencies with versions and hashes")
     parser.add_argument(
@@ -77,7 +82,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         make_environment(
-            options.wheel, options.requirements, options.build_requirements, options.into, options.interpreter
+            one_of(options.wheel), options.requirements, options.build_requirements, options.into, options.interpreter
         )
     except EnvironmentFailed as error:
         sys.exit(f"environment: {error}")
@@ -172,6 +177,21 @@ def adopt(target: Path, packages: Path, into: Path) -> None:
         path.rename(packages / path.name)
     for record in packages.glob("*.dist-info/RECORD"):
         record.write_text(re.sub(r"(?m)^\.\./\.\./(?=share/)", "../../../", record.read_text()))
+
+
+def one_of(wheels: Sequence[Path]) -> Path:
+    """The wheel to install: the only one, or of those of a release the one for glibc and the processor of this machine.
+
+    :raises EnvironmentFailed: there is none, or there are several of them.
+    """
+    fitting = [
+        wheel for wheel in wheels if "-manylinux" in wheel.name and wheel.name.endswith(f"_{platform.machine()}.whl")
+    ]
+    chosen = wheels if len(wheels) == 1 else fitting
+    if len(chosen) != 1:
+        names = ", ".join(wheel.name for wheel in wheels)
+        raise EnvironmentFailed(f"{len(chosen)} of these wheels are for glibc and {platform.machine()}: {names}")
+    return chosen[0]
 
 
 def machine_of(wheel: Path) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from deploy.debian.package import MAINTAINER, debian_version, maintainer
 from deploy.release.checksums import write_checksums
-from deploy.release.environment import PT_LOAD, EnvironmentFailed, check_wheel, is_loadable
+from deploy.release.environment import PT_LOAD, EnvironmentFailed, check_wheel, is_loadable, one_of
 from deploy.release.failure import ReleaseFailed
 from deploy.release.headers import ARCHIVES, find_headers
 from deploy.release.interpreters import find_interpreters
@@ -359,6 +359,17 @@ def test_an_environment_is_made_of_a_wheel_for_its_python_only(name: str, expect
     (tmp_path / name).write_text("")
     with pytest.raises(EnvironmentFailed, match=expected):
         check_wheel(tmp_path / name, "{}.{}".format(*sys.version_info))
+
+
+def test_of_the_wheels_of_a_release_an_environment_has_the_one_for_this_machine() -> None:
+    wheels = [Path(f"odradek-0.1.0-cp311-cp311-{target.tag}.whl") for target in TARGETS.values()]
+    (here,) = [wheel for wheel in wheels if wheel.name.endswith(f"-manylinux_2_28_{platform.machine()}.whl")]
+    assert one_of(wheels) == here
+    others = [wheel for wheel in wheels if wheel != here]
+    assert one_of(others[:1]) == others[0]  # made for another machine
+    for none_or_two in (others, [here, here]):
+        with pytest.raises(EnvironmentFailed, match=r"[02] of these wheels are for glibc and "):
+            one_of(none_or_two)
 
 
 @pytest.mark.parametrize(
