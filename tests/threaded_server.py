@@ -51,9 +51,9 @@ class ThreadedServer:
                 shut_down(connection)
 
     def end_connections(self) -> None:
-        """Shut all connections down. Returns when their threads have ended."""
+        """Shut all connections down. Returns when their threads have ended, except the one that calls this."""
         with self._lock:
-            threads = list(self._threads)
+            threads = [thread for thread in self._threads if thread is not threading.current_thread()]
         self.cut()
         for thread in threads:
             thread.join(PATIENCE_S)
