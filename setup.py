@@ -193,7 +193,7 @@ class BuildNativeModules(build_ext):
     def build_extension(self, ext: Extension) -> None:
         """Link a package, always: that takes some ten milliseconds, and a module may have been removed."""
         self.compiler.link_shared_object(
-            self.objects[ext.name], self.get_ext_fullpath(ext.name), libraries=["pthread"], extra_postargs=LINKING
+            self.objects[ext.name], self.get_ext_fullpath(ext.name), libraries=["pthread", "m"], extra_postargs=LINKING
         )
 
     def copy_extensions_to_source(self) -> None:

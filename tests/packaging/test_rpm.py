@@ -17,7 +17,7 @@ from tests.deploy.machines import Machine, machine, require_machines
 from tests.packaging.conftest import run
 from tests.packaging.debian import PACKAGES_AT, SETTINGS, consumed, produced
 
-pytestmark = [pytest.mark.package, pytest.mark.timeout(2000)]
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(2000)]
 
 LIBRARIES = "/opt/libraries-of-rpm"
 RPM = ["env", f"LD_LIBRARY_PATH={LIBRARIES}", "/opt/programs-of-rpm/rpm", "--nodeps"]
@@ -47,6 +47,7 @@ def computer(rpms: tuple[Path, Path], tmp_path: Path) -> Iterator[Machine]:
         "/usr/lib/rpm": Path("/usr/lib/rpm"),
     }
     with machine("debian", tmp_path / "machine", read_only_binds=binds) as booted:
+        booted.put(f"127.0.0.1 localhost {booted.output('hostname')}\n", "/etc/hosts")
         yield booted
 
 

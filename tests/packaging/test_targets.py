@@ -17,7 +17,7 @@ from deploy.release.wheels import build_wheel, make_tools
 from tests import toolchains
 from tests.packaging.conftest import run
 
-pytestmark = [pytest.mark.package, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(900)]
 
 EPOCH = 1_700_000_000
 PROJECT = """
