@@ -120,7 +120,7 @@ quick: build-test ## the tests that start no broker and no other program: less t
 # pytest rewrites and compiles all modules of tests when it imports them first: 20 s of CPU time, in each of its processes. Here one
 # does it for all, beside mypy, which uses one CPU. What is wrong with a module is the message of the tests that follow.
 # test-package waits for pip most of the time, so it runs beside test-faults and test-cuts.
-test: build-dev ## lint, then all tests that CI runs: about 30 minutes (TESTS=tests/config for some of them)
+test: build-dev ## lint, then all tests that CI runs: about 20 minutes on two CPUs (TESTS=tests/config for some of them)
 	@$(BIN)/python -m pytest -q --collect-only $(TESTS) >.build/collect.log 2>&1 & \
 		$(MAKE) lint || { wait; exit 1; }; wait
 	@$(BIN)/python -m pytest -q -n $(TEST_JOBS) $(DISTRIBUTED) --durations=25 --tier test $(TESTS)

@@ -70,7 +70,7 @@ def test_a_package_lives_from_its_installation_to_its_removal(computer: Machine,
 
     computer.run(*RPM, "--upgrade", after)
     assert computer.exists("/opt/odradek/share/LATER")
-    assert computer.state_of("odradek") == "active"
+    computer.wait_for_state("odradek")
     assert computer.output("systemctl", "show", "--property=MainPID", "odradek") != process
     assert consumed(computer) == "one\ntwo"
     assert not computer.exists("/run/odradek-units.before-upgrade")
