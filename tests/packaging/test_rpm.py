@@ -24,6 +24,18 @@ RPM = ["env", f"LD_LIBRARY_PATH={LIBRARIES}", "/opt/programs-of-rpm/rpm", "--nod
 """The dependencies have the names of other distributions."""
 
 
+OWNERS = [
+    "750 root:odradek /etc/odradek",
+    f"640 root:odradek {SETTINGS}",
+    "750 odradek:odradek /var/lib/odradek",
+]
+
+
+def owners(computer: Machine) -> list[str]:
+    """Mode, user and group of what the service reads and writes."""
+    return computer.output("stat", "--format=%a %U:%G %n", "/etc/odradek", SETTINGS, "/var/lib/odradek").splitlines()
+
+
 def rpm_of(package: Path) -> Path:
     """The RPM package of a Debian package, beside it."""
     command = [toolchains.REPOSITORY / "deploy/rpm/build", package, "--output", package.parent]
@@ -55,12 +67,7 @@ def test_a_package_lives_from_its_installation_to_its_removal(computer: Machine,
     before, after = (f"{PACKAGES_AT}/{path.name}" for path in rpms)
     done = computer.run(*RPM, "--install", before)
     assert "odradek:" not in done.stdout + done.stderr  # its scripts only speak of trouble
-    owners = computer.output("stat", "--format=%a %U:%G %n", "/etc/odradek", SETTINGS, "/var/lib/odradek")
-    assert owners.splitlines() == [
-        "750 root:odradek /etc/odradek",
-        f"640 root:odradek {SETTINGS}",
-        "750 odradek:odradek /var/lib/odradek",
-    ]
+    assert owners(computer) == OWNERS
     computer.run("systemctl", "enable", "--now", "odradek")
     assert computer.state_of("odradek") == "active"
     computer.run("odradek", "topic", "create", "orders", "-p", "1")
@@ -70,6 +77,7 @@ def test_a_package_lives_from_its_installation_to_its_removal(computer: Machine,
 
     computer.run(*RPM, "--upgrade", after)
     assert computer.exists("/opt/odradek/share/LATER")
+    assert owners(computer) == OWNERS
     computer.wait_for_state("odradek")
     assert computer.output("systemctl", "show", "--property=MainPID", "odradek") != process
     assert consumed(computer) == "one\ntwo"
