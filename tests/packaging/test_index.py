@@ -23,6 +23,7 @@ import pytest
 from tests import toolchains
 from tests.packaging.conftest import run
 from tests.toolchains import REPOSITORY
+from tests.waiting import until
 
 pytestmark = [pytest.mark.package, pytest.mark.timeout(900)]
 
@@ -137,14 +138,13 @@ def test_uvx_starts_a_broker(environment: dict[str, str], tools: Path, tmp_path:
 
 def wait_for_address(log: Path, broker: subprocess.Popen[bytes]) -> str:
     """The address at which the broker listens, when its log says that it is ready."""
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
+
+    def address() -> str | None:
         ready = re.search(r"ready after .* PLAINTEXT://(\S+)", log.read_text())
-        if ready:
-            return ready[1]
-        assert broker.poll() is None, log.read_text()
-        time.sleep(0.1)
-    raise AssertionError(f"no broker after five minutes:\n{log.read_text()}")
+        assert ready or broker.poll() is None, log.read_text()
+        return ready[1] if ready else None
+
+    return str(until(address, log.read_text, 300))
 
 
 @pytest.mark.parametrize("command", [["uvx", "--from", "odradek[demo]"], ["pipx", "run", "--spec", "odradek[demo]"]])

@@ -60,19 +60,10 @@ class Gate:
         self.settings = settings
         self.former = former
         self.scram: ScramLogin | None = None
-        self._exchange: Exchange | None = None
+        self.exchange: Exchange  # set when `scram` is None
         self.question: CredentialQuestion | None = None
         self.answer: CredentialReply | None = None
         self.noted = False  # whether the failure of this login was counted and logged
-
-    @property
-    def exchange(self) -> Exchange:
-        assert self._exchange is not None
-        return self._exchange
-
-    @exchange.setter
-    def exchange(self, exchange: Exchange) -> None:
-        self._exchange = exchange
 
     @property
     def raw(self) -> bool:
