@@ -4,8 +4,8 @@ import pytest
 
 from odradek._ext.protocol.encoder import encode
 from odradek.api.answer_errors import errors_of
+from odradek.api.api import FORWARDED
 from odradek.api.pipeline import frame_response
-from odradek.api.routes import FORWARDED
 from odradek.api.table import BY_KEY
 from odradek.protocol.registry import by_key
 from odradek.protocol.schemas import (

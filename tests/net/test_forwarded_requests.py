@@ -9,8 +9,11 @@ import uvloop
 
 from odradek._ext.net.forwarding import Route
 from odradek._ext.shm.topics import TopicDirectory
+from odradek.api.api import FORWARDED, LONG_PATIENCE_S
 from odradek.api.routes import ROUTES
+from odradek.api.table import BY_KEY
 from odradek.net.forward_frames import Status
+from odradek.protocol.registry import by_key
 from tests.net.forwarding_bench import COMMIT, FETCH_OFFSETS, HEARTBEAT, PATIENCE_S, Bench, frame
 from tests.shm.one_broker import OneBroker
 
@@ -210,7 +213,19 @@ def test_a_deadline_that_passes_closes_the_connection(run, caplog):
         assert bench.client.waiting == 0
 
     run(test, routes={**ROUTES, HEARTBEAT: Route("Heartbeat", 0.05, 8, False)})
+    assert "1 requests fail: the coordinator has not answered them in time" in caplog.text
     assert "cannot answer the Heartbeat request: the coordinator did not answer in time" in caplog.text
+
+
+def test_a_request_that_says_how_long_its_client_waits_is_not_given_up_before():
+    """Creating thousands of partitions on a busy machine takes longer than 30 s, and its client may wait for minutes."""
+    timed = {
+        row.name: row.patience_s
+        for row in BY_KEY.values()
+        if row.place in FORWARDED and hasattr(by_key(row.key).request(), "timeout_ms")
+    }
+    assert {"CreateTopics", "CreatePartitions", "DeleteTopics", "DeleteRecords", "ElectLeaders"} <= timed.keys()
+    assert set(timed.values()) == {LONG_PATIENCE_S}
 
 
 def test_a_full_queue_closes_the_connection_of_the_next_request(run, caplog):

@@ -42,7 +42,10 @@ class Guarded(Enum):
     FREE = "nobody"  # every client may use it
 
 
-REBALANCE_S = 3600.0
+FORWARDED = (Place.COORDINATOR, Place.CONTROLLER, Place.REPLICAS, Place.GROUPS, Place.TRANSACTIONS)
+"""The places of requests that workers forward to the coordinator."""
+
+LONG_PATIENCE_S = 3600.0
 MAX_REPLICAS = 16
 """Room for replicas in a slot of the shared table (MAX_IN_SYNC); a partition has at most MAX_FOLLOWERS and a leader, 13."""
 
@@ -55,7 +58,9 @@ class Api(NamedTuple):
     :ivar elements: the largest number of elements in all arrays of a request together; with more, the connection is closed.
     :ivar per_partition: this many more elements for each partition that the broker may have (odradek.max.partitions): 1 if a
         request names topics, 2 if it names topics and partitions; more if it names replicas.
-    :ivar patience_s: how long a worker waits for the coordinator's reply; a JoinGroup waits for other members.
+    :ivar patience_s: how long a worker waits for the coordinator's reply before it closes the connection. LONG_PATIENCE_S if it
+        waits for other members of a group, and (by `reference.py`) if the request has a `timeout_ms`: the client decides then
+        how long it waits, and closes the connection itself if it must.
     :ivar refused: where the response has the error if the whole request is refused: in these elements, or (None) in itself. An
         API with several forms of requests or responses has a mapping by the first version of each.
     :ivar repeated: brokers send the request again if the connection is closed. So an error of the store closes the connection,

@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
-from odradek.api.api import Api, Guarded, Place
+from odradek.api.api import FORWARDED, LONG_PATIENCE_S, Api, Guarded, Place
 from odradek.api.row import ApiRow
 from odradek.protocol.schema import structure_of
 from odradek.protocol.schemas.header import response_header_version
@@ -21,7 +21,7 @@ FAMILIES = ("records", "topics", "groups", "transactions", "cluster", "settings"
 API_VERSIONS = 18
 CORRELATION_BYTES, THROTTLE_BYTES, TAGS_BYTES = 4, 4, 1
 DEFAULTS = ApiRow._field_defaults
-THROTTLE, ERROR = "throttle_time_ms", "error_code"
+THROTTLE, ERROR, TIMEOUT = "throttle_time_ms", "error_code", "timeout_ms"
 FIXED_BYTES = {
     "bool": 1,
     "int8": 1,
@@ -95,6 +95,12 @@ def _head_bytes(api: Api, version: int) -> int:
     return CORRELATION_BYTES + (TAGS_BYTES if response_header_version(api.key, version) else 0)
 
 
+def patience_s(api: Api) -> float:
+    """See `Api.patience_s`: a request that says how long its client waits is not given up earlier."""
+    timed = TIMEOUT in (field.attribute for field in structure_of(api.schema.request).fields)
+    return LONG_PATIENCE_S if timed and api.place in FORWARDED else api.patience_s
+
+
 def row(module: ModuleType) -> str:
     """The row of an API, as Python text."""
     api: Api = module.API
@@ -109,6 +115,7 @@ def row(module: ModuleType) -> str:
     errors = tuple(error_position(api, version) for version in versions)
     facts = api._asdict() | {
         "of_brokers": api.rights.of_brokers,
+        "patience_s": patience_s(api),
         **{f"has_{name}": hasattr(module, name) for name in ("at_once", "refuse", "awaited")},
     }
 

@@ -1,10 +1,8 @@
 """The routes of requests that workers forward to the coordinator: the table of APIs in the form that the native path needs."""
 
 from odradek._ext.net.forwarding import Route
-from odradek.api.api import Place
+from odradek.api.api import FORWARDED
 from odradek.api.table import served_rows
-
-FORWARDED = (Place.COORDINATOR, Place.CONTROLLER, Place.REPLICAS, Place.GROUPS, Place.TRANSACTIONS)
 
 
 def routes_of(clustered: bool) -> dict[tuple[int, int], Route]:

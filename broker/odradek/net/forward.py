@@ -209,7 +209,10 @@ class ForwardClient(ForwardTable, asyncio.Protocol):
         self._expiry = None
         self.expires_at = inf
         now = self._loop.time()
-        for request in self.due(now):
+        overdue = self.due(now)
+        if overdue:
+            log.warning("%d requests fail: the coordinator has not answered them in time", len(overdue))
+        for request in overdue:
             self.fail(request, DeadlinePassed(request.sent))
         if self.waiting:
             first = max(self.next_deadline(), now + EXPIRY_STEP_S)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from odradek._ext.api.group_requests import join_response, read_join
-from odradek.api.api import REBALANCE_S, Api, Place
+from odradek.api.api import LONG_PATIENCE_S, Api, Place
 from odradek.api.groups.group_call import (
     GroupCall,
     GroupView,
@@ -33,7 +33,7 @@ API = Api(
     place=Place.GROUPS,
     rights=OF_MEMBER,
     elements=1000,
-    patience_s=REBALANCE_S,
+    patience_s=LONG_PATIENCE_S,
 )
 guard = of_whole(API)
 

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 from odradek._ext.api.group_requests import read_sync, sync_response
-from odradek.api.api import REBALANCE_S, Api, Place
+from odradek.api.api import LONG_PATIENCE_S, Api, Place
 from odradek.api.groups.group_call import GroupCall, GroupView, PlainRequest, answer_encoded, may_read
 from odradek.api.guarding import (
     of_whole,
@@ -28,7 +28,7 @@ API = Api(
     place=Place.GROUPS,
     rights=OF_MEMBER,
     elements=65_536,
-    patience_s=REBALANCE_S,
+    patience_s=LONG_PATIENCE_S,
 )
 guard = of_whole(API)
 
