@@ -85,6 +85,8 @@ def test_an_unknown_key_causes_a_warning_with_the_variable_and_a_hint() -> None:
         ({"KAFKA_NUM_PARTITIONS": ""}, {}),
         ({"KAFKA_ADVERTISED_LISTENERS": ""}, {}),
         ({"KAFKA_METRIC_REPORTERS": ""}, {}),
+        ({"KAFKA_LOG_RETENTION_MS": "5", "KAFKA_CFG_LOG_RETENTION_MS": ""}, {"log.retention.ms": "5"}),
+        ({"KAFKA_LOG_RETENTION_MS": "", "KAFKA_CFG_LOG_RETENTION_MS": "5"}, {"log.retention.ms": "5"}),
         ({"KAFKA_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM": ""}, {"ssl.endpoint.identification.algorithm": ""}),
     ],
 )
@@ -177,6 +179,8 @@ def test_a_secret_comes_from_a_file(tmp_path: Path) -> None:
     assert settings({"KAFKA_CFG_SSL_KEY_PASSWORD_FILE": str(file)}) == {"ssl.key.password": "pass word"}
     of_key = {"KAFKA_METRICS_LISTENER_PASSWORD_FILE": str(file)}  # the key itself names a file
     assert settings(of_key) == {"metrics.listener.password.file": str(file)}
+    of_another_program = {"KAFKA_EXPORTER_PASSWORD_FILE": "/absent"}  # no key, with or without _FILE: read by nobody
+    assert settings(of_another_program) == {"exporter.password.file": "/absent"}
 
 
 @pytest.mark.parametrize(

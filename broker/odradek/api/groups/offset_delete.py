@@ -67,10 +67,8 @@ def guard(asked: Asked) -> VerdictInSteps:
     refused = yield from taken_out(asked, Operation.READ, refuse)
     if not refused:
         return None
-    if not request.topics:
-        return Refused(make(topics=refused))
 
-    def merge(response: Any) -> Any:
+    def merge(response: Any) -> Any:  # also if no topic is left: the coordinator looks whether the group exists
         if response.error_code == ErrorCode.NONE:
             response.topics.extend(refused)
         return response

@@ -92,8 +92,10 @@ def environment_of(variables: Mapping[str, str], secrets: Path = SECRETS) -> Env
     for name in sorted(variables, key=_precedence):
         try:
             for key, text, variable in _setting(name, variables):
-                given.pop(key, None) if _is_unset(key, text) else given.update({key: Given(text, variable)})
-                empty.update([key] if _is_unset(key, text) else [])
+                if _is_unset(key, text):
+                    empty.add(key)
+                else:
+                    given[key] = Given(text, variable)
         except ConfigError as error:
             errors += error.errors
     for step in (_secrets(given, secrets), _old_addresses(given), _derived(given, variables)):
@@ -122,7 +124,8 @@ def _where(variable: str) -> str:
 
 
 def _precedence(name: str) -> tuple[int, str]:
-    """Variables are read in the order KAFKA_, KAFKA_CFG_, ODRADEK_. A later one replaces an earlier one of the same key."""
+    """Variables are read in the order KAFKA_, KAFKA_CFG_, ODRADEK_. A later one replaces an earlier one of the same key, unless it is
+    empty."""
     return (2 if name.startswith("ODRADEK_") else 1 if name.startswith("KAFKA_CFG_") else 0), name
 
 
@@ -144,8 +147,8 @@ def _setting(name: str, variables: Mapping[str, str]) -> Iterator[Entry]:
     if OF_SERVICES.fullmatch(f"{name}={variables[name]}"):
         return
     key, text = key_of(name), variables[name]
-    if not _is_known(key) and name.endswith(FILE):
-        plain = name.removesuffix(FILE)
+    plain = name.removesuffix(FILE)
+    if not _is_known(key) and plain != name and _is_known(key_of(plain)):
         if plain in variables:
             raise ConfigError(name, None, f"must not be set together with {plain}")
         key, text = key_of(plain), _content(Path(text), name)
