@@ -124,8 +124,8 @@ def _where(variable: str) -> str:
 
 
 def _precedence(name: str) -> tuple[int, str]:
-    """Variables are read in the order KAFKA_, KAFKA_CFG_, ODRADEK_. A later one replaces an earlier one of the same key, unless it is
-    empty."""
+    """Variables are read in the order KAFKA_, KAFKA_CFG_, ODRADEK_. A later one that is not empty replaces an earlier one of
+    the same key."""
     return (2 if name.startswith("ODRADEK_") else 1 if name.startswith("KAFKA_CFG_") else 0), name
 
 
