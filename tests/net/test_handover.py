@@ -332,3 +332,12 @@ def test_without_a_notify_socket_nothing_is_sent(tmp_path, caplog):
     notifier.send(READY=1)
     assert "cannot send READY=1 to the service manager" in caplog.text
     notifier.close()
+
+
+def test_after_the_socket_was_removed_one_line_is_logged(tmp_path, caplog):
+    caplog.set_level("INFO")
+    notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")})
+    notifier.send(STOPPING=1)
+    notifier.extend_timeout(1.0)
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert "gone (NOTIFY_SOCKET) has gone" in caplog.text
