@@ -1,5 +1,7 @@
 """Functions and types of the C library that several native modules use and that Cython's own declarations lack."""
 
+from libc.stdint cimport uint64_t
+
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:
@@ -25,7 +27,15 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)
     int pthread_cond_signal(pthread_cond_t*)
     int pthread_cond_broadcast(pthread_cond_t*)
-    unsigned long pthread_self()
+
+cdef extern from *:
+    """
+    #include <pthread.h>
+    #include <stdint.h>
+    /* A pthread_t is a number in glibc, and a pointer in musl. */
+    static inline uint64_t this_thread(void) { return (uint64_t)(uintptr_t)pthread_self(); }
+    """
+    uint64_t this_thread() noexcept nogil
 
 cdef extern from "<errno.h>" nogil:
     int EOWNERDEAD

@@ -224,7 +224,7 @@ cdef struct Region:               # this process's view; not shared
     int memfd
     bint foreign                  # another broker's memory, mapped read-only
     bint self_wake                # a slot that this process itself waits for has moved [R 6]
-    unsigned long loop_thread     # thread that called `enter`; it looks at `self_wake`
+    uint64_t loop_thread          # thread that called `enter`; it looks at `self_wake`
     QuotaLimit[2] quota_limits    # of `Header.quotas`
 
 
