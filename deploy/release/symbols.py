@@ -5,7 +5,7 @@ It is a separate program, because only the environment of the release has pyelft
     python symbols.py odradek-....whl [ZIG/lib/libc/musl/libc.S]
 
 Symbols of glibc have versions, which the linker adds when it finds them. Symbols of musl have none, so this program compares
-them with zig's list of the symbols of musl.
+them with zig's list of the symbols of musl, an assembler source with a label for each.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def unprovided(module: bytes, of_musl: set[str]) -> Iterator[str]:
 
 
 def main() -> None:
-    of_musl = set(re.findall(r"(?m)^\.(?:globl|weak) (\w+)$", Path(sys.argv[2]).read_text())) if sys.argv[2:] else set()
+    of_musl = set(re.findall(r"(?m)^(\w+):$", Path(sys.argv[2]).read_text())) if sys.argv[2:] else set()
     with zipfile.ZipFile(sys.argv[1]) as wheel:
         for name in wheel.namelist():
             if name.endswith(".so"):
