@@ -187,7 +187,7 @@ class BuildNativeModules(build_ext):
     def translate(self, modules: list[Extension]) -> list[Extension]:
         """The modules with the paths of their C sources, which Cython writes if they are not up to date.
 
-        Cython's syntax trees are so large that garbage collection takes more than half of its time. So its processes, which
+        Cython's syntax trees are so large that garbage collection takes almost half of its time. So its processes, which
         inherit the state of this one, collect nothing, and new ones replace them before they need much memory.
         """
         multiprocessing.set_start_method("fork", force=True)
