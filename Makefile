@@ -64,7 +64,7 @@ build: .build/installed .build/native ## compile, and install in .venv what `mak
 	@echo "compiling those of the $(words $(filter %.pyx,$(NATIVE))) native modules that changed, with $${ODRADEK_JOBS:-$$(nproc)} processes;" \
 		"all of them take about a minute and a half on two CPUs; the log is .build/compile.log"
 	@PYTHONUNBUFFERED=1 $(BIN)/python setup.py -q build_ext --inplace 2>&1 | tee .build/compile.log \
-		| { grep -E --line-buffered '^compiled [0-9]|[02468]0/[0-9]+\] Cythonizing' || true; } \
+		| { grep -E --line-buffered '^(compiled [0-9]|the C sources of )' || true; } \
 		|| { tail -n 60 .build/compile.log >&2; exit 1; }
 	@touch $@
 

@@ -19,8 +19,10 @@ that was compiled with other options.
 """
 
 import filecmp
+import gc
 import hashlib
 import itertools
+import multiprocessing
 import os
 import shutil
 import sys
@@ -40,7 +42,7 @@ DEBUG = os.environ.get("ODRADEK_DEBUG") == "1"
 LINKED = "_native"
 """The name of a package's shared object, also in `_ext/__init__.py`."""
 FOR_TESTS = f"odradek._ext.testing.{LINKED}"
-"""Native code that only tests call. It is compiled in the source tree only; a wheel contains none of it."""
+"""Native code that only tests call. Compiled in the source tree only, without optimization; a wheel contains none of it."""
 SANITIZE = os.environ.get("ODRADEK_SANITIZE", "")
 QUICK = os.environ.get("ODRADEK_QUICK") == "1"
 SANITIZERS = [f"-fsanitize={SANITIZE}"] if SANITIZE else []
@@ -76,6 +78,8 @@ DIRECTIVES = {
 }
 COUNTED = 20
 """How many modules are compiled between two lines about the progress."""
+TRANSLATED = 10
+"""How many modules each of Cython's processes translates to C before it ends, which frees its memory (0.3 GB)."""
 COMPILER_VARIABLES = ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS", "LDSHARED")
 """The environment variables by which setuptools changes how C is compiled and linked."""
 
@@ -152,13 +156,7 @@ class BuildNativeModules(build_ext):
             self.copy_packages(Path(destination))
 
     def build_extensions(self) -> None:
-        modules = cythonize(
-            [module for package in self.extensions for module in modules_of(package)],
-            nthreads=self.parallel,
-            include_path=[str(PACKAGES)],
-            build_dir=str(C_SOURCES),
-            compiler_directives=DIRECTIVES,
-        )
+        modules = self.translate([module for package in self.extensions for module in modules_of(package)])
         outdated = [
             module
             for module in modules
@@ -168,12 +166,13 @@ class BuildNativeModules(build_ext):
 
         def compile_module(module: Extension) -> None:
             """Called by several threads. A line for each `COUNTED` modules shows the progress, also in a file."""
+            for_tests = module.name.startswith(FOR_TESTS.removesuffix(LINKED)) and "-O2" in OPTIONS  # not a debug build
             self.compiler.compile(
                 module.sources,
                 output_dir=self.build_temp,
                 macros=module.define_macros,
                 include_dirs=module.include_dirs,
-                extra_postargs=OPTIONS + SANITIZERS,
+                extra_postargs=OPTIONS + SANITIZERS + (["-O0"] if for_tests else []),
             )
             if (number := next(numbers)) % COUNTED == 0:
                 print(f"compiled {number} of {len(outdated)} native modules", flush=True)
@@ -184,6 +183,29 @@ class BuildNativeModules(build_ext):
         for module in modules:
             self.objects.setdefault(f"{module.name.rpartition('.')[0]}.{LINKED}", []).append(self.object_of(module))
         super().build_extensions()
+
+    def translate(self, modules: list[Extension]) -> list[Extension]:
+        """The modules with the paths of their C sources, which Cython writes if they are not up to date.
+
+        Cython's syntax trees are so large that garbage collection takes almost half of its time. So its processes, which
+        inherit the state of this one, collect nothing, and new ones replace them before they need much memory.
+        """
+        multiprocessing.set_start_method("fork", force=True)
+        gc.disable()
+        number = TRANSLATED * self.parallel
+        translated: list[Extension] = []
+        for start in range(0, len(modules), number):
+            translated += cythonize(
+                modules[start : start + number],
+                nthreads=self.parallel,
+                include_path=[str(PACKAGES)],
+                build_dir=str(C_SOURCES),
+                compiler_directives=DIRECTIVES,
+                quiet=True,
+            )
+            print(f"the C sources of {len(translated)} of {len(modules)} native modules are up to date", flush=True)
+        gc.enable()
+        return translated
 
     def object_of(self, module: Extension) -> str:
         """The object file of a module."""

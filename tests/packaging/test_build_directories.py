@@ -1,6 +1,7 @@
 """setup.py keeps compiled modules apart by everything that determines them, so that a wheel gets none with other options. It
 compiles only what changed."""
 
+import gc
 import os
 import runpy
 from pathlib import Path
@@ -109,6 +110,7 @@ class FakeCompiler:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.compiled: list[str] = []
+        self.unoptimized: list[str] = []
         self.linked: dict[str, list[str]] = {}
 
     def object_filenames(self, sources: list[str], output_dir: str) -> list[str]:
@@ -117,6 +119,8 @@ class FakeCompiler:
     def compile(self, sources: list[str], **options: Any) -> None:
         assert "-fvisibility=hidden" in options["extra_postargs"]
         self.compiled += sources
+        if "-O0" in options["extra_postargs"]:
+            self.unoptimized += sources
 
     def link_shared_object(self, objects: list[str], path: str, **options: Any) -> None:
         assert "-Wl,-Bsymbolic" in options["extra_postargs"]
@@ -142,12 +146,43 @@ def test_what_changed_is_compiled_with_lines_about_the_progress_and_packages_are
     for path in compiler.object_filenames(sources[:present], ""):
         Path(path).touch()
         os.utime(path, (1 << 32, 1 << 32))
-    monkeypatch.setitem(command.build_extensions.__globals__, "cythonize", lambda modules, **_: modules)
+    translated: list[int] = []
+
+    def cythonize(modules: list[Extension], **options: Any) -> list[Extension]:
+        assert not gc.isenabled()
+        translated.append(len(modules))
+        return modules
+
+    monkeypatch.setitem(command.build_extensions.__globals__, "cythonize", cythonize)
     command.build_extensions()
+    assert gc.isenabled()
+    assert translated == [30, 15]
+    assert compiler.unoptimized == []
     assert sorted(compiler.compiled) == sources[present:]
     assert list(compiler.linked) == names
     assert compiler.linked["p01"] == [f"broker.odradek._ext.p01.m{number}.pyx" for number in range(3)]
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
-        f"compiled {number} of {45 - present} native modules" for number in (20, 40) if number <= 45 - present
+        *(f"the C sources of {number} of 45 native modules are up to date" for number in (30, 45)),
+        *(f"compiled {number} of {45 - present} native modules" for number in (20, 40) if number <= 45 - present),
     ]
+
+
+@pytest.mark.parametrize(("environment", "unoptimized"), [({}, True), ({"ODRADEK_DEBUG": "1"}, False)], ids=str)
+def test_native_code_for_tests_is_not_optimized(
+    environment: dict[str, str], unoptimized: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = load(monkeypatch, **environment)
+    monkeypatch.chdir(tmp_path)
+    command = packages(build, "net", "testing")
+    command.extensions = command.distribution.ext_modules  # also what a build in the source tree alone compiles
+    for package in command.extensions:
+        for source in map(Path, package.sources):
+            source.parent.mkdir(parents=True, exist_ok=True)
+            source.touch()
+    command.parallel = 1
+    command.compiler = compiler = FakeCompiler(tmp_path)
+    monkeypatch.setitem(command.build_extensions.__globals__, "cythonize", lambda modules, **_: modules)
+    command.build_extensions()
+    assert len(compiler.compiled) == 6
+    assert compiler.unoptimized == (command.extensions[1].sources if unoptimized else [])
