@@ -1,7 +1,6 @@
 """Removes the directories of deleted partitions, `log.segment.delete.delay.ms` after the deletion. Runs in the cleaner."""
 
 import logging
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -72,6 +71,8 @@ class DeletedLogs:
         try:
             for entry in path.iterdir():
                 if entry.is_dir() and not entry.is_symlink():
+                    import shutil  # a log has no subdirectories, and shutil imports all formats of archives
+
                     shutil.rmtree(entry)
                 else:
                     entry.unlink(missing_ok=True)

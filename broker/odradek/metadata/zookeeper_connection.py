@@ -13,6 +13,7 @@ What kazoo lacks, and how this module adds it:
 - kazoo's client is unusable after an authentication failure; `alive` is False then.
 """
 
+import encodings.idna  # noqa: F401 - the resolver of addresses imports it otherwise after the fork
 import errno
 import logging
 import math

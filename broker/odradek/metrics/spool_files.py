@@ -4,10 +4,8 @@
 """
 
 import contextlib
-import gzip
 import os
 import re
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -112,6 +110,9 @@ class SpoolCalls:
 
     def compress(self, path: Path) -> Path:
         """Replace a plain file by its compressed copy. A crash leaves one of the two, or both, complete."""
+        import gzip  # both are imported at their first use, with the modules of all formats of archives
+        import shutil
+
         target = path.with_name(path.name + COMPRESSED)
         temporary = path.with_name(target.name + TEMPORARY)
         try:

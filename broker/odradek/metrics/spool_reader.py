@@ -4,7 +4,6 @@
 files of the previous reporter process; the command uses it to show history.
 """
 
-import gzip
 import json
 import zlib
 from collections.abc import Iterator
@@ -82,8 +81,14 @@ def _lines(path: Path) -> Iterator[bytes]:
     packed = path.name.endswith(".gz")
     if not packed and not path.exists():
         path, packed = path.with_name(path.name + ".gz"), True
-    with gzip.open(path, "rb") if packed else path.open("rb") as file:
-        yield from file
+    if packed:
+        import gzip  # imported at its first use
+
+        with gzip.open(path, "rb") as file:
+            yield from file
+    else:
+        with path.open("rb") as file:
+            yield from file
 
 
 def _interval(path: Path, line: bytes, rows: list[bytes], end: int) -> Interval | str:

@@ -12,7 +12,6 @@ The entries are lists in the order of `fields`; `entries_of` decodes them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from odradek.metrics import spool_rows
@@ -129,6 +128,8 @@ def _about_topic(name: str, state: list[Mapping[str, Any]]) -> dict[str, Any]:
     topics = {row["topic"]: row for row in state if row["kind"] == "topic"}
     details: dict[str, Any] = {"topic": topics.get(name)}
     if name not in topics:
+        from difflib import get_close_matches  # imported at its first use: 150 KiB
+
         details["close"] = get_close_matches(name, topics, CLOSE)
     for kind in ("group", "reader"):
         details[f"{kind}s"] = [row for row in state if row["kind"] == kind and row["topic"] == name]

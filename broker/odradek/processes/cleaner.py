@@ -24,6 +24,7 @@ import odradek._ext.partition.slot_upkeep as slot_upkeep
 from odradek._ext.partition.append_files import sweep_append_files
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.metering import count
+from odradek._ext.shm.process import release_start_pages
 from odradek.cleaner import shutdown, upkeep
 from odradek.cleaner.compaction import Compaction, CompactionSettings
 from odradek.cleaner.deleted_logs import DeletedLogs
@@ -128,6 +129,7 @@ class Cleaner:
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)
         self._compaction.start()
+        release_start_pages()
         while not self._stopping:
             self._shm.beat()
             self._report_compaction()

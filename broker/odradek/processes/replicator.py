@@ -22,6 +22,7 @@ from odradek._ext.partition.flusher import SharedFlusher
 from odradek._ext.replication.followed_slots import FollowedSlots
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.metering import count, gauge
+from odradek._ext.shm.process import release_start_pages
 from odradek._ext.shm.replication_quota import QuotaSide
 from odradek.config.broker_config import BrokerConfig
 from odradek.processes import logs
@@ -109,6 +110,7 @@ class Replicator:
         """Follow the slots until SIGTERM."""
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)
+        release_start_pages()
         look_at_all = 0.0
         while not self._stopping:
             self._shm.beat()

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import uvloop
 
 from odradek._ext.shm.layout import ProcessKind, ProcessState
+from odradek._ext.shm.process import release_start_pages
 from odradek.api.table import BY_KEY
 from odradek.config.listeners import Listener
 from odradek.metrics.collector import Collector, Groups, Settings
@@ -169,6 +170,7 @@ class Reporter:
             starting = supervised(self._loop, "the start of the HTTP server", self._start_http)
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)
+        release_start_pages(self._loop)
         await self._stopped.wait()
         self._shm.set_state(ProcessState.STOPPING)
         beating.cancel()

@@ -34,6 +34,7 @@ from odradek._ext.shm import client_quotas
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.locks import Lane, enter_lane
 from odradek._ext.shm.metering import count_loop_delay
+from odradek._ext.shm.process import release_start_pages
 from odradek._ext.shm.topics import TopicDirectory
 from odradek.api.groups.group_call import OffsetTree
 from odradek.api.topics.topic_changes import TopicChange
@@ -173,6 +174,7 @@ class Coordinator:
             await self._join(self._cluster)
         self._shm.set_state(ProcessState.SERVING)
         self._shm.wake(0)
+        release_start_pages(self._loop)
         self._cuts.start()
         await self._stopped.wait()
         if self._joining is not None and not self._joining.cancel():

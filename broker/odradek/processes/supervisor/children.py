@@ -32,6 +32,11 @@ OOM_SCORE_OF_CHILD, MAX_OOM_SCORE = 100, 1000
 child. 1000 stands for the whole memory of the machine, or of the control group."""
 RESTARTS = Backoff(first=0.1, longest=10.0)
 SHORT_LIFE_S = 10.0
+ALIGNMENT, LARGEST_SMALL_OBJECT = 16, 512
+"""Python's allocator puts objects of up to 512 bytes into pages of one size each; the sizes are multiples of 16."""
+BYTES_HEADER = sys.getsizeof(b"")
+SMALLEST_BYTES = BYTES_HEADER - BYTES_HEADER % ALIGNMENT + ALIGNMENT
+ADJACENT_FILLERS, MOST_FILLERS = 8, 1000
 MEMORY_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL}
 
 
@@ -322,6 +327,25 @@ def close_all_but(keep: Collection[int]) -> None:
             os.closerange(low, fd)
             low = fd + 1
     os.closerange(low, max(low, resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+
+
+def fill_holes() -> list[bytes]:
+    """Objects that fill most holes that the imports have left among the small objects; they must be kept.
+
+    Called before the forks. A child then puts its own objects next to each other, and not into the holes of pages that it would
+    otherwise share. Objects of one size are made until each is behind its predecessor in memory, which means a new page.
+    """
+    fillers = []
+    for size in range(SMALLEST_BYTES, LARGEST_SMALL_OBJECT + 1, ALIGNMENT):
+        last = adjacent = 0
+        for _ in range(MOST_FILLERS):
+            fillers.append(bytes(size - BYTES_HEADER))
+            address = id(fillers[-1])
+            adjacent = adjacent + 1 if address == last + size else 0
+            if adjacent == ADJACENT_FILLERS:
+                break
+            last = address
+    return fillers
 
 
 @cache

@@ -28,9 +28,10 @@ from typing import Any
 
 from odradek._ext.shm import pauses
 from odradek._ext.shm.layout import LeaveState, ProcessKind
+from odradek._ext.shm.process import release_start_pages
 from odradek.config.pid_file import FILES_OF_A_RUN, PID_FILE, write_pid_file
 from odradek.net.notify import Notifier
-from odradek.processes.supervisor.children import MEMORY_FAULTS, Child, RestartDelay, resolve
+from odradek.processes.supervisor.children import MEMORY_FAULTS, Child, RestartDelay, fill_holes, resolve
 from odradek.processes.supervisor.event_loop import EventLoop, StopSignals
 from odradek.processes.supervisor.file_reload import FileReload
 from odradek.processes.supervisor.log_dirs import StartError
@@ -88,6 +89,7 @@ class Supervisor:
         self.signals = StopSignals(reload=lambda: reload.request(config.source))
         self._broker: RunningBroker | None = None
         self._served = False
+        self._fillers: list[bytes] = []
         self._last_watch = self.clock()
         self._stop_limit_s = config.integer("odradek.stop.timeout.ms") / 1000
         self._lock_limit_s = config.integer("odradek.stuck.lock.ms") / 1000
@@ -295,6 +297,7 @@ class Supervisor:
                 log.info("%s", recovery_line(row))
         for main in to_import:
             resolve(main)
+        self._fillers = self._fillers or fill_holes()
         children = [*self._start_stage(1), *self._start_stage(2)]
         while not (self.signals.count or all(self.broker.serves(child) for child in children)):
             self.loop.turn()
@@ -338,6 +341,7 @@ class Supervisor:
         self._start_stage(LAST_STAGE)
         log.info("ready after %.0f ms: %s", (self.clock() - self.started) * 1000, self._names)
         self.notifier.send(READY=1, MAINPID=os.getpid(), STATUS=self._serving())
+        release_start_pages()
         while not self.signals.count:
             self.loop.turn()
 

@@ -35,6 +35,7 @@ from odradek._ext.net.data_loop import DataLoop
 from odradek._ext.shm.layout import ProcessState
 from odradek._ext.shm.locks import Lane
 from odradek._ext.shm.metering import set_idle_ms
+from odradek._ext.shm.process import release_start_pages
 from odradek._ext.shm.replication_quota import QuotaSide
 from odradek._ext.shm.topics import TopicDirectory
 from odradek._ext.storage.log_dirs import note_error
@@ -293,6 +294,7 @@ class Worker:
         self._on_handover()
         self.shm.set_state(ProcessState.SERVING)
         self.shm.wake(0)
+        release_start_pages(self.loop)
 
     # -- events -----------------------------------------------------------------------------------------------------
 

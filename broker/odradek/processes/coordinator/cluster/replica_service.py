@@ -17,6 +17,7 @@ from odradek.api.cluster.replica_call import ReplicaCall
 from odradek.api.permits import Permits, PermitsOf, unrestricted
 from odradek.api.pipeline import NotServed, Pipeline
 from odradek.api.row import ApiRow
+from odradek.api.table import handlers_of
 from odradek.config.broker_config import BrokerConfig
 from odradek.config.errors import ConfigError
 from odradek.controller.partitions import LocalPartitions, NoLogDirectory, topic_settings
@@ -32,6 +33,8 @@ from odradek.stepwise import Stepwise
 from odradek.storage.file_names import marked_directory_name, partition_directory_name
 
 log = logging.getLogger("odradek.replication")
+
+handlers_of(Place.REPLICAS, clustered=True).import_all()  # in the supervisor, so that the coordinator imports nothing
 
 
 class LocalLogs:
