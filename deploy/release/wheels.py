@@ -87,7 +87,10 @@ def build_sdist(tools: Path, tree: Path, output: Path, log: Path, epoch: int) ->
 
 
 def unpack(sdist: Path, directory: Path) -> Path:
-    """Unpack an sdist into the new directory `directory`; returns the source tree in it. Native sources are older than all objects."""
+    """Unpack an sdist into the new directory `directory`; returns the source tree in it.
+
+    Its native sources get the time `OLDEST_S`.
+    """
     directory.mkdir(parents=True)
     with tarfile.open(sdist) as archive:
         archive.extractall(directory, filter="data")

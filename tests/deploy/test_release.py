@@ -25,8 +25,8 @@ from deploy.release.interpreters import find_interpreters
 from deploy.release.main import Selection, headers_of, package_tools, replace
 from deploy.release.targets import OPTIONAL, TARGETS, VERSIONS, wheel_pattern, write_config
 from deploy.release.tree import copy_tree, epoch_of, faults
-from deploy.release.wheels import check_wheel as check_built_wheel
 from deploy.release.wheels import build_sdist, compiled_directory, finish, unpack
+from deploy.release.wheels import check_wheel as check_built_wheel
 from tests import toolchains
 
 
@@ -290,7 +290,9 @@ def test_a_commit_that_changes_no_native_source_compiles_nothing(tmp_path: Path)
     tree = tmp_path / "tree"
     package = tree / "broker/odradek/_ext/shm"
     package.mkdir(parents=True)
-    (package / "counter.pyx").write_text("cdef extern from 'counter.h':\n    int FIRST\n\ndef first():\n    return FIRST\n")
+    (package / "counter.pyx").write_text(
+        "cdef extern from 'counter.h':\n    int FIRST\n\ndef first():\n    return FIRST\n"
+    )
     (package / "counter.h").write_text("#define FIRST 1\n")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
         shutil.copy(toolchains.REPOSITORY / name, tree)
