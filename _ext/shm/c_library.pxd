@@ -25,7 +25,14 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)
     int pthread_cond_signal(pthread_cond_t*)
     int pthread_cond_broadcast(pthread_cond_t*)
-    unsigned long pthread_self()
+
+cdef extern from *:
+    """
+    #include <pthread.h>
+    /* pthread_t is an integer in glibc, and a pointer in musl */
+    #define this_thread() ((unsigned long)pthread_self())
+    """
+    unsigned long this_thread() nogil
 
 cdef extern from "<errno.h>" nogil:
     int EOWNERDEAD

@@ -31,7 +31,7 @@ from odradek._ext.shm.atomics cimport (
     store_release_64,
 )
 from odradek._ext.shm.client_quotas cimport quota_table_bytes
-from odradek._ext.shm.c_library cimport madvise, pthread_self
+from odradek._ext.shm.c_library cimport madvise, this_thread
 from odradek._ext.shm.clock cimport monotonic_ms, now_ms
 from odradek._ext.shm.layout cimport (
     ARENA_ORDERS,
@@ -328,7 +328,7 @@ cdef class SharedMemory:
         """Make this process the one at place `index`."""
         the_region.self = index
         the_region.meter = meter_page(index)
-        the_region.loop_thread = pthread_self()
+        the_region.loop_thread = this_thread()
         store_relaxed_64(&the_region.processes[index].pid, <uint64_t>getpid())
 
     def set_state(self, state) -> None:

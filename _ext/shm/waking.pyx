@@ -16,7 +16,7 @@ from odradek._ext.shm.atomics cimport (
     shared_u64,
     store_release_32,
 )
-from odradek._ext.shm.c_library cimport pthread_self
+from odradek._ext.shm.c_library cimport this_thread
 from odradek._ext.shm.faults cimport WAKE_PENDING_SET, fault
 from odradek._ext.shm.layout cimport Process, region
 from odradek._ext.shm.slot cimport Slot
@@ -52,7 +52,7 @@ cdef inline void ring(Process* p) noexcept nogil:
 
 cdef inline void wake_loop(int process) noexcept nogil:
     cdef Process* p = &region().processes[process]
-    if process == region().self and region().loop_thread == pthread_self():
+    if process == region().self and region().loop_thread == this_thread():
         region().self_wake = True       # not enough for an append thread of the same process: the loop may be asleep
         return
     ring(p)

@@ -25,7 +25,7 @@ from odradek._ext.shm.atomics cimport (
     store_relaxed_64,
     store_release_64,
 )
-from odradek._ext.shm.c_library cimport pthread_self
+from odradek._ext.shm.c_library cimport this_thread
 from odradek._ext.shm.layout cimport region
 from odradek._ext.storage.page_cache cimport read_some
 
@@ -90,7 +90,7 @@ cdef void note(const char* call, int directory, const char* path) noexcept nogil
     n = max(readlink(link, failed.path, PATH_ROOM - 1), 0)
     if path != NULL:
         snprintf(failed.path + n, <size_t>(PATH_ROOM - n), "/%s", path)
-    failed.thread = pthread_self()
+    failed.thread = this_thread()
     failed.error = error
     failed.call = call
     number = fetch_add_64(&failure_count, 1) + 1
@@ -211,7 +211,7 @@ cdef object file_error(int error, str otherwise):
     cdef uint64_t number = last
     cdef FailedCall failed
     while number > 0 and last - number < FAILURES_KEPT:
-        if copy_failure(number, &failed) == number and failed.thread == pthread_self():
+        if copy_failure(number, &failed) == number and failed.thread == this_thread():
             if failed.error != error:
                 break
             store_relaxed_64(&failures[number % FAILURES_KEPT].reported, number)
