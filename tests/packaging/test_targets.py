@@ -40,9 +40,15 @@ MODULE = """
 #include <Python.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
 static PyObject *version(PyObject *self, PyObject *none) {
     pthread_mutex_t mutex;
-    return PyLong_FromLong(pthread_mutex_init(&mutex, NULL) + memfd_create("x", 0) > 0 ? PY_VERSION_HEX >> 16 : 0);
+    struct stat status;
+    struct timespec now;
+    int file = memfd_create("x", 0);
+    int failures = pthread_mutex_init(&mutex, NULL) | fstat(file, &status) | clock_gettime(CLOCK_MONOTONIC, &now);
+    return PyLong_FromLong(failures == 0 && file > 0 ? PY_VERSION_HEX >> 16 : 0);
 }
 static PyMethodDef methods[] = {{"version", version, METH_NOARGS, ""}, {0}};
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "small", "", -1, methods};
