@@ -1,7 +1,8 @@
-# What `emulated` and `on_musl` run with `sh -eu`: python3 imports every native module, starts a broker, writes 10,000 records, reads
-# them back by offset and as a group, and stops the broker. (`odradek demo` does not work under qemu 7, which reports wrongly when its
-# broker has started.)
-python3 - <<END
+# What `emulated` and `on_musl` run with `sh -eu`: $PROGRAM, a Python, imports every native module; the command `odradek` starts a
+# broker, writes 10,000 records, reads them back by offset and as a group, and stops the broker. (`odradek demo` does not work under
+# qemu 7, which reports wrongly when its broker has started.)
+odradek --version
+$PROGRAM - <<END
 import importlib, pathlib, platform, re
 import odradek._ext
 found = {
@@ -14,10 +15,9 @@ for name in sorted(found):
     importlib.import_module(name)
 print(f"imported {len(found)} native modules on {platform.machine()}, Python {platform.python_version()}")
 END
-odradek() { python3 -m odradek.cli.main "$@"; }
 files=$(mktemp -d)
-address=127.0.0.1:$(python3 -c "import socket; s = socket.create_server((\"127.0.0.1\", 0)); print(s.getsockname()[1])")
-python3 -m odradek.cli.main start --set listeners=PLAINTEXT://$address --set log.dirs=$files/data >$files/broker.log 2>&1 &
+address=127.0.0.1:$($PROGRAM -c "import socket; print(socket.create_server((\"127.0.0.1\", 0)).getsockname()[1])")
+odradek start --set listeners=PLAINTEXT://$address --set log.dirs=$files/data >$files/broker.log 2>&1 &
 broker=$!
 odradek -b $address cluster wait --timeout 5m || { cat $files/broker.log; exit 1; }
 seq 10000 >$files/sent

@@ -5,7 +5,7 @@ It is a separate program, because only the environment of the release has pyelft
     python symbols.py odradek-....whl [ZIG/lib/libc/musl/libc.S]
 
 Symbols of glibc have versions, which the linker adds when it finds them. Symbols of musl have none, so this program compares
-them with zig's list of the symbols of musl, an assembler source with a label for each.
+them with zig's list of the symbols of musl.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 
+DEFINED = re.compile(r"(?m)^(?:\.globl|\.weak|WEAK\w+) (\w+)$")
+"""A symbol in zig's list. Macros (WEAK64, WEAKTIME64) stand for the directives that depend on the processor."""
 UNVERSIONED = ("VER_NDX_LOCAL", "VER_NDX_GLOBAL")
 
 
@@ -35,7 +37,7 @@ def unprovided(module: bytes, of_musl: set[str]) -> Iterator[str]:
 
 
 def main() -> None:
-    of_musl = set(re.findall(r"(?m)^(\w+):$", Path(sys.argv[2]).read_text())) if sys.argv[2:] else set()
+    of_musl = set(DEFINED.findall(Path(sys.argv[2]).read_text())) if sys.argv[2:] else set()
     with zipfile.ZipFile(sys.argv[1]) as wheel:
         for name in wheel.namelist():
             if name.endswith(".so"):

@@ -1,7 +1,9 @@
 """Builds the sdist from a copy of the tree, and the wheels from the sdist.
 
-Modules are compiled in a directory that is named by all native sources and the tools, so a second run compiles nothing, and no
-module of another state of the sources is used. setup.py keeps those of each target apart.
+Modules are compiled in a directory that is named by the content of all native sources and the tools, so no module of another
+state of the sources is used. Within this directory, setup.py compiles what is newer than its object, and keeps the modules of
+each target apart. `unpack` gives the sources a time before all objects: their own time is that of the last commit, so that each
+commit would compile everything again.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ from pathlib import Path
 from deploy.release.failure import ReleaseFailed
 from deploy.release.targets import Target, wheel_pattern, write_config
 
+OLDEST_S = 315619200
+"""1980-01-02: a zip archive can contain no older time."""
+FINISHED = "finished"
+"""The file that lists the complete directories of compiled modules."""
 REPAIR = """\
 import pathlib, subprocess, sys
 from auditwheel.wheeltools import InWheelCtx
@@ -81,28 +87,47 @@ def build_sdist(tools: Path, tree: Path, output: Path, log: Path, epoch: int) ->
 
 
 def unpack(sdist: Path, directory: Path) -> Path:
-    """Unpack an sdist into the new directory `directory`; returns the source tree in it."""
+    """Unpack an sdist into the new directory `directory`; returns the source tree in it.
+
+    Its native sources get the time `OLDEST_S`.
+    """
     directory.mkdir(parents=True)
     with tarfile.open(sdist) as archive:
         archive.extractall(directory, filter="data")
     (root,) = directory.iterdir()
+    for path in native_sources(root):
+        os.utime(path, (OLDEST_S, OLDEST_S))
     return root
 
 
+def native_sources(root: Path) -> list[Path]:
+    """The files of a source tree that determine its native modules, besides the tools."""
+    return [root / "setup.py", *sorted(path for path in (root / "broker/odradek/_ext").rglob("*") if path.is_file())]
+
+
 def compiled_directory(root: Path, tools: str, cache: Path) -> Path:
-    """The directory for the compiled modules of a source tree, which exists. An interrupted build is not used again.
+    """The directory for the compiled modules of a source tree, which exists. It has only what a finished wheel was made of: an
+    interrupted build may have left a part of an object file.
 
     :param tools: the text that determines which versions of Cython and the compiler are used.
     """
     digest = hashlib.sha256(tools.encode())
-    native = root / "broker/odradek/_ext"
-    for path in [root / "setup.py", *sorted(path for path in native.rglob("*") if path.is_file())]:
+    for path in native_sources(root):
         digest.update(f"{path.relative_to(root)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
     directory = cache / f"compiled-{digest.hexdigest()[:12]}"
-    if (directory / "unfinished").exists():
-        shutil.rmtree(directory)
     directory.mkdir(parents=True, exist_ok=True)
+    finished = directory / FINISHED
+    complete = finished.read_text().splitlines() if finished.exists() else []
+    for path in directory.iterdir():
+        if path.is_dir() and path.name not in complete:
+            shutil.rmtree(path)
     return directory
+
+
+def finish(compiled: Path) -> None:
+    """Note that all directories in `compiled` are complete."""
+    names = sorted(path.name for path in compiled.iterdir() if path.is_dir())
+    (compiled / FINISHED).write_text("\n".join(names))
 
 
 def zig_of(tools: Path) -> Path:
@@ -133,11 +158,9 @@ def build_wheel(
     zig = zig_of(tools)
     more = write_config(made / "config", target, version, zig, headers)
     more["ZIG_GLOBAL_CACHE_DIR"] = str(compiled / "zig")
-    unfinished = compiled / "unfinished"
-    unfinished.touch()
     script = f"import setuptools.build_meta as backend; backend.build_wheel({str(made / 'raw')!r})"
     run(tools, "-c", script, cwd=root, log=log, epoch=epoch, more=more)
-    unfinished.unlink()
+    finish(compiled)
     (wheel,) = (made / "raw").glob("odradek-*.whl")
     path = {"PATH": f"{tools.parent}:{os.environ['PATH']}"}  # auditwheel calls patchelf
     repair_log = log.with_suffix(".repair.log")

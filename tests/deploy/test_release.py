@@ -2,11 +2,14 @@
 
 import hashlib
 import itertools
+import os
 import platform
 import re
+import shutil
 import struct
 import subprocess
 import sys
+import time
 import tomllib
 import zipfile
 from pathlib import Path
@@ -22,8 +25,8 @@ from deploy.release.interpreters import find_interpreters
 from deploy.release.main import Selection, headers_of, package_tools, replace
 from deploy.release.targets import OPTIONAL, TARGETS, VERSIONS, wheel_pattern, write_config
 from deploy.release.tree import copy_tree, epoch_of, faults
+from deploy.release.wheels import build_sdist, compiled_directory, finish, unpack
 from deploy.release.wheels import check_wheel as check_built_wheel
-from deploy.release.wheels import compiled_directory
 from tests import toolchains
 
 
@@ -271,14 +274,50 @@ def test_compiled_modules_of_other_sources_or_of_an_interrupted_build_are_not_us
     native.write_text("first")
     (tmp_path / "tree/setup.py").write_text("")
     first = compiled_directory(tmp_path / "tree", "tools", tmp_path)
-    (first / "module").write_text("")
+    (first / "native-of-a-target").mkdir()
+    finish(first)
+    (first / "native-of-another").mkdir()
+    (first / "native-of-another/half.o").touch()
     assert compiled_directory(tmp_path / "tree", "tools", tmp_path) == first
-    assert (first / "module").exists()
-    (first / "unfinished").touch()
-    assert list(compiled_directory(tmp_path / "tree", "tools", tmp_path).iterdir()) == []
+    assert [path.name for path in first.iterdir() if path.is_dir()] == ["native-of-a-target"]
     assert compiled_directory(tmp_path / "tree", "other tools", tmp_path) != first
     native.write_text("second")
     assert compiled_directory(tmp_path / "tree", "tools", tmp_path) != first
+
+
+def test_a_commit_that_changes_no_native_source_compiles_nothing(tmp_path: Path) -> None:
+    """The sources in an sdist have the time of the commit, which is later than that of the objects."""
+    tree = tmp_path / "tree"
+    package = tree / "broker/odradek/_ext/shm"
+    package.mkdir(parents=True)
+    (package / "counter.pyx").write_text(
+        "cdef extern from 'counter.h':\n    int FIRST\n\ndef first():\n    return FIRST\n"
+    )
+    (package / "counter.h").write_text("#define FIRST 1\n")
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
+        shutil.copy(toolchains.REPOSITORY / name, tree)
+    shutil.copy(toolchains.REPOSITORY / "broker/odradek/__init__.py", package.parent.parent)
+
+    def objects(commit: int) -> dict[Path, int]:
+        """When each file was compiled, after a build of the state of the sources that was committed at this time."""
+        work = tmp_path / str(commit)
+        work.mkdir()
+        sdist = build_sdist(Path(sys.executable), tree, work, work / "sdist.log", commit)
+        root = unpack(sdist, work / "unpacked")
+        compiled = compiled_directory(root, "tools", tmp_path)
+        (root / "build").symlink_to(compiled)
+        build = [sys.executable, "setup.py", "build_ext", "--build-lib", work / "lib"]
+        subprocess.run(build, cwd=root, env=os.environ | {"ODRADEK_QUICK": "1"}, capture_output=True, check=True)
+        finish(compiled)
+        return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("counter.*") if path.suffix in (".c", ".o")}
+
+    now = int(time.time())
+    first = objects(now - 1000)
+    assert {path.suffix for path in first} == {".c", ".o"}
+    (tree / "README.md").write_text("changed\n")
+    assert objects(now + 1000) == first
+    (package / "counter.h").write_text("#define FIRST 2\n")
+    assert len(objects(now + 2000)) == 2 * len(first)  # in a directory of their own
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,9 @@ GENERATED = (
 )
 """What builds leave in a checkout; ``*.egg-info/SOURCES.txt`` of an earlier version can list it."""
 
+FRIGHTENING = re.compile(r"(?i)\b(error|warning|traceback|deprecat\w*|fail\w*|gcc|cython)\b")
+"""What no command prints that a new user runs."""
+
 
 def run(*command: str | Path, cwd: Path, environment: Mapping[str, str] | None = None) -> str:
     """The output of a command, in an environment without a trace of the checkout; fails the test with it if it fails."""

@@ -43,7 +43,10 @@ def test_a_package_lives_from_its_installation_to_its_purge(debian: Machine, fir
     assert debian.output("find", "/opt/odradek", "/usr/bin/odradek", "!", "-user", "root") == ""
     assert debian.output("dpkg", "--verify", "odradek") == ""
     assert debian.output("man", "--where", "odradek-topic") == "/usr/share/man/man1/odradek-topic.1.gz"
-    assert debian.exists("/usr/share/bash-completion/completions/odradek")
+    shell = ". /usr/share/bash-completion/bash_completion; _completion_loader odradek; complete -p odradek"
+    assert debian.output("bash", "-c", shell).endswith(" odradek")
+    assert debian.exists("/usr/share/zsh/vendor-completions/_odradek")
+    assert debian.exists("/usr/share/fish/vendor_completions.d/odradek.fish")
     assert debian.run("odradek", "config", "check", SETTINGS).returncode == 0
     check_the_report(debian)
     debian.run("odradek", "topic", "create", "orders", "-p", "1")

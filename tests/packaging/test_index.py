@@ -21,13 +21,11 @@ from pathlib import Path
 import pytest
 
 from tests import toolchains
-from tests.packaging.conftest import run
+from tests.packaging.conftest import FRIGHTENING, run
 from tests.toolchains import REPOSITORY
 from tests.waiting import until
 
 pytestmark = [pytest.mark.package, pytest.mark.timeout(900)]
-
-FRIGHTENING = re.compile(r"(?i)\b(error|warning|traceback|deprecat\w*|fail\w*|gcc|cython)\b")
 
 
 class Quiet(SimpleHTTPRequestHandler):

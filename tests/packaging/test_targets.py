@@ -1,9 +1,11 @@
 """Wheels for every version of CPython and every system, from the release's own functions, of a package with one small module.
 
-The whole broker would take two minutes of CPU time for each.
+The whole broker would take two minutes of CPU time for each. So its modules are only checked for errors, with the C library
+that is not that of this machine.
 """
 
 import re
+import runpy
 import sys
 import zipfile
 from pathlib import Path
@@ -13,9 +15,10 @@ import pytest
 from deploy.release.headers import ARCHIVES, find_headers, unpacked
 from deploy.release.main import HERE, WORK
 from deploy.release.targets import TARGETS
-from deploy.release.wheels import build_wheel, make_tools
+from deploy.release.wheels import build_wheel, make_tools, zig_of
 from tests import toolchains
 from tests.packaging.conftest import run
+from tests.toolchains import REPOSITORY
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(900)]
 
@@ -37,9 +40,15 @@ MODULE = """
 #include <Python.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
 static PyObject *version(PyObject *self, PyObject *none) {
     pthread_mutex_t mutex;
-    return PyLong_FromLong(pthread_mutex_init(&mutex, NULL) + memfd_create("x", 0) > 0 ? PY_VERSION_HEX >> 16 : 0);
+    struct stat status;
+    struct timespec now;
+    int file = memfd_create("x", 0);
+    int failures = pthread_mutex_init(&mutex, NULL) | fstat(file, &status) | clock_gettime(CLOCK_MONOTONIC, &now);
+    return PyLong_FromLong(failures == 0 && file > 0 ? PY_VERSION_HEX >> 16 : 0);
 }
 static PyMethodDef methods[] = {{"version", version, METH_NOARGS, ""}, {0}};
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "small", "", -1, methods};
@@ -84,3 +93,31 @@ def test_a_version_has_a_wheel_for_every_system_that_its_python_loads(
     printed = run(place / f"bin/python{version}", "-c", script, cwd=tmp_path, environment=variables)
     major, minor = map(int, version.split("."))
     assert int(printed) == major << 8 | minor
+
+
+@pytest.mark.parametrize("name", [name for name in TARGETS if name.startswith("musl")])
+def test_every_native_module_is_valid_with_musl(
+    name: str, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """musl has other types than glibc. The C sources are those of `make build`."""
+    monkeypatch.chdir(REPOSITORY)
+    sources = REPOSITORY / runpy.run_path("setup.py")["C_SOURCES"] / "broker/odradek/_ext"
+    modules = [sources / path.relative_to("_ext").with_suffix(".c") for path in sorted(Path("_ext").glob("*/*.pyx"))]
+    assert modules
+    zig, machine = zig_of(tools), TARGETS[name].machine
+    included = zig.parent / "lib/libc/include"
+    of_system = (f"{machine}-linux-musl", "generic-musl", f"{machine.split('_')[0]}-linux-any", "any-linux-any")
+    check = [
+        zig,
+        "clang",
+        "-fsyntax-only",
+        "-Werror",
+        "-Wno-macro-redefined",
+        "-target",
+        TARGETS[name].compiled_for,
+        "-nostdinc",
+    ]
+    for directory in (zig.parent / "lib/include", *(included / system for system in of_system)):
+        check += ["-isystem", directory]
+    headers = find_headers("3.11", WORK, {})
+    run(*check, f"-I{headers}", "-I_ext", *modules, cwd=REPOSITORY)
