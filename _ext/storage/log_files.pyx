@@ -42,12 +42,18 @@ from odradek._ext.storage.state_files cimport file_name
 cdef extern from *:
     """
     #include <sys/stat.h>
+    #include <sys/syscall.h>
+    #include <unistd.h>
+
+    #ifndef STATX_MTIME      /* musl has statx since 1.2.5, and the wheels are for 1.2.0 */
+    #include <linux/stat.h>
+    #endif
 
     /* The creation time of a file, or its last write if that is earlier: a copy is created later, but may keep the times. */
     static long long earliest_ms(int directory, const char *name) {
         struct statx status;
         long long born, written;
-        if (statx(directory, name, 0, STATX_BTIME | STATX_MTIME, &status) != 0 || !(status.stx_mask & STATX_MTIME))
+        if (syscall(SYS_statx, directory, name, 0, STATX_BTIME | STATX_MTIME, &status) != 0 || !(status.stx_mask & STATX_MTIME))
             return -1;
         written = status.stx_mtime.tv_sec * 1000LL + status.stx_mtime.tv_nsec / 1000000;
         born = status.stx_btime.tv_sec * 1000LL + status.stx_btime.tv_nsec / 1000000;

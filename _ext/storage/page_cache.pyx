@@ -14,7 +14,6 @@ import threading
 from libc.errno cimport EINTR, EOPNOTSUPP, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
-from posix.uio cimport RWF_NOWAIT, iovec, preadv2
 
 
 cdef extern from * nogil:
@@ -37,6 +36,11 @@ cdef extern from * nogil:
         if (syscall(451, fd, &range, &stat, 0) != 0) return -1;
         return stat.cached >= (uint64_t)((position + length - 1) / page - position / page + 1);
     }
+    /* preadv2 by its number: musl has the function since 1.2.5, and the wheels are for 1.2.0. */
+    static ssize_t pread_cached(int fd, void *out, size_t length, int64_t position) {
+        struct iovec part = { out, length };
+        return syscall(SYS_preadv2, fd, &part, 1L, (long)position, 0L, RWF_NOWAIT);
+    }
     static __thread int odradek_no_wait = 0;
     static inline int get_no_wait(void) { return odradek_no_wait; }
     static inline void put_no_wait(int on) { odradek_no_wait = on; }
@@ -44,6 +48,7 @@ cdef extern from * nogil:
     int get_no_wait()
     void put_no_wait(int on)
     int cached_pages_complete(int fd, int64_t position, int64_t length)
+    ssize_t pread_cached(int fd, void* out, size_t length, int64_t position)
     ssize_t pread(int fd, void* buffer, size_t count, int64_t offset)
     int posix_fadvise(int fd, int64_t offset, int64_t length, int advice)
     int POSIX_FADV_WILLNEED
@@ -61,10 +66,7 @@ cdef bint cachestat_works = True
 cdef bint byte_resident(int fd, int64_t position) noexcept nogil:
     """False only if the kernel reports that it would have to wait."""
     cdef uint8_t byte
-    cdef iovec part
-    part.iov_base = &byte
-    part.iov_len = 1
-    return preadv2(fd, &part, 1, position, RWF_NOWAIT) >= 0 or errno == EOPNOTSUPP
+    return pread_cached(fd, &byte, 1, position) >= 0 or errno == EOPNOTSUPP
 
 
 cdef bint resident(int fd, int64_t position, int64_t length) noexcept nogil:
@@ -87,11 +89,7 @@ cdef bint resident(int fd, int64_t position, int64_t length) noexcept nogil:
 
 
 cdef int64_t read_resident(int fd, uint8_t* out, int64_t length, int64_t position) noexcept nogil:
-    cdef iovec part
-    cdef int64_t n
-    part.iov_base = out
-    part.iov_len = length
-    n = preadv2(fd, &part, 1, position, RWF_NOWAIT)
+    cdef int64_t n = pread_cached(fd, out, length, position)
     if n < 0 and errno == EOPNOTSUPP and resident(fd, position, length):
         n = pread(fd, out, length, position)
     return n
@@ -102,12 +100,9 @@ cdef void set_no_wait(bint on) noexcept nogil:
 
 
 cdef int64_t read_some(int fd, void* out, size_t length, int64_t position) noexcept nogil:
-    cdef iovec part
     cdef int64_t n
     if get_no_wait():
-        part.iov_base = out
-        part.iov_len = length
-        n = preadv2(fd, &part, 1, position, RWF_NOWAIT)
+        n = pread_cached(fd, out, length, position)
         if n >= 0 or errno != EOPNOTSUPP:       # a file system that cannot report this is waited for
             return n
     return pread(fd, out, length, position)

@@ -21,6 +21,8 @@ from elftools.elf.elffile import ELFFile
 
 DEFINED = re.compile(r"(?m)^(?:\.globl|\.weak|WEAK\w+) (\w+)$")
 """A symbol in zig's list. Macros (WEAK64, WEAKTIME64) stand for the directives that depend on the processor."""
+NEWER_THAN_THE_TAG = {"_Fork", "gettid", "preadv2", "pwritev2", "qsort_r", "reallocarray", "statx"}
+"""What musl has since 1.2.2 or later. musllinux_1_2 stands for 1.2.0 and everything after it."""
 UNVERSIONED = ("VER_NDX_LOCAL", "VER_NDX_GLOBAL")
 
 
@@ -37,7 +39,7 @@ def unprovided(module: bytes, of_musl: set[str]) -> Iterator[str]:
 
 
 def main() -> None:
-    of_musl = set(DEFINED.findall(Path(sys.argv[2]).read_text())) if sys.argv[2:] else set()
+    of_musl = set(DEFINED.findall(Path(sys.argv[2]).read_text())) - NEWER_THAN_THE_TAG if sys.argv[2:] else set()
     with zipfile.ZipFile(sys.argv[1]) as wheel:
         for name in wheel.namelist():
             if name.endswith(".so"):

@@ -65,6 +65,12 @@ def test_a_module_that_needs_a_symbol_of_no_library_is_found(repaired: Path, tmp
     assert run(*command, "a.whl", cwd=tmp_path) == "a.so needs missing, which no library provides\n"
     (tmp_path / "musl").write_text("WEAKTIME64 missing\n.type missing, %function;\nmissing:\n")
     assert run(*command, "a.whl", "musl", cwd=tmp_path) == ""
+    (tmp_path / "musl").write_text(".globl missing\n.weak preadv2\n")  # since musl 1.2.5
+    (tmp_path / "a.c").write_text("int preadv2(void); int f(void) { return preadv2(); }\n")
+    run("gcc", "-shared", "-fPIC", "-nostdlib", "-o", "a.so", "a.c", cwd=tmp_path)
+    with zipfile.ZipFile(tmp_path / "b.whl", "w") as archive:
+        archive.write(tmp_path / "a.so", "a.so")
+    assert run(*command, "b.whl", "musl", cwd=tmp_path) == "a.so needs preadv2, which no library provides\n"
 
 
 def lowest_versions() -> str:
