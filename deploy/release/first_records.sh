@@ -1,6 +1,6 @@
 # What `emulated` and `on_musl` run with `sh -eu`: $PROGRAM, a Python, imports every native module; the command `odradek` starts a
-# broker, writes 10,000 records, reads them back by offset and as a group, and stops the broker. (`odradek demo` does not work under
-# qemu 7, which reports wrongly when its broker has started.)
+# broker, writes 10,000 records, reads them back by offset and (with confluent-kafka) as a group, and stops the broker. (`odradek demo`
+# does not work under qemu 7, which reports wrongly when its broker has started.)
 odradek --version
 $PROGRAM - <<END
 import importlib, pathlib, platform, re
@@ -25,9 +25,13 @@ odradek -b $address topic create numbers -p 1
 odradek -b $address produce numbers $files/sent
 odradek -b $address consume numbers --from beginning --exit --timeout 300 >$files/read
 cmp $files/sent $files/read
-odradek -b $address consume numbers --group readers --from beginning --max 10000 --timeout 300 >$files/read
-cmp $files/sent $files/read
+how="by offset"
+if $PROGRAM -c "import confluent_kafka" 2>/dev/null; then
+  odradek -b $address consume numbers --group readers --from beginning --max 10000 --timeout 300 >$files/read
+  cmp $files/sent $files/read
+  how="by offset and as a group"
+fi
 kill $broker
 wait $broker
 rm -r $files
-echo "wrote and read 10,000 records, by offset and as a group; the broker has stopped in order"
+echo "wrote and read 10,000 records, $how; the broker has stopped in order"

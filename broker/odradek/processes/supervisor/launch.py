@@ -6,6 +6,7 @@ Runs in the process that becomes the supervisor. Sockets and locks opened here o
 import logging
 import resource
 import socket
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.config")
 
 MAX_OPEN_FILES = 1 << 20
+STACK_BYTES = 8 << 20
+"""Address space for the stack of each thread, as glibc gives it. musl would give 128 KiB: less than native code with the text of a file on
+its stack needs (_ext/partition/leader_epochs.pyx)."""
 PROTECTIVE = ("sasl.", "ssl.", "listener.name.", "super.users", "allow.everyone.if.no.acl.found", "delegation.token.",
               "connections.max.reauth.ms", "principal.builder.class")  # fmt: skip
 """Prefixes of the keys with which an operator restricts what clients may do."""
@@ -57,6 +61,7 @@ def run(config: BrokerConfig, rows: Sequence[ProcessRow] = PROCESSES) -> int:
     logs.log_uncaught()
     tls = check(config)
     limit_core_dumps(config)
+    threading.stack_size(STACK_BYTES)  # the children inherit it
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < limit:
