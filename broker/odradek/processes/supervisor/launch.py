@@ -37,8 +37,8 @@ log = logging.getLogger("odradek.config")
 
 MAX_OPEN_FILES = 1 << 20
 STACK_BYTES = 8 << 20
-"""Address space for the stack of each thread, as glibc gives it. musl would give 128 KiB, which is less than native code needs that
-has the text of a file on its stack (_ext/partition/leader_epochs.pyx)."""
+"""Address space for the stack of each thread, as glibc gives it. musl would give 128 KiB, which is less than native code needs
+that has the text of a file on its stack (_ext/partition/leader_epochs.pyx)."""
 PROTECTIVE = ("sasl.", "ssl.", "listener.name.", "super.users", "allow.everyone.if.no.acl.found", "delegation.token.",
               "connections.max.reauth.ms", "principal.builder.class")  # fmt: skip
 """Prefixes of the keys with which an operator restricts what clients may do."""
