@@ -16,7 +16,7 @@ from odradek.cli.framework.command import GeneralOption
 from odradek.cli.framework.echo import echo
 from odradek.cli.framework.failure import fail, reason_of
 from odradek.cli.framework.lazy import LazyGroup
-from odradek.cli.framework.options import complete_paths
+from odradek.cli.framework.options import complete_broker_settings, complete_paths
 from odradek.cli.start import StartOptions, run_start
 from odradek.cli.start_command import StartCommand
 from odradek.cli.version import version_text
@@ -35,6 +35,7 @@ SET_OPTION = click.option(
     "overrides",
     metavar="KEY=VALUE",
     multiple=True,
+    shell_complete=complete_broker_settings,
     help="Set one configuration key; overrides the configuration file. Repeatable.",
 )
 

@@ -6,7 +6,9 @@ import pytest
 from odradek.cli.framework.examples import EXAMPLES
 from odradek.cli.framework.other_names import (
     ARGUMENTS,
+    INSTEAD,
     OTHER_COMMANDS,
+    OTHER_FLAGS,
     OTHER_OPTIONS,
     command_of_words,
     own_command,
@@ -48,6 +50,8 @@ COMMANDS = [path.removeprefix("odradek ") for path in EXAMPLES if path != "odrad
         ("doctor", "--brokers a:1", "--bootstrap-server a:1"),
         ("topic create", "--topic-config a=b orders", "--config a=b orders"),
         ("start", "--topic-config a=b", "--topic-config a=b"),  # its --config is a file
+        ("consume", "orders --from-beginning -e", "orders --from beginning -e"),
+        ("group reset-offsets", "billing --to-earliest --dry-run", "billing --to earliest --dry-run"),
         ("load run", "-o 1d", "-o 1d"),  # its --from is a time
     ],
 )
@@ -73,7 +77,8 @@ def test_every_name_of_the_tables_is_used_by_a_command() -> None:
     arguments = {
         parameter.name for command in commands for parameter in command.params if isinstance(parameter, click.Argument)
     }
-    assert set(OTHER_OPTIONS) <= options
+    assert set(OTHER_OPTIONS) | set(OTHER_FLAGS) <= options
+    assert {path for path, _ in INSTEAD} <= set(EXAMPLES)
     assert set(ARGUMENTS) <= arguments
     names = {path.rpartition(" ")[2] for path in COMMANDS}
     assert all(names.intersection(targets) for targets in OTHER_COMMANDS.values())
@@ -102,6 +107,9 @@ def test_plurals_and_short_names_of_commands(name: str, known: list[str], expect
     [
         (["topics", "--help"], "Usage: odradek topic [OPTIONS] COMMAND [ARGS]..."),
         (["groups", "ls", "--help"], "Usage: odradek group list"),
+        (["help"], "Usage: odradek [OPTIONS] COMMAND [ARGS]..."),
+        (["help", "topics", "create"], "Usage: odradek topic create"),
+        (["version"], "odradek "),
         (["users", "rm", "--help"], "Usage: odradek user remove"),
     ],
 )
@@ -123,6 +131,12 @@ def test_the_help_of_such_a_name_has_the_commands_own_name(
         (["kafka-console-consumer"], "did you mean 'odradek consume'?"),
         (["topic", "produce"], "did you mean 'odradek produce'?"),
         (["topci"], "did you mean 'topic'?"),
+        (["describe", "topic", "orders"], "did you mean 'odradek topic describe'?"),
+        (["get", "topics"], "did you mean 'odradek topic list'?"),
+        (["remove-user"], "did you mean 'odradek user remove'?"),
+        (["reset-offsets", "billing"], "did you mean 'odradek group reset-offsets'?"),
+        (["brokers"], "did you mean 'odradek cluster describe'?"),
+        (["group", "lag", "billing"], "did you mean 'odradek group list'?"),
         (["topic", "crate"], "did you mean 'create'?"),
         (["xyzzy"], "the commands are "),
     ],
@@ -133,7 +147,34 @@ def test_a_wrong_name_suggests_the_right_one(
     with pytest.raises(SystemExit) as ended:
         main(args=arguments, prog_name="odradek")
     assert ended.value.code == 2
-    assert f"no such command '{arguments[-1]}'; {hint}" in " ".join(capsys.readouterr().err.split())
+    wrong = arguments[1] if arguments[0] in ("topic", "group") else arguments[0]
+    assert f"no such command '{wrong}'; {hint}" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["--json", "topic", "list"], "options of a command follow its name, as in 'odradek topic list --json'"),
+        (["--versoin"], "did you mean '--version'?"),
+        (["start", "--port", "9093"], "write --set listeners=PLAINTEXT://:PORT"),
+        (["start", "--data-dir", "d"], "write --set log.dirs=DIR"),
+        (["start", "server.properties"], "write --config FILE"),
+    ],
+)
+def test_an_option_of_elsewhere_names_what_to_write(
+    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(args=arguments, prog_name="odradek")
+    assert ended.value.code == 2
+    assert hint in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_plural_alone_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(args=["-b", "127.0.0.1:1", "topics"], prog_name="odradek")
+    assert ended.value.code == 1
+    assert "127.0.0.1:1" in capsys.readouterr().err  # it has tried to list the topics
 
 
 def test_commands_by_their_words() -> None:

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 import click
 
 from odradek.cli.framework import interrupt
-from odradek.cli.framework.command import HelpfulCommand
+from odradek.cli.framework.command import HELP_NAMES, HelpfulCommand, path_of
 from odradek.cli.framework.failure import fail
-from odradek.cli.framework.other_names import command_of_words, own_command
+from odradek.cli.framework.other_names import INSTEAD, command_of_words, own_command
 from odradek.spelling import did_you_mean
 
 WRONG_USAGE = 2
@@ -59,18 +59,28 @@ class LazyGroup(HelpfulCommand, click.Group):
         return command
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Like click's; a bootstrap server before the name of the command is passed to the command."""
+        """Like click's; a bootstrap server before the name of the command is passed to the command, and `help topic` is
+        `topic --help`."""
+        if args and args[0] in ("help", "version") and args[0] not in self.list_commands(context):
+            args = [*args[1:], f"--{args[0]}"]
         return super().parse_args(context, _server_after_command(args))
 
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Like click's; the error for an unknown command names the closest command, or all commands."""
+        """Like click's; the error for an unknown command names the closest command, or all commands. `topics` without another
+        command is `topic list`."""
         known = self.list_commands(context)
         name = own_command(arguments[0], known)
         if name not in known and not name.startswith("-"):
-            raise click.UsageError(f"no such command '{name}'; {_hint(name, known)}", context)
-        return super().resolve_command(context, [name, *arguments[1:]])
+            raise click.UsageError(f"no such command '{name}'; {_hint(arguments, known)}", context)
+        rest = arguments[1:]
+        if arguments[0] == f"{name}s" and all(word.startswith("-") for word in rest[:1]):
+            group = self.get_command(context, name)
+            below = group.list_commands(context) if isinstance(group, click.Group) else []
+            if "list" in below and not {*below, *HELP_NAMES}.intersection(rest):
+                rest = ["list", *rest]
+        return super().resolve_command(context, [name, *rest])
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing their modules."""
@@ -135,14 +145,15 @@ class LazyGroup(HelpfulCommand, click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _hint(name: str, known: Sequence[str]) -> str:
-    """The command that was probably meant, in this group or elsewhere, or all commands of this group."""
+def _hint(words: Sequence[str], known: Sequence[str]) -> str:
+    """The command that was probably meant by the first words, in this group or elsewhere, or all commands of this group."""
     from odradek.cli.framework.examples import EXAMPLES
 
-    elsewhere = command_of_words(name, list(EXAMPLES))
-    if elsewhere is not None:
-        return f"did you mean '{elsewhere}'?"
-    return did_you_mean(name, known) or f"the commands are {', '.join(known)}"
+    for size in (3, 2, 1):
+        elsewhere = command_of_words("-".join(words[:size]), list(EXAMPLES))
+        if elsewhere is not None:
+            return f"did you mean '{elsewhere}'?"
+    return did_you_mean(words[0], known) or f"the commands are {', '.join(known)}"
 
 
 def _server_after_command(arguments: list[str]) -> list[str]:
@@ -163,12 +174,27 @@ def end_stopped(error: BaseException | None) -> NoReturn:
     fail(interrupt.stop_message(error), interrupt.exit_status(error))
 
 
+def _option_hint(error: click.NoSuchOption) -> str:
+    """What to write instead of an unknown option; empty if nobody knows."""
+    if error.ctx is None:
+        return ""
+    if (instead := INSTEAD.get((path_of(error.ctx), error.option_name))) is not None:
+        return f"write {instead}"
+    options = [name for parameter in error.ctx.command.params for name in parameter.opts]
+    if isinstance(error.ctx.command, click.Group):  # it has few options of its own, so only a typing error is meant
+        close = did_you_mean(error.option_name, options, 0.8)
+        return close or "options of a command follow its name, as in 'odradek topic list --json'"
+    return did_you_mean(error.option_name, options)
+
+
 def usage_error_text(error: click.UsageError) -> str:
     """The text of a usage error as one line that names the help of its command."""
     message = error.format_message()
     if isinstance(error, click.NoSuchOption):  # click's message ends with "(Possible options: ...)"
-        options = [name for parameter in error.ctx.command.params for name in parameter.opts] if error.ctx else []
-        message = "; ".join(filter(None, (error.message.rstrip("."), did_you_mean(error.option_name, options))))
+        message = "; ".join(filter(None, (error.message.rstrip("."), _option_hint(error))))
+    elif error.ctx is not None and "unexpected extra argument" in message:
+        instead = INSTEAD.get((path_of(error.ctx), ""))
+        message = f"{message}; write {instead}" if instead else message
     text = " ".join(message.split()).rstrip(".")
     text = text[:1].lower() + text[1:]
     if error.ctx is None:

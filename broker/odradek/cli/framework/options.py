@@ -288,6 +288,13 @@ def complete_settings(context: click.Context, _: click.Parameter, prefix: str) -
     return _complete_keys(prefix, *([] if of_broker else [TOPIC_KEYS]), *([] if of_topic else [BROKER_KEYS]))
 
 
+def complete_broker_settings(_: click.Context, __: click.Parameter, prefix: str) -> "list[CompletionItem]":
+    """Complete configuration keys of brokers."""
+    from odradek.config.table import BROKER_KEYS
+
+    return _complete_keys(prefix, BROKER_KEYS)
+
+
 def complete_topic_settings(_: click.Context, __: click.Parameter, prefix: str) -> "list[CompletionItem]":
     """Complete configuration keys of topics."""
     from odradek.config.table import TOPIC_KEYS

@@ -19,6 +19,19 @@ OTHER_OPTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of options of kcat, rpk and Kafka's scripts that mean the same, by the name of the parameter: `--from` and
 `--config` mean different things in different commands."""
+OTHER_FLAGS: Mapping[str, Mapping[str, str]] = {
+    "start": {"--from-beginning": "beginning"},
+    "position": {"--to-earliest": "earliest", "--to-latest": "latest", "--to-current": "current"},
+}
+"""Options of Kafka's scripts without a value, and the value of this command's option, by the name of the parameter."""
+INSTEAD: Mapping[tuple[str, str], str] = {
+    ("odradek start", "--port"): "--set listeners=PLAINTEXT://:PORT",
+    ("odradek start", "--listeners"): "--set listeners=PLAINTEXT://:PORT",
+    ("odradek start", "--data-dir"): "--set log.dirs=DIR",
+    ("odradek start", "--log-dirs"): "--set log.dirs=DIR",
+    ("odradek start", ""): "--config FILE",
+}
+"""What to write instead of an option of other brokers, by the command and the option; "" is an argument."""
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "topic": ("-t", "--topic"),
     "topics": ("-t", "--topic"),
@@ -35,6 +48,9 @@ OTHER_COMMANDS: Mapping[str, tuple[str, ...]] = {
     "new": ("create", "add"),
 }
 _WORDS = {"producer": "produce", "consumer": "consume", "kafka": "", "console": "", "sh": "", "configs": "config"}
+_VERBS = {"get": "list", "ls": "list", "rm": "delete", "remove": "delete", "show": "describe", "info": "describe"}
+_MEANT = {"broker": "odradek cluster describe", "lag": "odradek group list", "seek": "odradek group reset-offsets"}
+"""What people call something that a command with another name shows."""
 
 
 def own_names(command: click.Command, words: Sequence[str]) -> list[str]:
@@ -44,6 +60,12 @@ def own_names(command: click.Command, words: Sequence[str]) -> list[str]:
         other: option.opts[-1]
         for option in own.values()
         for other in OTHER_OPTIONS.get(option.name or "", ())
+        if other not in own
+    }
+    flags = {
+        other: [name, value]
+        for name, option in own.items()
+        for other, value in OTHER_FLAGS.get(option.name or "", {}).items()
         if other not in own
     }
     argument = next(
@@ -69,6 +91,8 @@ def own_names(command: click.Command, words: Sequence[str]) -> list[str]:
             arguments.append(value)
         elif word in own and _takes_value(own[word]):
             rest += [word, *_value(left)]
+        elif word in flags:
+            rest += flags[word]
         elif word in options:
             rest += [options[word], *(_value(left) if _takes_value(own[options[word]]) else ())]
         elif equals and name in options and name.startswith("--"):
@@ -97,11 +121,16 @@ def own_command(name: str, known: Sequence[str]) -> str:
 
 def command_of_words(name: str, paths: Sequence[str]) -> str | None:
     """The command that consists of the words of a name, in any order: `odradek topic list` for `list-topics`, `odradek consume`
-    for `kafka-console-consumer`; None if there is none.
+    for `kafka-console-consumer`; or whose last word the name is, if there is only one such; None if there is none.
 
     :param paths: all commands but groups, such as "odradek topic list".
     """
     given = {_WORDS.get(word, word.removesuffix("s")) for word in name.replace(".", "-").split("-")} - {""}
     groups = [path.rpartition(" ")[0] for path in paths]
     singular = {path: {word.removesuffix("s") for word in path.split()[1:]} for path in (*groups, *paths)}
-    return next((path for path, words in singular.items() if given and words == given), None)
+    for wanted in (given, {_VERBS.get(word, word) for word in given}):
+        for path, words in singular.items():
+            if given and words == wanted:
+                return path
+    ends = [path for path in paths if path.rpartition(" ")[2] == name and path.count(" ") > 1]
+    return ends[0] if len(ends) == 1 else _MEANT.get(name.removesuffix("s"))

@@ -293,7 +293,7 @@ def delete(cluster: "Cluster", as_json: bool, group_ids: tuple[str, ...], yes: b
 )
 @click.option(
     "--to",
-    "target",
+    "position",
     metavar="WHERE",
     required=True,
     help="New position: earliest, latest, current (the committed offset), an offset, +N or -N from the committed offset,"
@@ -302,7 +302,7 @@ def delete(cluster: "Cluster", as_json: bool, group_ids: tuple[str, ...], yes: b
 @YES_OPTION
 @DRY_RUN_OPTION
 def reset_offsets(
-    cluster: "Cluster", as_json: bool, group_id: str, chosen: tuple[str, ...], target: str, yes: bool, dry_run: bool
+    cluster: "Cluster", as_json: bool, group_id: str, chosen: tuple[str, ...], position: str, yes: bool, dry_run: bool
 ) -> None:
     """Change the committed offsets of a group that has no members.
 
@@ -325,7 +325,7 @@ def reset_offsets(
         places = parse_partitions(cluster, chosen) if chosen else sorted(committed)
         if not places:
             fail(f"group '{group_id}' has no committed offsets; name the topics to set them for with --topic TOPIC")
-        rows = plan(cluster, places, committed, target)
+        rows = plan(cluster, places, committed, position)
     except InvalidTargetError as error:
         fail(error)
     changes = {

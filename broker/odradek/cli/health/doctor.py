@@ -42,8 +42,10 @@ from odradek.cli.framework.options import (
     "--bundle",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Also write a .tar.gz archive for a bug report: findings, versions, settings without secrets, status, metrics,"
-    " processes, shared memory, the last lines of the log. The file must not exist.",
+    is_flag=False,
+    flag_value="odradek-doctor.tar.gz",
+    help="Also write a .tar.gz archive for a bug report (without FILE: odradek-doctor.tar.gz): findings, versions, settings"
+    " without secrets, status, metrics, processes, shared memory, the last lines of the log. The file must not exist.",
 )
 def doctor(
     servers: str, timeout: float, as_json: bool, data_dir: str | None, metrics: str | None, bundle: Path | None

@@ -220,6 +220,9 @@ def consume(
     with_library = options.group_id is not None or bool(extra)
     read = _read_with_library if with_library else _read_directly
     default = "topic-value" if options.selection.may_be_several else "value"
+    if not (options.start_is_given or options.group_id is not None) and sys.stdout.isatty():
+        what = "nothing is read" if options.to_the_end else "waiting for new records"
+        warn(f"{what}, because --from is not given and the default is the end; --from beginning reads what is there")
     read(servers, timeout, options, printer("json" if as_json else form or default), extra)
 
 

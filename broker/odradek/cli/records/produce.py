@@ -188,6 +188,8 @@ def _send(
         return sent + (f", {unknown:,} more not acknowledged" if unknown else "")
 
     failure: str | None = None
+    if source.isatty():
+        echo(f"type the records of {info.name}, one in each line; Ctrl-D ends", err=True)
     with (
         interrupt_note(so_far),
         Interruption(LONGEST_AFTER_SIGNAL_S) as interruption,

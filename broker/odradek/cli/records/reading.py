@@ -40,9 +40,9 @@ class Start(NamedTuple):
 def parsed_start(text: str | None, now_ms: int) -> Start:
     """The start position that --from names. Raises ValueError."""
     word = (text or "end").strip().lower()
-    if word in ("beginning", "earliest", "start"):
+    if word in ("beginning", "earliest", "oldest", "start"):
         return Start(end="beginning")
-    if word in ("end", "latest"):
+    if word in ("end", "latest", "newest"):
         return Start(end="end")
     if re.fullmatch(r"-\d+", word):
         return Start(last=int(word[1:]))
