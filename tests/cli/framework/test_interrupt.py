@@ -3,6 +3,7 @@
 Before the signal is sent, each command is brought into a known state, in which it waits for something that does not happen.
 """
 
+import fcntl
 import os
 import signal
 import socket
@@ -164,27 +165,34 @@ def test_a_report_that_waits_for_prometheus_ends(silent, tmp_path):
 
 
 def held_segment(log, number):
-    """Make a segment of the log a pipe, which blocks its reader. Returns a function that waits for the reader.
+    """Hold a lease of a segment, at which a process that opens it waits. Returns a function that waits for such a process.
 
-    The function returns a descriptor; closing it lets the reader continue.
+    The function returns a descriptor; closing it lets the process continue. (In a pipe, a reader would wait as well, but not one
+    that reads with `pread`.)
     """
-    path = log / f"{number:020}.log"
-    os.mkfifo(path)
+    held = os.open(log / f"{number:020}.log", os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError as error:
+        os.close(held)
+        pytest.skip(f"the file system of {log} has no leases: {error}")
 
     def opened():
-        """Open the pipe for writing, which succeeds once it has a reader."""
-
-        def attempt():
-            try:
-                return os.open(path, os.O_WRONLY | os.O_NONBLOCK) + 1
-            except OSError:
-                return 0
-
-        return until(attempt, f"a reader of {path}") - 1
+        until(lambda: fcntl.fcntl(held, fcntl.F_GETLEASE) != fcntl.F_WRLCK, f"a process that opens a segment of {log}")
+        return held
 
     return opened
 
 
+@pytest.fixture
+def no_lease_signals():
+    """The kernel sends SIGIO to the holder of a lease, which would end this process."""
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGIO, before)
+
+
+@pytest.mark.usefixtures("no_lease_signals")
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("to_all", [False, True], ids=["to-one", "to-the-group"])
 def test_a_verification_ends_with_its_processes(tmp_path, processes, to_all):
@@ -209,6 +217,7 @@ def test_a_verification_ends_with_its_processes(tmp_path, processes, to_all):
     assert err == b"odradek: stopped; 0 B of 0 B had been checked\n"
 
 
+@pytest.mark.usefixtures("no_lease_signals")
 def test_an_interrupted_adoption_has_changed_nothing(tmp_path):
     (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\n")
     log = tmp_path / "t-0"
