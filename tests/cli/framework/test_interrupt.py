@@ -167,8 +167,8 @@ def test_a_report_that_waits_for_prometheus_ends(silent, tmp_path):
 def held_segment(log, number):
     """Hold a lease of a segment, at which a process that opens it waits. Returns a function that waits for such a process.
 
-    The function returns a descriptor; closing it lets the process continue. (In a pipe, a reader would wait as well, but not one
-    that reads with `pread`.)
+    The function returns a descriptor; closing it lets the process continue. (In a pipe, a reader would wait as well, but not
+    one that reads with `pread`.)
     """
     held = os.open(log / f"{number:020}.log", os.O_RDWR | os.O_CREAT)
     try:
