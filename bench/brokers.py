@@ -175,6 +175,8 @@ class Ours(Server):
             "num.network.threads": str(NETWORK_THREADS),
             "log.segment.delete.delay.ms": "1000",
             "max.incremental.fetch.session.cache.slots": "2000",
+            "odradek.transactional.ids.max": "1000000",  # Kafka has no such limits
+            "odradek.transactional.ids.max.per.client": "1000000",
         } | self.settings
         arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         self.directory.mkdir(parents=True, exist_ok=True)
