@@ -114,7 +114,7 @@ run: build ## a broker in the foreground on port 9092, data in .build/run
 cluster: build ## ZooKeeper and three brokers with a topic, to try out a cluster; until Ctrl-C (needs Java; docs/operate/cluster.md)
 	@$(BIN)/python -m tests.cluster.playground
 
-quick: build-test ## the tests that start no broker and no other program: less than two minutes
+quick: build-test ## the tests that start no broker and no other program: three and a half minutes on two CPUs
 	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) $(DISTRIBUTED) --tier quick $(TESTS)
 
 # pytest rewrites and compiles all modules of tests when it imports them first: 20 s of CPU time, in each of its processes. Here one
