@@ -19,7 +19,8 @@ files=$(mktemp -d)
 address=127.0.0.1:$($PROGRAM -c "import socket; print(socket.create_server((\"127.0.0.1\", 0)).getsockname()[1])")
 odradek start --set listeners=PLAINTEXT://$address --set log.dirs=$files/data >$files/broker.log 2>&1 &
 broker=$!
-odradek -b $address cluster wait --timeout 5m || { cat $files/broker.log; exit 1; }
+trap 'cat $files/broker.log; kill $broker' EXIT
+odradek -b $address cluster wait --timeout 5m
 seq 10000 >$files/sent
 odradek -b $address topic create numbers -p 1
 odradek -b $address produce numbers $files/sent
@@ -31,6 +32,7 @@ if $PROGRAM -c "import confluent_kafka" 2>/dev/null; then
   cmp $files/sent $files/read
   how="by offset and as a group"
 fi
+trap - EXIT
 kill $broker
 wait $broker
 rm -r $files

@@ -6,7 +6,8 @@ files of the previous reporter process; the command uses it to show history.
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,14 +82,14 @@ def _lines(path: Path) -> Iterator[bytes]:
     packed = path.name.endswith(".gz")
     if not packed and not path.exists():
         path, packed = path.with_name(path.name + ".gz"), True
-    if packed:
-        import gzip  # imported at its first use
+    with _unpacked(path) if packed else path.open("rb") as file:
+        yield from file
 
-        with gzip.open(path, "rb") as file:
-            yield from file
-    else:
-        with path.open("rb") as file:
-            yield from file
+
+def _unpacked(path: Path) -> AbstractContextManager[Iterable[bytes]]:
+    import gzip  # imported at its first use
+
+    return gzip.open(path, "rb")
 
 
 def _interval(path: Path, line: bytes, rows: list[bytes], end: int) -> Interval | str:

@@ -3,6 +3,7 @@
 Before the signal is sent, each command is brought into a known state, in which it waits for something that does not happen.
 """
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -164,6 +165,16 @@ def test_a_report_that_waits_for_prometheus_ends(silent, tmp_path):
     assert_stopped(process)
 
 
+@contextlib.contextmanager
+def handled(number, handler):
+    """Handle the signal so in this process for a while."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 def held_segment(log, number):
     """Hold a lease of a segment, at which a process that opens it waits. Returns a function that waits for such a process.
 
@@ -187,9 +198,8 @@ def held_segment(log, number):
 @pytest.fixture
 def no_lease_signals():
     """The kernel sends SIGIO to the holder of a lease, which would end this process."""
-    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
-    yield
-    signal.signal(signal.SIGIO, before)
+    with handled(signal.SIGIO, signal.SIG_IGN):
+        yield
 
 
 @pytest.mark.usefixtures("no_lease_signals")
@@ -308,9 +318,8 @@ def test_an_interrupted_confirmation_changes_nothing(gate):
 @pytest.fixture
 def default_sigint():
     """The handler of SIGINT that Python sets; a shell may have started the tests with SIGINT ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+    with handled(signal.SIGINT, signal.default_int_handler):
+        yield
 
 
 @pytest.mark.usefixtures("default_sigint")

@@ -122,6 +122,14 @@ def test_the_help_of_such_a_name_has_the_commands_own_name(
     assert capsys.readouterr().out.startswith(output)
 
 
+def error_of(arguments: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command prints on standard error, in one line, when it ends with this exit code."""
+    with pytest.raises(SystemExit) as ended:
+        main(args=arguments, prog_name="odradek")
+    assert ended.value.code == code
+    return " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
@@ -144,11 +152,8 @@ def test_the_help_of_such_a_name_has_the_commands_own_name(
 def test_a_wrong_name_suggests_the_right_one(
     arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(args=arguments, prog_name="odradek")
-    assert ended.value.code == 2
     wrong = arguments[1] if arguments[0] in ("topic", "group") else arguments[0]
-    assert f"no such command '{wrong}'; {hint}" in " ".join(capsys.readouterr().err.split())
+    assert f"no such command '{wrong}'; {hint}" in error_of(arguments, 2, capsys)
 
 
 @pytest.mark.parametrize(
@@ -164,17 +169,11 @@ def test_a_wrong_name_suggests_the_right_one(
 def test_an_option_of_elsewhere_names_what_to_write(
     arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(args=arguments, prog_name="odradek")
-    assert ended.value.code == 2
-    assert hint in " ".join(capsys.readouterr().err.split())
+    assert hint in error_of(arguments, 2, capsys)
 
 
 def test_a_plural_alone_lists(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(args=["-b", "127.0.0.1:1", "topics"], prog_name="odradek")
-    assert ended.value.code == 1
-    assert "127.0.0.1:1" in capsys.readouterr().err  # it has tried to list the topics
+    assert "127.0.0.1:1" in error_of(["-b", "127.0.0.1:1", "topics"], 1, capsys)  # it has tried to list the topics
 
 
 def test_commands_by_their_words() -> None:

@@ -181,7 +181,7 @@ def _option_hint(error: click.NoSuchOption) -> str:
     if (instead := INSTEAD.get((path_of(error.ctx), error.option_name))) is not None:
         return f"write {instead}"
     options = [name for parameter in error.ctx.command.params for name in parameter.opts]
-    if isinstance(error.ctx.command, click.Group):  # it has few options of its own, so only a typing error is meant
+    if isinstance(error.ctx.command, click.Group):  # which has few options: only a similar name may be meant
         close = did_you_mean(error.option_name, options, 0.8)
         return close or "options of a command follow its name, as in 'odradek topic list --json'"
     return did_you_mean(error.option_name, options)
