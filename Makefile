@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 JOBS ?= 2
+QUICK_JOBS ?= 3# of `make quick`, on two CPUs: some of its tests wait
 TEST_JOBS ?= 4# of `make test`, on two CPUs: its tests wait for other programs half of the time; each needs up to 1.2 GB of memory
 TESTS ?=
 MACHINE := $(shell uname -m)
@@ -114,8 +115,8 @@ run: build ## a broker in the foreground on port 9092, data in .build/run
 cluster: build ## ZooKeeper and three brokers with a topic, to try out a cluster; until Ctrl-C (needs Java; docs/operate/cluster.md)
 	@$(BIN)/python -m tests.cluster.playground
 
-quick: build-test ## the tests that start no broker and no other program: three and a half minutes on two CPUs
-	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(JOBS) $(DISTRIBUTED) --tier quick $(TESTS)
+quick: build-test ## the tests that start no broker and no other program: less than a minute and a half on two CPUs
+	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(QUICK_JOBS) $(DISTRIBUTED) --tier quick $(TESTS)
 
 # pytest rewrites and compiles all modules of tests when it imports them first: 20 s of CPU time, in each of its processes. Here one
 # does it for all, beside mypy, which uses one CPU. What is wrong with a module is the message of the tests that follow.
