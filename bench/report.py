@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.brokers import ROOT
+from bench.brokers import ROOT, Kafka39
 
 
 def _number(value: float | None) -> str:
@@ -87,9 +87,10 @@ def write(
         "# Results",
         "",
         f"{where['date']}, commit {where['commit']}; {where['cpu']}, {where['memory']}, Linux {where['kernel']}, "
-        f"Python {where['python']}, against Apache Kafka {where['kafka']} on the same machine in the same run, {rounds} rounds "
-        "interleaved (10,000 partitions: one). CPU is the least of the rounds, of all the broker's processes; rates and "
-        "latencies are medians. The machine is shared, so compare ratios, not single figures.",
+        f"Python {where['python']}, against Apache Kafka {where['kafka']} (rows of clusters: {Kafka39.version}, both with "
+        f"ZooKeeper) on the same machine in the same run, {rounds} rounds interleaved (10,000 partitions: one). "
+        "CPU is the least of the rounds, of all the broker's processes; rates and latencies are medians. "
+        "The machine is shared, so compare ratios, not single figures.",
         "",
         table(lines),
         "",
@@ -98,7 +99,13 @@ def write(
         f"an EndTxn to a long poll {floors['visible']:.3g}.",
         "",
         f"{len(lines) - len(missed)} of {len(lines)} figures met their target."
-        + (" Missed: " + "; ".join(f"{line['title']}, {line['unit']}" for line in missed) + "." if missed else ""),
+        + (
+            " Missed: "
+            + "; ".join(f"{line['title']}, {line['unit']}" for line in missed)
+            + ". [LIMITS.md](LIMITS.md) says why."
+            if missed
+            else ""
+        ),
         "",
     ]
     (out / "RESULTS.md").write_text("\n".join(text))
